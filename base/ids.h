@@ -1,0 +1,25 @@
+// Typed ids: a core is not an L3 group. Plain integers inside, no arithmetic across kinds.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace larder {
+
+template <typename Tag>
+struct Id {
+  int32_t value = -1;
+  constexpr Id() = default;
+  constexpr explicit Id(int32_t v) : value(v) {}
+  constexpr bool valid() const { return value >= 0; }
+  constexpr auto operator<=>(const Id&) const = default;
+};
+
+using CoreId = Id<struct CoreTag>;          // index of a physical core in the Topology snapshot
+using CpuId = Id<struct CpuTag>;            // the operating system's number of a logical CPU (PU)
+using L3GroupId = Id<struct L3GroupTag>;    // index of a set of cores that share one L3
+using NumaNodeId = Id<struct NumaNodeTag>;  // the operating system's number of a NUMA node
+using SocketId = Id<struct SocketTag>;      // a role's set of cores in the Plan
+using SlotId = Id<struct SlotTag>;          // a sequence's place in the KV cache
+
+}  // namespace larder
