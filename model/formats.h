@@ -1,0 +1,46 @@
+// Number formats of tensors, as they lie in GGUF files, and their scalar conversions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/memory.h"
+
+namespace larder::model {
+
+// Values are GGUF's type numbers.
+enum class TensorType : uint32_t { kF32 = 0, kF16 = 1, kQ8_0 = 8, kBF16 = 30 };
+
+// "Q4_K" for any GGUF type number, also for those that Larder does not read; "unknown" otherwise.
+std::string_view GgufTypeName(uint32_t gguf_type);
+
+inline constexpr size_t kBlock = 32;  // weights (or activations) that share one scale
+
+// GGUF's Q8_0: value[i] = F16ToF32(d) * q[i].
+struct Q8Block {
+  uint16_t d;
+  int8_t q[kBlock];
+};
+static_assert(sizeof(Q8Block) == 34 && alignof(Q8Block) == 2);
+
+// IEEE binary16 and bfloat16. To 16 bits rounds to nearest even; F16 overflows to infinity.
+float F16ToF32(uint16_t h);
+uint16_t F32ToF16(float f);
+inline float Bf16ToF32(uint16_t h) {
+  const uint32_t u = static_cast<uint32_t>(h) << 16;
+  return __builtin_bit_cast(float, u);
+}
+uint16_t F32ToBf16(float f);
+
+// x[n] -> ceil(n/32) blocks, the last one padded with zeros. d = amax/127 rounded to f16,
+// q = round-to-nearest-even(x / d'), where d' is amax/127 before rounding (as llama.cpp does).
+void QuantizeQ8_0(std::span<const float> x, Q8Block* blocks);
+void DequantizeQ8_0(const Q8Block* blocks, std::span<float> x);
+
+// Bytes of one row of `cols` elements. Q8_0 rows hold whole blocks: cols is a multiple of 32.
+size_t RowBytes(TensorType type, size_t cols);
+
+}  // namespace larder::model
