@@ -1,0 +1,48 @@
+// Matrix products over packed panels: y[m][row] = sum over blocks of (float(isum) * d_activation) * d_weight, where isum is the exact
+// integer dot product of 32 weights and 32 activations. The order, for every instruction set, batch and split:
+//   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, F16ToF32(scale_b,row), acc).
+// With `accumulate`, y += acc at the end (one addition); otherwise y = acc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/formats.h"
+#include "kernels/isa.h"
+
+namespace larder::kernels {
+
+struct GemmShape {
+  size_t blocks = 0;          // inputs / 32, rounded up
+  size_t x_stride_bytes = 0;  // between rows of activations; ActRowBytes(blocks) unless they lie otherwise
+  size_t y_stride_bytes = 0;  // between rows of y
+  bool accumulate = false;
+};
+
+// m rows (1 .. kMaxTile) times n_panels consecutive panels; y[m] gets 16 * n_panels floats.
+using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels);
+
+// All tiles of one shape. Made at set-up, then immutable; Run is data path.
+class Gemm {
+ public:
+  static constexpr size_t kMaxTile = 16;
+
+  // Generates the tiles and checks each against the scalar reference on random data; throws Error if one differs or the host lacks `isa`.
+  static Gemm Make(Isa, const GemmShape&);
+
+  // Any m >= 1. Large m goes tile by tile, panel group by panel group, so that a panel is read from the last-level cache once.
+  void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
+
+  const GemmShape& shape() const { return shape_; }
+
+ private:
+  GemmShape shape_;
+  size_t max_tile_ = 0;                 // rows of the widest tile
+  size_t group_panels_ = 0;             // panels that stay in L1 while all tiles of a large m pass
+  GemmFn tiles_[kMaxTile + 1] = {};
+};
+
+// The scalar reference.
+void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m);
+
+}  // namespace larder::kernels
