@@ -1,0 +1,68 @@
+// FaultFlag: how the data path, which cannot throw, says that something went wrong. The first fault wins and
+// stays; whoever drives the steps looks at step (or frame) end and fail-stops.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/memory.h"
+
+namespace larder::sync {
+
+enum class FaultCode : uint32_t {
+  kNone = 0,
+  kSequence,   // a frame's sequence number was not the next one
+  kLinkDown,   // the other end of a link is gone
+  kNotFinite,  // a NaN or an infinity where none may be
+  kTimeout,    // a wait took longer than its limit
+  kCapacity,   // a pre-allocated table was full
+  kInternal,   // a check of the data path failed
+};
+constexpr const char* FaultName(FaultCode code) {
+  switch (code) {
+    case FaultCode::kNone:
+      return "none";
+    case FaultCode::kSequence:
+      return "sequence number out of order";
+    case FaultCode::kLinkDown:
+      return "link down";
+    case FaultCode::kNotFinite:
+      return "value not finite";
+    case FaultCode::kTimeout:
+      return "timeout";
+    case FaultCode::kCapacity:
+      return "table full";
+    case FaultCode::kInternal:
+      return "internal check";
+  }
+  return "unknown";
+}
+
+struct Fault {
+  FaultCode code = FaultCode::kNone;
+  uint32_t detail = 0;  // what the raiser chose: a layer, a slot, a sequence number
+  explicit operator bool() const { return code != FaultCode::kNone; }
+};
+
+class alignas(kFalseSharingBytes) FaultFlag {
+ public:
+  // Any thread. True if this was the first fault. release on success: what the raiser wrote before (a dump of
+  // its state) is visible to a reader that sees the fault.
+  bool Raise(FaultCode code, uint32_t detail = 0) {
+    uint64_t none = 0;
+    return packed_.compare_exchange_strong(none, uint64_t{static_cast<uint32_t>(code)} << 32 | detail,
+                                           std::memory_order_release, std::memory_order_relaxed);
+  }
+  // acquire: pairs with the exchange in Raise
+  Fault Read() const {
+    const uint64_t packed = packed_.load(std::memory_order_acquire);
+    return {static_cast<FaultCode>(packed >> 32), static_cast<uint32_t>(packed)};
+  }
+  bool raised() const { return packed_.load(std::memory_order_relaxed) != 0; }
+
+ private:
+  std::atomic<uint64_t> packed_{0};
+};
+static_assert(sizeof(FaultFlag) == kFalseSharingBytes);
+
+}  // namespace larder::sync

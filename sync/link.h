@@ -1,0 +1,47 @@
+// Link: what every connection between two stages offers, one direction each: fixed-size frames in slots that
+// were allocated once, with sequence numbers that start at 0 and count up by one. No pointer, shape or type
+// crosses a link; both ends know them from the Plan.
+//
+// Sender's thread:    BeginSend() -> the next slot's bytes, or null if all slots are in flight
+//                     EndSend()   -> hands the slot over; it belongs to the link until the receiver released
+//                     it
+// Receiver's thread:  BeginReceive() -> the oldest frame not yet released, or null if none has come; calling
+// it
+//                                       again before EndReceive() gives the same frame
+//                     EndReceive()   -> gives the slot back; its bytes may be overwritten from here on
+// Nothing blocks, throws or allocates. If a frame's sequence number is not the expected one or the other end
+// is gone, the link raises its FaultFlag and BeginSend/BeginReceive return null for ever.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "sync/fault.h"
+
+namespace larder::sync {
+
+struct SendSlot {
+  std::byte* bytes = nullptr;  // frame_bytes() writable bytes, aligned to a cache line
+  uint32_t sequence = 0;       // the number that this frame will carry
+  explicit operator bool() const { return bytes != nullptr; }
+};
+
+struct ReceivedFrame {
+  const std::byte* bytes = nullptr;  // frame_bytes() bytes, aligned to a cache line
+  uint32_t sequence = 0;
+  explicit operator bool() const { return bytes != nullptr; }
+};
+
+template <typename L>
+concept Link = requires(L& link, const L& constant) {
+  { constant.frame_bytes() } -> std::same_as<size_t>;
+  { constant.slots() } -> std::same_as<size_t>;  // frames that can be in flight
+  { link.BeginSend() } -> std::same_as<SendSlot>;
+  { link.EndSend() } -> std::same_as<void>;
+  { link.BeginReceive() } -> std::same_as<ReceivedFrame>;
+  { link.EndReceive() } -> std::same_as<void>;
+  { constant.fault() } -> std::same_as<Fault>;
+};
+
+}  // namespace larder::sync

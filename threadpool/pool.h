@@ -1,0 +1,74 @@
+// Pool: the pinned threads of one socket. The thread that constructs it is thread 0: it is pinned while the
+// pool lives, it alone calls Execute and ForEach, and it takes part in them. The others wait for the next
+// frame by the pool's policy. Between Execute's start and its return there is no allocation, no lock, and no
+// system call except the futex of a wait that outlasted the policy's spin.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "sync/barrier.h"
+#include "sync/wait.h"
+#include "threadpool/program.h"
+
+namespace larder::threadpool {
+
+struct PoolOptions {
+  std::vector<CpuId> cpus;           // one thread each; an invalid CpuId leaves its thread unpinned
+  std::vector<int> group_of_thread;  // the L3 group of each thread, any numbering; empty: all in one
+  sync::WaitPolicy wait;
+};
+
+// When a step ran, in ticks of TicksPerSecond(). start is after the waits, so start - the previous end is the
+// time spent waiting (flags and barrier).
+struct StepTime {
+  uint64_t start_ticks = 0;
+  uint64_t end_ticks = 0;
+  uint16_t kind = 0;
+  uint16_t layer = 0;
+  uint32_t frame = 0;  // counts Executes since EnableTimeline
+};
+
+class Pool {
+ public:
+  explicit Pool(PoolOptions options);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int threads() const;
+  const sync::WaitPolicy& wait_policy() const;
+  // One line for each thread that could not be pinned (containers may forbid it); the pool works all the
+  // same.
+  const std::vector<std::string>& warnings() const;
+
+  // Each thread t walks per_thread[t] with `frame`; returns when all have finished, and all they wrote is
+  // visible. per_thread.size() == threads(). epochs: the largest epoch_offset in the programs; base_epoch
+  // grows by it.
+  void Execute(std::span<const Program> per_thread, void* frame, uint32_t epochs);
+
+  // Runs fn(context, t) on each thread t; for set-up (first touch, packing). Returns when all have finished;
+  // if any threw, rethrows the exception of the lowest thread.
+  void ForEach(void (*fn)(void* context, int thread), void* context);
+
+  // The base_epoch of the next Execute.
+  uint32_t next_base_epoch() const;
+
+  // Records up to `capacity` steps a thread from now on (what comes after is not recorded). 0 switches it
+  // off.
+  void EnableTimeline(size_t capacity);
+  // What thread t recorded. Valid until the next EnableTimeline; call between Executes.
+  std::span<const StepTime> Timeline(int thread) const;
+  static double TicksPerSecond();
+
+ private:
+  struct Shared;
+  struct Worker;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace larder::threadpool

@@ -1,0 +1,40 @@
+// Program: what one thread does for one frame, as a flat array of steps. Built once at set-up (weight_node,
+// attention_node), then read-only and walked for every frame. A step:
+//   1. waits until each flag of waits[0..wait_count) has reached base_epoch + epoch_offset,
+//   2. runs kernel(operand, frame), if there is one,
+//   3. signals `signal` with base_epoch + epoch_offset, if there is one,
+//   4. meets all threads of the pool at the pool's barrier, if `barrier`.
+// base_epoch is the pool's and grows by `epochs` with each Pool::Execute; so epoch_offset is in [1, epochs]
+// and a flag needs no reset between frames. A `barrier` step must be there for every thread the same number
+// of times.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "sync/epoch_flag.h"
+
+namespace larder::threadpool {
+
+// operand: what was known at set-up (addresses, shapes). frame: what changes per frame, from Execute.
+using Kernel = void (*)(const void* operand, void* frame);
+
+struct Step {
+  Kernel kernel = nullptr;
+  const void* operand = nullptr;
+  sync::EpochFlag* const* waits = nullptr;
+  uint32_t wait_count = 0;
+  uint32_t epoch_offset = 1;
+  sync::EpochFlag* signal = nullptr;
+  bool barrier = false;
+  uint16_t kind = 0;   // for timelines and traces: what the step is, in the numbering of whoever built it
+  uint16_t layer = 0;  // for timelines and traces
+};
+static_assert(sizeof(Step) <= 64 && std::is_trivially_copyable_v<Step>, "a step is one cache line at most");
+
+struct Program {
+  const Step* steps = nullptr;
+  uint32_t count = 0;
+};
+
+}  // namespace larder::threadpool

@@ -1,0 +1,89 @@
+// Topology: an immutable snapshot of what a machine is made of: packages, L3 groups, cores, NUMA nodes. Taken
+// once at start (or from an hwloc XML file, for planning another machine), read from any thread, copyable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace larder::topology {
+
+struct Core {
+  CoreId id;        // index into Topology::cores()
+  int package = 0;  // index into Topology::packages()
+  L3GroupId l3_group;
+  NumaNodeId numa_node;     // the nearest node with memory
+  std::vector<CpuId> cpus;  // SMT siblings that this process may use; the first one is ours to run on
+  size_t l2_bytes = 0;      // 0: not known
+};
+
+struct L3Group {
+  L3GroupId id;      // index into Topology::l3_groups()
+  size_t bytes = 0;  // 0: no L3 is known; the group is the whole package
+  int package = 0;
+  NumaNodeId numa_node;  // of its first core
+  std::vector<CoreId> cores;
+};
+
+struct Package {
+  std::string cpu_model;  // empty: not known
+  std::vector<L3GroupId> l3_groups;
+  std::vector<CoreId> cores;
+};
+
+struct NumaNode {
+  NumaNodeId id;              // the operating system's number, not an index
+  size_t memory_bytes = 0;    // 0: not known
+  std::vector<CoreId> cores;  // may be empty: a node of memory only (CXL, GPU, persistent memory)
+};
+
+class Topology {
+ public:
+  // The machine we run on, cut down to the CPUs that this process may use (affinity mask, cpuset cgroup).
+  static Topology Detect();
+  // A file written by `lstopo file.xml` (hwloc 1.x or 2.x). Error if it cannot be read.
+  static Topology FromXml(const std::string& path);
+
+  std::span<const Core> cores() const { return cores_; }
+  std::span<const L3Group> l3_groups() const { return l3_groups_; }
+  std::span<const Package> packages() const { return packages_; }
+  std::span<const NumaNode> numa_nodes() const { return numa_nodes_; }
+  const Core& core(CoreId id) const;
+  const L3Group& l3_group(L3GroupId id) const;
+  size_t cpu_count() const;  // all cores' cpus, SMT siblings included
+  size_t total_l3_bytes() const;
+  const std::string& source() const { return source_; }  // "this machine" or the file's path
+  bool from_xml() const { return from_xml_; }  // then CpuIds are the other machine's: never pin to them
+  // One line for each thing that is not known and what was assumed instead.
+  std::span<const std::string> warnings() const { return warnings_; }
+
+  // n cores, a thread each, SMT siblings unused: as few packages as hold n cores, in order; within them
+  // spread evenly over the L3 groups (so that each thread has the most L3), and sorted by L3 group. If n is
+  // greater than the number of cores, starts again from the first. n >= 1.
+  std::vector<CoreId> PickCores(size_t n) const;
+  // For each core its first CPU; for each core a dense number of its L3 group, counted from 0 in order of
+  // appearance: the two operands of a thread pool.
+  std::vector<CpuId> CpusOf(std::span<const CoreId> cores) const;
+  std::vector<int> GroupsOf(std::span<const CoreId> cores) const;
+
+  // A drawing in text, for people.
+  std::string Describe() const;
+
+ private:
+  friend class TopologyBuilder;
+  Topology() = default;
+
+  std::vector<Core> cores_;
+  std::vector<L3Group> l3_groups_;
+  std::vector<Package> packages_;
+  std::vector<NumaNode> numa_nodes_;
+  std::vector<std::string> warnings_;
+  std::string source_;
+  bool from_xml_ = false;
+};
+
+}  // namespace larder::topology
