@@ -1,0 +1,38 @@
+#include "kernels/jit.h"
+
+namespace larder::kernels {
+namespace {
+
+// One runtime for the process, never destroyed: kernels may run until the last thread ends.
+asmjit::JitRuntime& Runtime() {
+  static auto* runtime = new asmjit::JitRuntime();
+  return *runtime;
+}
+
+class ThrowingHandler : public asmjit::ErrorHandler {
+ public:
+  void handleError(asmjit::Error, const char* message, asmjit::BaseEmitter*) override {
+    throw Error("kernels: asmjit refused an instruction: {}", message);
+  }
+};
+
+}  // namespace
+
+void Jit::Begin(asmjit::CodeHolder& code) {
+  static ThrowingHandler handler;
+  if (const asmjit::Error error = code.init(Runtime().environment(), Runtime().cpuFeatures())) Fail(error);
+  code.setErrorHandler(&handler);
+}
+
+void* Jit::Finish(asmjit::CodeHolder& code) {
+  void* function = nullptr;
+  if (const asmjit::Error error = Runtime().add(&function, &code)) Fail(error);
+  return function;
+}
+
+void Jit::Fail(asmjit::Error error) {
+  throw Error("kernels: cannot make executable code: {}; does the system forbid it (SELinux, W^X)?",
+              asmjit::DebugUtils::errorAsString(error));
+}
+
+}  // namespace larder::kernels

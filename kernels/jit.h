@@ -1,0 +1,40 @@
+// Jit: turns generator code into a function that lives as long as the process. Internal to kernels/; set-up only.
+#pragma once
+
+#include <asmjit/x86.h>
+
+#include "base/error.h"
+
+namespace larder::kernels {
+
+class Jit {
+ public:
+  // emit(asmjit::x86::Assembler&) writes a whole System V function, its return included. Throws Error if asmjit refuses an instruction or
+  // executable memory is not to be had.
+  template <typename Function, typename Emit>
+  static Function Generate(Emit&& emit) {
+    asmjit::CodeHolder code;
+    Begin(code);
+    asmjit::x86::Assembler assembler(&code);
+    emit(assembler);
+    return reinterpret_cast<Function>(Finish(code));
+  }
+
+  // The same with asmjit's Compiler (virtual registers): emit(asmjit::x86::Compiler&) adds one function.
+  template <typename Function, typename Emit>
+  static Function Compile(Emit&& emit) {
+    asmjit::CodeHolder code;
+    Begin(code);
+    asmjit::x86::Compiler compiler(&code);
+    emit(compiler);
+    if (const asmjit::Error error = compiler.finalize()) Fail(error);
+    return reinterpret_cast<Function>(Finish(code));
+  }
+
+ private:
+  static void Begin(asmjit::CodeHolder&);   // sets the environment and an error handler that throws
+  static void* Finish(asmjit::CodeHolder&);
+  [[noreturn]] static void Fail(asmjit::Error);
+};
+
+}  // namespace larder::kernels
