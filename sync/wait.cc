@@ -1,0 +1,44 @@
+// The slow path of waiting: system calls, reached when a wait outlasted its spin, and the calibration of the
+// spin.
+#include "sync/wait.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "base/clock.h"
+
+namespace larder::sync {
+namespace internal {
+
+// FUTEX_PRIVATE: the word is never shared between processes, so the kernel hashes the address alone and takes
+// no reference to the page. Both calls may fail (EAGAIN, EINTR, no sleeper): each is just a return, and the
+// waiter looks again.
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+
+void FutexWakeAll(const std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace internal
+
+uint32_t SpinIterationsFor(uint64_t ns) {
+  static const double pause_ns = [] {
+    constexpr int kPauses = 500;
+    double best = 1e9;
+    for (int round = 0; round < 8; ++round) {  // the best of 8: a preempted round measures the scheduler
+      const int64_t start = NowNs();
+      for (int i = 0; i < kPauses; ++i) CpuPause();
+      best = std::min(best, static_cast<double>(NowNs() - start) / kPauses);
+    }
+    return std::max(best, 0.1);
+  }();
+  return static_cast<uint32_t>(std::clamp(static_cast<double>(ns) / pause_ns, 1.0, 1e8));
+}
+
+}  // namespace larder::sync
