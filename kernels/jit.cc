@@ -1,43 +1,38 @@
 #include "kernels/jit.h"
 
-#include "base/error.h"
-
 namespace larder::kernels {
 namespace {
+
+// One runtime for the process, never destroyed: kernels may run until the last thread ends.
+asmjit::JitRuntime& Runtime() {
+  static auto* runtime = new asmjit::JitRuntime();
+  return *runtime;
+}
 
 class ThrowingHandler : public asmjit::ErrorHandler {
  public:
   void handleError(asmjit::Error, const char* message, asmjit::BaseEmitter*) override {
-    throw Error("kernel generator: asmjit: {}; this is a bug in Larder, please report it with your CPU model",
-                message);
+    throw Error("kernels: asmjit refused an instruction: {}", message);
   }
 };
 
-// Never destroyed: pinned threads may still run kernels while static objects die.
-asmjit::JitRuntime& Runtime() {
-  static auto* runtime = new asmjit::JitRuntime;
-  return *runtime;
-}
-
 }  // namespace
 
-void Jit::Init(asmjit::CodeHolder& code) {
+void Jit::Begin(asmjit::CodeHolder& code) {
   static ThrowingHandler handler;
-  if (const asmjit::Error e = code.init(Runtime().environment()); e != asmjit::kErrorOk) {
-    throw Error("kernel generator: asmjit can't start: {}", asmjit::DebugUtils::errorAsString(e));
-  }
+  if (const asmjit::Error error = code.init(Runtime().environment())) Fail(error);
   code.setErrorHandler(&handler);
 }
 
-void* Jit::AddCode(asmjit::CodeHolder& code) {
+void* Jit::Finish(asmjit::CodeHolder& code) {
   void* function = nullptr;
-  if (const asmjit::Error e = Runtime().add(&function, &code); e != asmjit::kErrorOk) {
-    throw Error(
-        "kernel generator: no executable memory: asmjit says {}; "
-        "Larder generates its kernels at start: allow it (SELinux execmem, systemd MemoryDenyWriteExecute)",
-        asmjit::DebugUtils::errorAsString(e));
-  }
+  if (const asmjit::Error error = Runtime().add(&function, &code)) Fail(error);
   return function;
+}
+
+void Jit::Fail(asmjit::Error error) {
+  throw Error("kernels: cannot make executable code: {}; does the system forbid it (SELinux, W^X)?",
+              asmjit::DebugUtils::errorAsString(error));
 }
 
 }  // namespace larder::kernels

@@ -1,33 +1,41 @@
-// The process's one JIT runtime: turns finished asmjit code into function pointers.
-// Set-up only, any thread. Code lives as long as the process: kernels are called until the last thread ends,
-// so nothing is ever released.
-//
-//   asmjit::CodeHolder code;
-//   Jit::Init(code);                       // from here on asmjit's errors are thrown as larder::Error
-//   asmjit::x86::Assembler as(&code);      // or x86::Compiler; then finalize()
-//   ...
-//   Fn fn = Jit::Add<Fn>(code);
+// Jit: turns generator code into a function that lives as long as the process. Internal to kernels/; set-up
+// only.
 #pragma once
 
-#include <asmjit/core.h>
+#include <asmjit/x86.h>
+
+#include "base/error.h"
 
 namespace larder::kernels {
 
 class Jit {
  public:
-  // For the host's environment, with an error handler that throws Error: no emitted instruction needs a
-  // check.
-  static void Init(asmjit::CodeHolder& code);
+  // emit(asmjit::x86::Assembler&) writes a whole System V function, its return included. Throws Error if
+  // asmjit refuses an instruction or executable memory is not to be had.
+  template <typename Function, typename Emit>
+  static Function Generate(Emit&& emit) {
+    asmjit::CodeHolder code;
+    Begin(code);
+    asmjit::x86::Assembler assembler(&code);
+    emit(assembler);
+    return reinterpret_cast<Function>(Finish(code));
+  }
 
-  // Copies the code into executable memory. Throws Error if it can't be relocated or the system grants no
-  // such memory.
-  template <typename Fn>
-  static Fn Add(asmjit::CodeHolder& code) {
-    return reinterpret_cast<Fn>(AddCode(code));
+  // The same with asmjit's Compiler (virtual registers): emit(asmjit::x86::Compiler&) adds one function.
+  template <typename Function, typename Emit>
+  static Function Compile(Emit&& emit) {
+    asmjit::CodeHolder code;
+    Begin(code);
+    asmjit::x86::Compiler compiler(&code);
+    emit(compiler);
+    if (const asmjit::Error error = compiler.finalize()) Fail(error);
+    return reinterpret_cast<Function>(Finish(code));
   }
 
  private:
-  static void* AddCode(asmjit::CodeHolder& code);
+  static void Begin(asmjit::CodeHolder&);  // sets the environment and an error handler that throws
+  static void* Finish(asmjit::CodeHolder&);
+  [[noreturn]] static void Fail(asmjit::Error);
 };
 
 }  // namespace larder::kernels
