@@ -36,10 +36,17 @@ class Gemm {
   const GemmShape& shape() const { return shape_; }
 
  private:
+  struct Tile {
+    GemmFn wide = nullptr;    // takes multiples of `panels` panels
+    GemmFn narrow = nullptr;  // takes any number; null when panels == 1
+    size_t panels = 1;
+  };
+  void RunTile(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows) const;
+
   GemmShape shape_;
-  size_t max_tile_ = 0;                 // rows of the widest tile
-  size_t group_panels_ = 0;             // panels that stay in L1 while all tiles of a large m pass
-  GemmFn tiles_[kMaxTile + 1] = {};
+  size_t max_tile_ = 0;      // rows of the widest tile
+  size_t group_panels_ = 0;  // panels that stay in L1 while all tiles of a large m pass
+  Tile tiles_[kMaxTile + 1];
 };
 
 // The scalar reference.

@@ -1,0 +1,156 @@
+// The AVX2 generator of matrix products, with VNNI on 256 bits (AVX-VNNI) or without. One panel at a time: its 16 outputs are two
+// halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2 without) holds 2*rows integer and 2*rows float accumulators in 16 registers.
+//
+// Without VNNI: weights become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw (2 * 128 * 127 < 2^15: it cannot saturate),
+// widened by vpmaddwd. The unsigned weights with signed activations would saturate (2 * 255 * 127 > 2^15).
+#include <asmjit/x86.h>
+
+#include "base/check.h"
+#include "kernels/gemm_generate.h"
+#include "kernels/jit.h"
+
+namespace larder::kernels {
+namespace {
+
+namespace x86 = asmjit::x86;
+
+constexpr int kHalves = 2;
+
+class Avx2Tile {
+ public:
+  Avx2Tile(x86::Assembler& a, const GemmShape& shape, int rows, bool avx_vnni)
+      : a_(a), shape_(shape), rows_(rows), vnni_(avx_vnni) {
+    LARDER_CHECK(4 * rows + (vnni_ ? 3 : 5) <= 16, "tile of {} rows", rows);
+  }
+
+  void Emit() {
+    asmjit::Label next_panel = a_.newLabel(), done = a_.newLabel();
+    a_.test(count_, count_);
+    a_.jz(done);
+    a_.bind(next_panel);
+    for (int m = 0; m < rows_; ++m) {
+      for (int h = 0; h < kHalves; ++h) a_.vpxor(Sum(h, m), Sum(h, m), Sum(h, m));
+    }
+    a_.mov(block_x_, x_);
+    if (shape_.blocks / 2 > 0) {
+      asmjit::Label next_pair = a_.newLabel();
+      a_.mov(pairs_, static_cast<int64_t>(shape_.blocks / 2));
+      a_.align(asmjit::AlignMode::kCode, 64);
+      a_.bind(next_pair);
+      Block(0);
+      Block(1);
+      a_.add(panel_, kPairBytes);
+      a_.add(block_x_, 2 * sizeof(ActBlock));
+      a_.dec(pairs_);
+      a_.jnz(next_pair);
+    }
+    if (shape_.blocks % 2) {
+      Block(0);
+      a_.add(panel_, 64 + 512);
+    }
+    for (int m = 0; m < rows_; ++m) {
+      for (int h = 0; h < kHalves; ++h) {
+        const x86::Mem out = x86::ymmword_ptr(y_, static_cast<int32_t>(m * shape_.y_stride_bytes + h * 32));
+        if (shape_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
+        a_.vmovups(out, Sum(h, m));
+      }
+    }
+    a_.add(y_, 64);
+    a_.dec(count_);
+    a_.jnz(next_panel);
+    a_.bind(done);
+    a_.vzeroupper();
+    a_.ret();
+  }
+
+ private:
+  x86::Ymm Int(int h, int m) const { return x86::ymm(h * rows_ + m); }
+  x86::Ymm Sum(int h, int m) const { return x86::ymm((kHalves + h) * rows_ + m); }
+  x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
+
+  x86::Mem Act(int m, size_t b, size_t field) const {
+    return x86::dword_ptr(block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes + b * sizeof(ActBlock) + field));
+  }
+  x86::Mem Weights(size_t b, size_t j, int h) const {
+    return x86::ymmword_ptr(panel_, static_cast<int32_t>(64 + b * 512 + j * 64 + h * 32));
+  }
+
+  void DotVnni(size_t b) {
+    for (int m = 0; m < rows_; ++m) {
+      a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
+      a_.vmovdqa(Int(1, m), Int(0, m));
+    }
+    for (size_t j = 0; j < 8; ++j) {
+      for (int m = 0; m < rows_; ++m) {
+        a_.vpbroadcastd(Scratch(1), Act(m, b, 4 * j));
+        for (int h = 0; h < kHalves; ++h) {
+          a_.vmovdqa(Scratch(0), Weights(b, j, h));  // from L1 again for each further row: registers are short
+          a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
+        }
+      }
+    }
+  }
+
+  void DotAvx2(size_t b) {
+    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3), flip = Scratch(4);
+    a_.vpcmpeqb(flip, flip, flip);
+    a_.vpsrlw(ones, flip, 15);    // 1 in each 16-bit lane
+    a_.vpabsb(flip, flip);        // 1 in each byte
+    a_.vpsllw(flip, flip, 7);     // 0x80 in each byte
+    for (int m = 0; m < rows_; ++m) {
+      for (int h = 0; h < kHalves; ++h) a_.vpxor(Int(h, m), Int(h, m), Int(h, m));
+    }
+    for (size_t j = 0; j < 8; ++j) {
+      for (int h = 0; h < kHalves; ++h) {
+        a_.vpxor(signed_w, flip, Weights(b, j, h));
+        a_.vpabsb(abs_w, signed_w);
+        for (int m = 0; m < rows_; ++m) {
+          a_.vpbroadcastd(product, Act(m, b, 4 * j));
+          a_.vpsignb(product, product, signed_w);
+          a_.vpmaddubsw(product, abs_w, product);
+          a_.vpmaddwd(product, product, ones);
+          a_.vpaddd(Int(h, m), Int(h, m), product);
+        }
+      }
+    }
+  }
+
+  void Block(size_t b) {
+    vnni_ ? DotVnni(b) : DotAvx2(b);
+    for (int h = 0; h < kHalves; ++h) {
+      const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
+      a_.vcvtph2ps(scale, x86::xmmword_ptr(panel_, static_cast<int32_t>(b * 32 + h * 16)));
+      for (int m = 0; m < rows_; ++m) {
+        a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
+        if (vnni_) {
+          // The accumulator's bits are kMagic + isum as a float; the difference is exact (see ActBlock).
+          a_.vpbroadcastd(Magic(), Act(m, b, offsetof(ActBlock, minus_md)));
+          a_.vfmadd132ps(Int(h, m), Magic(), broadcast);
+        } else {
+          a_.vcvtdq2ps(Int(h, m), Int(h, m));
+          a_.vmulps(Int(h, m), Int(h, m), broadcast);
+        }
+        a_.vfmadd231ps(Sum(h, m), Int(h, m), scale);
+      }
+    }
+  }
+  x86::Ymm Magic() const { return Scratch(2); }
+
+  x86::Assembler& a_;
+  const GemmShape& shape_;
+  const int rows_;
+  const bool vnni_;
+  const x86::Gp panel_ = x86::rdi, x_ = x86::rsi, y_ = x86::rdx, count_ = x86::rcx;
+  const x86::Gp block_x_ = x86::rax, pairs_ = x86::r8;
+};
+
+}  // namespace
+
+GemmFn GenerateGemmAvx2(const GemmShape& shape, size_t rows, size_t panels, bool avx_vnni) {
+  LARDER_CHECK(panels == 1);
+  return Jit::Generate<GemmFn>([&](x86::Assembler& a) {
+    Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit();
+  });
+}
+
+}  // namespace larder::kernels

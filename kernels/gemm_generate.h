@@ -1,0 +1,13 @@
+// Internal to kernels/: the generators behind Gemm::Make. Each returns a function for exactly `rows` activation rows that takes a
+// number of panels divisible by `panels`.
+#pragma once
+
+#include "kernels/gemm.h"
+
+namespace larder::kernels {
+
+GemmFn GenerateGemmAvx512(const GemmShape&, size_t rows, size_t panels);
+// avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb + vpmaddubsw + vpmaddwd.
+GemmFn GenerateGemmAvx2(const GemmShape&, size_t rows, size_t panels, bool avx_vnni);
+
+}  // namespace larder::kernels
