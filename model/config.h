@@ -31,12 +31,12 @@ struct ModelConfig {
   size_t vocab = 0;      // rows of the embedding table
   size_t trained_context = 0;
   float norm_epsilon = 1e-5f;
-  bool qkv_bias = false;        // qwen2 (and llama files that carry attn_q.bias)
-  bool qk_norm = false;         // qwen3: RMSNorm of each head of q and k
-  bool tied_embeddings = false; // no output.weight: the head is the embedding table
+  bool qkv_bias = false;         // qwen2 (and llama files that carry attn_q.bias)
+  bool qk_norm = false;          // qwen3: RMSNorm of each head of q and k
+  bool tied_embeddings = false;  // no output.weight: the head is the embedding table
 
   RopePairing rope_pairing = RopePairing::kInterleaved;
-  size_t rotary_dim = 0;        // = head_size unless rope.dimension_count says less
+  size_t rotary_dim = 0;  // = head_size unless rope.dimension_count says less
   double rope_base = 10000.0;
   RopeScaling rope_scaling = RopeScaling::kNone;
   double rope_scale_factor = 1.0;
@@ -55,9 +55,9 @@ struct ModelConfig {
 ModelConfig ReadModelConfig(const GgufFile&);
 
 // cos and sin of every rotation: for position p and pair i of rotary_dim/2:
-// angle = p * inv_freq(i), table[p * rotary_dim + 2 * i] = cos * m, [... + 1] = sin * m, where inv_freq and the magnitude
-// m follow rope_scaling (linear: Chen 2023; YaRN: Peng 2023 section 3; rope_freqs: divides by the factor).
-// Computed in double, once, at set-up: the kernels and the scalar reference share the table.
+// angle = p * inv_freq(i), table[p * rotary_dim + 2 * i] = cos * m, [... + 1] = sin * m, where inv_freq and
+// the magnitude m follow rope_scaling (linear: Chen 2023; YaRN: Peng 2023 section 3; rope_freqs: divides by
+// the factor). Computed in double, once, at set-up: the kernels and the scalar reference share the table.
 std::vector<float> RopeTable(const ModelConfig&, size_t positions);
 
 // Canonical tensor names: "blk.3.attn_q.weight".

@@ -36,9 +36,23 @@ inline float Bf16ToF32(uint16_t h) {
 uint16_t F32ToBf16(float f);
 
 // x[n] -> ceil(n/32) blocks, the last one padded with zeros. d = amax/127 rounded to f16,
-// q = round-to-nearest-even(x / d'), where d' is amax/127 before rounding (as llama.cpp does).
+// q = round-to-nearest-even(x / d'), where d' is amax/127 before rounding (as llama.cpp does; the division is
+// a multiplication by the float32 1/d'). A d that rounds to zero makes a block of zeros; an amax beyond 127 *
+// 65504 makes d infinite. x must be free of NaN and infinities: see AllFinite.
 void QuantizeQ8_0(std::span<const float> x, Q8Block* blocks);
 void DequantizeQ8_0(const Q8Block* blocks, std::span<float> x);
+
+bool AllFinite(std::span<const float> x);
+
+// How a GGUF type is stored: `elements` weights in `bytes` bytes. {0, 0} for numbers whose layout Larder does
+// not know.
+struct GgufTypeLayout {
+  size_t elements = 0;
+  size_t bytes = 0;
+};
+GgufTypeLayout LayoutOfGgufType(uint32_t gguf_type);
+// Whether ReadRows and friends read it: one of TensorType.
+bool IsReadableType(uint32_t gguf_type);
 
 // Bytes of one row of `cols` elements. Q8_0 rows hold whole blocks: cols is a multiple of 32.
 size_t RowBytes(TensorType type, size_t cols);

@@ -17,43 +17,66 @@
 
 namespace larder::model {
 
-// A weight tensor seen as a matrix: `rows` outputs of `cols` inputs, cols contiguous. GGUF dimension 0 is cols.
-// One-dimensional tensors (norms, biases) have rows == 1.
+// A weight tensor seen as a matrix: `rows` outputs of `cols` inputs, cols contiguous. GGUF dimension 0 is
+// cols. One-dimensional tensors (norms, biases) have rows == 1.
 struct TensorInfo {
   std::string name;
-  TensorType type = TensorType::kF32;
+  TensorType type = TensorType::kF32;  // one of TensorType's names only if IsReadableType(gguf_type)
+  uint32_t gguf_type = 0;              // the file's number, also of types that Larder lists but does not read
   size_t rows = 0;
   size_t cols = 0;
   uint64_t file_offset_bytes = 0;  // absolute
-  uint64_t size_bytes = 0;
+  uint64_t size_bytes = 0;         // 0 if the type's layout is unknown
 };
 
 // Types of GGUF metadata values, by GGUF's numbers.
 enum class GgufValueType : uint32_t {
-  kU8 = 0, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+  kU8 = 0,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 
 class GgufFile {
  public:
-  // Throws Error. `path` is kept for messages.
+  // Throws Error. `path` is kept for messages. A descriptor opens as /proc/self/fd/N. Files without tensors
+  // (vocabularies) open; so do files with tensors of types that Larder does not read: reading those throws.
   static std::shared_ptr<const GgufFile> Open(const std::string& path);
   ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
 
   const std::string& path() const;
   uint32_t version() const;
   uint64_t file_bytes() const;
   uint64_t data_offset_bytes() const;
 
-  const std::vector<TensorInfo>& tensors() const;     // in file order
+  const std::vector<TensorInfo>& tensors() const;             // in file order
   const TensorInfo* FindTensor(std::string_view name) const;  // null if absent
   const TensorInfo& Tensor(std::string_view name) const;      // throws Error if absent
 
   // Metadata. Get*: throws Error if the key is absent or of a wrong type ("file: key 'x' is a string,
   // expected an unsigned integer"). Find*: nullopt if absent, throws if of a wrong type. Unsigned
   // accepts every integer type whose value is in range; Float accepts F32 and F64.
-  struct Entry { std::string key; GgufValueType type; GgufValueType element_type; uint64_t count; };
+  struct Entry {
+    std::string key;
+    GgufValueType type;
+    GgufValueType element_type;
+    uint64_t count;
+  };
   const std::vector<Entry>& entries() const;  // in file order, for `inspect`
-  std::string Describe(const Entry&, size_t max_items) const;  // the value as text, cut after max_items
+  // The value as text on one line: arrays cut after max_items, strings after 100 bytes, control characters
+  // escaped.
+  std::string Describe(const Entry&, size_t max_items) const;
   bool Has(std::string_view key) const;
   uint64_t GetUnsigned(std::string_view key) const;
   double GetFloat(std::string_view key) const;
@@ -64,12 +87,14 @@ class GgufFile {
   std::optional<bool> FindBool(std::string_view key) const;
   std::optional<std::string_view> FindString(std::string_view key) const;
   std::optional<std::vector<std::string_view>> FindStrings(std::string_view key) const;
-  std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;    // any integer type in range
+  std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;  // any integer type in range
   std::optional<std::vector<float>> FindFloats(std::string_view key) const;
 
   // Rows [row0, row0 + n) as they lie in the file: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
+  // All three throw Error on types that Larder does not read: it names tensor and type and what to convert
+  // to.
   void ReadRows(const TensorInfo&, size_t row0, size_t n, void* dst) const;
-  // The same as float32, n * cols floats.
+  // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and column).
   void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;
   // The same as Q8_0, n * ceil(cols / 32) blocks; other types are quantised. Throws Error on a scale that
   // is NaN or infinite (names tensor, row and block), likewise on NaN/inf weights.
@@ -77,6 +102,7 @@ class GgufFile {
 
  private:
   GgufFile();
+  friend class GgufHeaderParser;  // gguf_parse.cc
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -85,6 +111,8 @@ class GgufFile {
 class GgufWriter {
  public:
   GgufWriter();
+  GgufWriter(const GgufWriter&) = delete;
+  GgufWriter& operator=(const GgufWriter&) = delete;
   ~GgufWriter();
   void Add(std::string key, uint32_t value);
   void Add(std::string key, uint64_t value);
