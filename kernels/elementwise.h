@@ -1,11 +1,14 @@
 // Elementwise kernels and the pieces of attention: everything but the matrix products. One struct of function
 // pointers per instruction set; all sets give the same bits. The scalar set (reference.cc) defines them:
-// each formula below is IEEE binary32, evaluated as written, fma() where it says fma, nothing contracted or reassociated.
+// each formula below is IEEE binary32, evaluated as written, fma() where it says fma, nothing contracted or
+// reassociated.
 //
 // Exp(x), x <= 88: if x < -87.33654f the result is +0; else n = rint(x * 0x1.715476p+0f) (to nearest even),
-//   r = fma(n, -0x1.62e400p-1f, x), r = fma(n, -0x1.7f7d1cp-20f, r), p = a polynomial of degree 6 in r (Horner, fma; coefficients in numerics.h),
-//   result = p * 2^n by adding n << 23 to p's bits. x > 88 is clamped to 88. Relative error below 2e-7.
-// Sum16(v): 16 lane sums reduced as t[j] = v[j] + v[j+8]; u[j] = t[j] + t[j+4]; w[j] = u[j] + u[j+2]; w[0] + w[1].
+//   r = fma(n, -0x1.62e400p-1f, x), r = fma(n, -0x1.7f7d1cp-20f, r), p = a polynomial of degree 6 in r
+//   (Horner, fma; coefficients in numerics.h), result = p * 2^n by adding n << 23 to p's bits. x > 88 is
+//   clamped to 88. Relative error below 2e-7.
+// Sum16(v): 16 lane sums reduced as t[j] = v[j] + v[j+8]; u[j] = t[j] + t[j+4]; w[j] = u[j] + u[j+2]; w[0] +
+// w[1].
 #pragma once
 
 #include <cstddef>
@@ -19,55 +22,64 @@ namespace larder::kernels {
 struct Elementwise {
   Isa isa;
 
-  // y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i, x_i, s_j) over i = j mod 16, ascending) / n + epsilon).
-  // Any n >= 1. y may be x.
+  // y[n] = (x[n] * r) * w[n], r = 1 / sqrt(Sum16(lane j: s_j = fma(x_i, x_i, s_j) over i = j mod 16,
+  // ascending) / n + epsilon). Any n >= 1. y may be x.
   void (*rms_norm)(const float* x, const float* w, float* y, size_t n, float epsilon);
 
-  // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero. Otherwise d = amax / 127 with the two
-  // lowest mantissa bits cleared, q = rint(x * (1 / d)) to nearest even, clamped to [-127, 127] (d was truncated: 127.00001 may occur).
+  // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero. Otherwise d =
+  // amax / 127 with the two lowest mantissa bits cleared, q = rint(x * (1 / d)) to nearest even, clamped to
+  // [-127, 127] (d was truncated: 127.00001 may occur).
   void (*quantize)(const float* x, ActBlock* out, size_t n);
 
   // out[n] = quantize(h), h = (gate / (1 + Exp(-gate))) * up. n is a multiple of 32.
   void (*swiglu_quantize)(const float* gate, const float* up, ActBlock* out, size_t n);
 
-  // Rotates x[2 * half] in place: pairs (i, i + half): a = x0*c, x0' = fma(-x1, s, a); b = x1*c, x1' = fma(x0, s, b).
-  // cos_sin: cos[half], then sin[half]. Any half >= 1.
+  // Rotates x[2 * half] in place: pairs (i, i + half): a = x0*c, x0' = fma(-x1, s, a); b = x1*c, x1' =
+  // fma(x0, s, b). cos_sin: cos[half], then sin[half]. Any half >= 1.
   void (*rope)(float* x, const float* cos_sin, size_t half);
 
   // y[n] = y[n] + b[n].
   void (*add)(float* y, const float* b, size_t n);
 
-  // One query's softmax numerators over one chunk, in place. scores[0, valid) are scaled scores; [valid, padded) is garbage that
-  // becomes 0. m = max; scores[i] = Exp(scores[i] - m); *sum = Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
+  // One query's softmax numerators over one chunk, in place. scores[0, valid) are scaled scores; [valid,
+  // padded) is garbage that becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); *sum =
+  // Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
   void (*softmax_chunk)(float* scores, size_t valid, size_t padded, float* max, float* sum);
 
-  // Weights of values: out[b * padded + i] = p[i] * F16ToF32(scale of block b, position i), for the value pages of one chunk that start at `pages`
-  // (ValuePageBytes(blocks) apart). padded is a multiple of 16.
+  // Weights of values: out[b * padded + i] = p[i] * F16ToF32(scale of block b, position i), for the value
+  // pages of one chunk that start at `pages` (ValuePageBytes(blocks) apart). padded is a multiple of 16.
   void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded);
 
-  // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc, lc): mn = max(m, mc), a = Exp(m - mn),
-  // b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b), l = fma(l, a, lc * b), m = mn. Any n.
+  // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc, lc): mn =
+  // max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b), l = fma(l, a, lc * b),
+  // m = mn. Any n.
   void (*merge)(float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n);
 
   // out[n] = o[n] * (1 / l).
   void (*finish)(const float* o, float l, float* out, size_t n);
 };
 
-// The set for `isa`; generated once per process, each kernel checked against the scalar set before it is returned (Error if one differs:
-// names the kernel, the input and both values). Throws Error if the host lacks the instruction set.
+// The set for `isa`; generated once per process, each kernel checked against the scalar set before it is
+// returned (Error if one differs: names the kernel, the input and both values). Throws Error if the host
+// lacks the instruction set.
 const Elementwise& GetElementwise(Isa);
 
-// Weighted sum of values for `queries` query heads of one KV head over the `positions` first positions of a chunk (ascending order):
-//   o[m][32 * blocks] (row stride o_stride floats) starts at 0; for each position t: o[m][i] = fma(w[m][i / 32][t], float(value[t][i]), o[m][i]).
-// w: [queries][blocks][w_stride floats], as scale_weights writes it. Each value is converted once for all queries.
+// Weighted sum of values for `queries` query heads of one KV head over the `positions` first positions of a
+// chunk (ascending order):
+//   o[m][32 * blocks] (row stride o_stride floats) starts at 0; for each position t: o[m][i] = fma(w[m][i /
+//   32][t], float(value[t][i]), o[m][i]).
+// w: [queries][blocks][w_stride floats], as scale_weights writes it. Each value is converted once for all
+// queries.
 using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions);
 struct ValuesShape {
-  size_t blocks;          // of a head: ceil(head_size / 32)
-  size_t queries;         // 1 .. MaxValuesQueries(isa, blocks)
-  size_t w_stride;        // floats between blocks of w; a query's rows are blocks * w_stride floats apart
-  size_t o_stride;        // floats between queries of o
+  size_t blocks;    // of a head: ceil(head_size / 32)
+  size_t queries;   // 1 .. MaxValuesQueries(isa, blocks)
+  size_t w_stride;  // floats between blocks of w; a query's rows are blocks * w_stride floats apart
+  size_t o_stride;  // floats between queries of o
 };
 size_t MaxValuesQueries(Isa, size_t blocks);
+// The scalar reference.
+void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, float* o, size_t positions);
 // Generates (set-up only; memory lives as long as the process). Checked against the reference.
 ValuesFn MakeValues(Isa, const ValuesShape&);
 

@@ -1,0 +1,54 @@
+// The arithmetic that every instruction set repeats bit for bit, in plain C++: Exp, Sum16 and the constants
+// of quantisation. elementwise.h states the formulas; the generated kernels take their constants from here.
+// Pure functions, any thread.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace larder::kernels {
+
+// Exp: below kExpLow the result would leave the normal numbers (2^-126); above kExpHigh it would overflow.
+inline constexpr float kExpLow = -87.33654f;
+inline constexpr float kExpHigh = 88.0f;
+inline constexpr float kLog2E = 0x1.715476p+0f;
+// ln 2 in two parts; the first has 11 trailing zero bits, so that its products with |n| <= 127 are exact.
+inline constexpr float kLn2High = 0x1.62e400p-1f;
+inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
+// exp(r) = 1 + r + c2 r^2 + ... + c6 r^6 on |r| <= ln(2)/2. The first two are fixed at 1; the others minimise
+// the largest relative error (Lawson's iteration in 40 digits): 3.1e-9 before rounding to float32, so the
+// roundings of Horner's scheme dominate. Taylor's coefficients, which lost, give 1.2e-7 before any rounding.
+inline constexpr float kExpC2 = 0x1.fffffcp-2f;
+inline constexpr float kExpC3 = 0x1.555490p-3f;
+inline constexpr float kExpC4 = 0x1.5558f4p-5f;
+inline constexpr float kExpC5 = 0x1.123a2cp-7f;
+inline constexpr float kExpC6 = 0x1.6a2360p-10f;
+
+// Quantisation: d loses its two lowest mantissa bits (formats.h says why).
+inline constexpr uint32_t kScaleMask = ~uint32_t{3};
+inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is below this is all zero
+inline constexpr float kQuantMax = 127.0f;
+
+// NaN gives 0.
+inline float Exp(float x) {
+  if (!(x >= kExpLow)) return 0.0f;
+  if (x > kExpHigh) x = kExpHigh;
+  const float n = std::rint(x * kLog2E);
+  float r = std::fma(n, -kLn2High, x);
+  r = std::fma(n, -kLn2Low, r);
+  float p = kExpC6;
+  for (const float c : {kExpC5, kExpC4, kExpC3, kExpC2, 1.0f, 1.0f}) p = std::fma(p, r, c);
+  const auto shift = static_cast<uint32_t>(static_cast<int32_t>(n)) << 23;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + shift);
+}
+
+inline float Sum16(const float* v) {
+  float t[8], u[4];
+  for (size_t j = 0; j < 8; ++j) t[j] = v[j] + v[j + 8];
+  for (size_t j = 0; j < 4; ++j) u[j] = t[j] + t[j + 4];
+  return (u[0] + u[2]) + (u[1] + u[3]);
+}
+
+}  // namespace larder::kernels

@@ -1,0 +1,139 @@
+// The scalar set: every other one must give the same bits. Written to be read, not to be fast.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "kernels/elementwise_sets.h"
+#include "kernels/numerics.h"
+
+namespace larder::kernels {
+namespace {
+
+constexpr size_t kLanes = 16;
+
+void RmsNorm(const float* x, const float* w, float* y, size_t n, float epsilon) {
+  float s[kLanes] = {};
+  for (size_t i = 0; i < n; ++i) s[i % kLanes] = std::fma(x[i], x[i], s[i % kLanes]);
+  const float r = 1.0f / std::sqrt(Sum16(s) / static_cast<float>(n) + epsilon);
+  for (size_t i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
+}
+
+ActBlock QuantizeBlock(const float (&x)[kBlock]) {
+  ActBlock block = {};
+  float amax = 0;
+  for (const float v : x) amax = std::max(amax, std::fabs(v));
+  if (amax >= kQuantZero) {
+    block.d = std::bit_cast<float>(std::bit_cast<uint32_t>(amax / kQuantMax) & kScaleMask);
+    const float inverse = 1.0f / block.d;
+    for (size_t i = 0; i < kBlock; ++i) {
+      // In this order NaN becomes a number, and the conversion is always defined.
+      const float q = std::max(-kQuantMax, std::min(kQuantMax, std::rint(x[i] * inverse)));
+      block.q[i] = static_cast<int8_t>(q);
+      block.sum += block.q[i];
+    }
+  }
+  block.minus_md = -kMagic * block.d;
+  block.start = kMagicBits - 128 * block.sum;
+  return block;
+}
+
+void Quantize(const float* x, ActBlock* out, size_t n) {
+  for (size_t begin = 0; begin < n; begin += kBlock) {
+    float block[kBlock] = {};
+    std::copy(x + begin, x + std::min(n, begin + kBlock), block);
+    *out++ = QuantizeBlock(block);
+  }
+}
+
+void SwigluQuantize(const float* gate, const float* up, ActBlock* out, size_t n) {
+  for (size_t begin = 0; begin < n; begin += kBlock) {
+    float h[kBlock];
+    for (size_t i = 0; i < kBlock; ++i) {
+      const float g = gate[begin + i];
+      h[i] = (g / (1.0f + Exp(-g))) * up[begin + i];
+    }
+    *out++ = QuantizeBlock(h);
+  }
+}
+
+void Rope(float* x, const float* cos_sin, size_t half) {
+  for (size_t i = 0; i < half; ++i) {
+    const float x0 = x[i], x1 = x[i + half], c = cos_sin[i], s = cos_sin[half + i];
+    x[i] = std::fma(-x1, s, x0 * c);
+    x[i + half] = std::fma(x0, s, x1 * c);
+  }
+}
+
+void Add(float* y, const float* b, size_t n) {
+  for (size_t i = 0; i < n; ++i) y[i] = y[i] + b[i];
+}
+
+void SoftmaxChunk(float* scores, size_t valid, size_t padded, float* max, float* sum) {
+  const float m = *std::max_element(scores, scores + valid) + 0.0f;
+  float s[kLanes] = {};
+  for (size_t i = 0; i < valid; ++i) {
+    scores[i] = Exp(scores[i] - m);
+    s[i % kLanes] += scores[i];
+  }
+  std::fill(scores + valid, scores + padded, 0.0f);
+  *max = m;
+  *sum = Sum16(s);
+}
+
+void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded) {
+  for (size_t i = 0; i < padded; ++i) {
+    const uint8_t* page = pages + i / kPagePositions * ValuePageBytes(blocks);
+    const auto* scales = reinterpret_cast<const uint16_t*>(page);
+    for (size_t b = 0; b < blocks; ++b) {
+      out[b * padded + i] = p[i] * model::F16ToF32(scales[b * kPagePositions + i % kPagePositions]);
+    }
+  }
+}
+
+void Merge(float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n) {
+  const float mn = std::max(*m, mc) + 0.0f;
+  const float a = Exp(*m - mn), b = Exp(mc - mn);
+  for (size_t i = 0; i < n; ++i) o[i] = std::fma(o[i], a, oc[i] * b);
+  *l = std::fma(*l, a, lc * b);
+  *m = mn;
+}
+
+void Finish(const float* o, float l, float* out, size_t n) {
+  const float r = 1.0f / l;
+  for (size_t i = 0; i < n; ++i) out[i] = o[i] * r;
+}
+
+}  // namespace
+
+Elementwise ScalarElementwise() {
+  return {.isa = Isa::kScalar,
+          .rms_norm = RmsNorm,
+          .quantize = Quantize,
+          .swiglu_quantize = SwigluQuantize,
+          .rope = Rope,
+          .add = Add,
+          .softmax_chunk = SoftmaxChunk,
+          .scale_weights = ScaleWeights,
+          .merge = Merge,
+          .finish = Finish};
+}
+
+void ValuesReference(const ValuesShape& shape, const uint8_t* pages, const float* w, float* o,
+                     size_t positions) {
+  const size_t width = shape.blocks * kBlock;
+  for (size_t m = 0; m < shape.queries; ++m) {
+    float* om = o + m * shape.o_stride;
+    std::fill(om, om + width, 0.0f);
+    for (size_t t = 0; t < positions; ++t) {
+      const uint8_t* page = pages + t / kPagePositions * ValuePageBytes(shape.blocks);
+      const auto* value =
+          reinterpret_cast<const int8_t*>(page + ValueScaleBytes(shape.blocks)) + t % kPagePositions * width;
+      for (size_t i = 0; i < width; ++i) {
+        const float weight = w[(m * shape.blocks + i / kBlock) * shape.w_stride + t];
+        om[i] = std::fma(weight, static_cast<float>(value[i]), om[i]);
+      }
+    }
+  }
+}
+
+}  // namespace larder::kernels
