@@ -60,7 +60,7 @@ class SpscRing {
   uint32_t head_copy_ = 0;                                     // producer's
   alignas(kFalseSharingBytes) std::atomic<uint32_t> head_{0};  // written by the consumer
   uint32_t tail_copy_ = 0;                                     // consumer's
-  alignas(kFalseSharingBytes) T slots_[N];
+  alignas(kFalseSharingBytes) T slots_[N] = {};
 };
 
 }  // namespace larder::sync

@@ -68,6 +68,7 @@ class Pool {
  private:
   struct Shared;
   struct Worker;
+  void Stop();
   std::unique_ptr<Shared> shared_;
 };
 

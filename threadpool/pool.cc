@@ -1,0 +1,164 @@
+// Set-up of the pool: threads, pinning, timelines. The data path is pool_datapath.cc.
+#include "threadpool/pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "threadpool/pool_state.h"
+
+namespace larder::threadpool {
+namespace {
+
+constexpr int kMaxCpus = 1 << 14;
+
+// Returns 0 or an error number.
+int SetAffinity(pthread_t thread, std::span<const CpuId> cpus) {
+  cpu_set_t* mask = CPU_ALLOC(kMaxCpus);
+  if (mask == nullptr) return ENOMEM;
+  const size_t bytes = CPU_ALLOC_SIZE(kMaxCpus);
+  CPU_ZERO_S(bytes, mask);
+  for (CpuId cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu.value), bytes, mask);
+  const int error = pthread_setaffinity_np(thread, bytes, mask);
+  CPU_FREE(mask);
+  return error;
+}
+
+std::vector<CpuId> GetAffinity(pthread_t thread) {
+  std::vector<CpuId> cpus;
+  cpu_set_t* mask = CPU_ALLOC(kMaxCpus);
+  if (mask == nullptr) return cpus;
+  const size_t bytes = CPU_ALLOC_SIZE(kMaxCpus);
+  CPU_ZERO_S(bytes, mask);
+  if (pthread_getaffinity_np(thread, bytes, mask) == 0) {
+    for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, mask)) cpus.push_back(CpuId(cpu));
+    }
+  }
+  CPU_FREE(mask);
+  return cpus;
+}
+
+}  // namespace
+
+Pool::Pool(PoolOptions options) {
+  const size_t threads = options.cpus.size();
+  if (threads == 0) throw Error("thread pool: no CPUs given; expected at least 1");
+  if (options.group_of_thread.empty()) options.group_of_thread.assign(threads, 0);
+  if (options.group_of_thread.size() != threads) {
+    throw Error("thread pool: {} CPUs but {} group numbers; expected one for each", threads,
+                options.group_of_thread.size());
+  }
+  for (CpuId cpu : options.cpus) {
+    if (cpu.value >= kMaxCpus) throw Error("thread pool: CPU {}: expected less than {}", cpu.value, kMaxCpus);
+  }
+
+  shared_ = std::make_unique<Shared>(options.group_of_thread, options.wait);
+  Shared& shared = *shared_;
+  shared.owner = pthread_self();
+  std::vector<int> names;
+  for (int name : options.group_of_thread) {
+    const auto it = std::find(names.begin(), names.end(), name);
+    shared.go_of_thread.push_back(static_cast<uint32_t>(it - names.begin()));
+    if (it == names.end()) names.push_back(name);
+  }
+  shared.go_count = static_cast<uint32_t>(names.size());
+  shared.go = std::make_unique<sync::EpochFlag[]>(names.size());
+
+  auto pin = [&](pthread_t thread, size_t number) {
+    const CpuId cpu = options.cpus[number];
+    if (!cpu.valid()) return false;
+    const int error = SetAffinity(thread, {&cpu, 1});
+    if (error == 0) return true;
+    shared.warnings.push_back(
+        fmt::format("thread {} is not pinned to CPU {}: {} (is the CPU in this process's cpuset?)", number,
+                    cpu.value, std::strerror(error)));
+    return false;
+  };
+  for (size_t t = 1; t < threads; ++t) {
+    try {
+      shared.threads.emplace_back([&shared, t] { shared.WorkerLoop(static_cast<int>(t)); });
+    } catch (const std::system_error& error) {
+      Stop();
+      throw Error("thread pool: thread {} of {} cannot start: {}; look at `ulimit -u`", t + 1, threads,
+                  error.what());
+    }
+    pthread_setname_np(shared.threads.back().native_handle(), fmt::format("larder-{}", t).c_str());
+    pin(shared.threads.back().native_handle(), t);
+  }
+  std::vector<CpuId> old_affinity = GetAffinity(shared.owner);
+  if (pin(shared.owner, 0)) shared.old_affinity = std::move(old_affinity);
+}
+
+Pool::~Pool() { Stop(); }
+
+void Pool::Stop() {
+  shared_->Publish(Command{});
+  for (std::thread& thread : shared_->threads) thread.join();
+  if (!shared_->old_affinity.empty()) SetAffinity(shared_->owner, shared_->old_affinity);
+}
+
+int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
+const sync::WaitPolicy& Pool::wait_policy() const { return shared_->wait; }
+const std::vector<std::string>& Pool::warnings() const { return shared_->warnings; }
+uint32_t Pool::next_base_epoch() const { return shared_->base_epoch; }
+
+void Pool::ForEach(void (*fn)(void* context, int thread), void* context) {
+  LARDER_CHECK(pthread_equal(shared_->owner, pthread_self()),
+               "only the thread that made the pool commands it");
+  struct Guarded {
+    void (*fn)(void*, int);
+    void* context;
+    std::vector<std::exception_ptr> thrown;
+  } guarded{fn, context, std::vector<std::exception_ptr>(shared_->workers.size())};
+  Command command;
+  command.kind = Command::Kind::kCall;
+  command.call = [](void* opaque, int thread) {
+    auto& g = *static_cast<Guarded*>(opaque);
+    try {
+      g.fn(g.context, thread);
+    } catch (...) {
+      g.thrown[static_cast<size_t>(thread)] = std::current_exception();
+    }
+  };
+  command.context = &guarded;
+  shared_->Publish(command);
+  shared_->Run(command, 0);
+  for (const std::exception_ptr& thrown : guarded.thrown) {
+    if (thrown) std::rethrow_exception(thrown);
+  }
+}
+
+void Pool::EnableTimeline(size_t capacity) {
+  for (Worker& worker : shared_->workers) {
+    worker.timeline.assign(capacity, StepTime{});  // writes, so that no page is first touched inside a frame
+    if (capacity == 0) worker.timeline.shrink_to_fit();
+    worker.recorded = 0;
+    worker.frames = 0;
+  }
+}
+
+std::span<const StepTime> Pool::Timeline(int thread) const {
+  const Worker& worker = shared_->workers.at(static_cast<size_t>(thread));
+  return {worker.timeline.data(), worker.recorded};
+}
+
+double Pool::TicksPerSecond() {
+  static const double rate = [] {
+    const int64_t start_ns = NowNs();
+    const uint64_t start_ticks = ReadTicks();
+    while (NowNs() - start_ns < 10'000'000) sync::CpuPause();
+    const uint64_t ticks = ReadTicks() - start_ticks;
+    return static_cast<double>(ticks) / SecondsSince(start_ns);
+  }();
+  return rate;
+}
+
+}  // namespace larder::threadpool

@@ -1,0 +1,70 @@
+// The data path of the pool: publishing a frame and walking the programs.
+#include "base/check.h"
+#include "threadpool/pool_state.h"
+
+namespace larder::threadpool {
+
+template <bool kTimeline>
+void Pool::Shared::Walk(const Command& now, int thread) {
+  const Program& program = now.programs[static_cast<size_t>(thread)];
+  [[maybe_unused]] Worker& worker = workers[static_cast<size_t>(thread)];
+  for (const Step *step = program.steps, *end = step + program.count; step != end; ++step) {
+    const uint32_t target = now.base_epoch + step->epoch_offset;
+    for (uint32_t w = 0; w < step->wait_count; ++w) step->waits[w]->Wait(target, wait);
+    [[maybe_unused]] uint64_t start = 0;
+    if constexpr (kTimeline) start = ReadTicks();
+    if (step->kernel != nullptr) step->kernel(step->operand, now.frame);
+    if constexpr (kTimeline) {
+      if (worker.recorded < worker.timeline.size()) {
+        worker.timeline[worker.recorded++] = {start, ReadTicks(), step->kind, step->layer, worker.frames};
+      }
+    }
+    if (step->signal != nullptr) step->signal->Signal(target, wait);
+    if (step->barrier) barrier.Wait(thread);
+  }
+  if constexpr (kTimeline) ++worker.frames;
+}
+
+void Pool::Shared::Run(const Command& now, int thread) {
+  if (now.kind == Command::Kind::kExecute) {
+    // the timeline is chosen once a frame, so that a step pays nothing for it
+    if (workers[static_cast<size_t>(thread)].timeline.empty()) [[likely]] {
+      Walk<false>(now, thread);
+    } else {
+      Walk<true>(now, thread);
+    }
+  } else {
+    now.call(now.context, thread);
+  }
+  barrier.Wait(thread);  // the join: thread 0 is the barrier's root and leaves first
+}
+
+void Pool::Shared::Publish(const Command& next) {
+  command = next;
+  ++command_epoch;
+  for (uint32_t g = 0; g < go_count; ++g) go[g].Signal(command_epoch, wait);
+}
+
+void Pool::Shared::WorkerLoop(int thread) {
+  sync::EpochFlag& my_go = go[go_of_thread[static_cast<size_t>(thread)]];
+  for (uint32_t epoch = 1;; ++epoch) {
+    my_go.Wait(epoch, wait);
+    // A copy: thread 0 may leave the join and write the next command while this thread is still inside it.
+    const Command now = command;
+    if (now.kind == Command::Kind::kStop) return;
+    Run(now, thread);
+  }
+}
+
+void Pool::Execute(std::span<const Program> per_thread, void* frame, uint32_t epochs) {
+  Shared& shared = *shared_;
+  LARDER_CHECK(per_thread.size() == shared.workers.size(), "{} programs, {} threads", per_thread.size(),
+               shared.workers.size());
+  LARDER_CHECK(pthread_equal(shared.owner, pthread_self()), "only the thread that made the pool executes");
+  const Command command{Command::Kind::kExecute, shared.base_epoch, per_thread, frame, nullptr, nullptr};
+  shared.Publish(command);
+  shared.Run(command, 0);
+  shared.base_epoch += epochs;
+}
+
+}  // namespace larder::threadpool

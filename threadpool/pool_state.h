@@ -1,0 +1,77 @@
+// What the pool's set-up (pool.cc) and data path (pool_datapath.cc) share. Not for other folders.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/memory.h"
+#include "sync/barrier.h"
+#include "threadpool/pool.h"
+
+namespace larder::threadpool {
+
+inline uint64_t ReadTicks() {
+#if defined(__x86_64__) || defined(__i386__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t ticks;
+  __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#else
+#error "no cycle counter is known for this architecture"
+#endif
+}
+
+// What all threads do next. Thread 0 writes it, then signals the go flags (release); the others read it after
+// their wait (acquire). It is not written again before all have met in the join.
+struct Command {
+  enum class Kind : uint32_t { kExecute, kCall, kStop };
+  Kind kind = Kind::kStop;
+  uint32_t base_epoch = 0;
+  std::span<const Program> programs;
+  void* frame = nullptr;
+  void (*call)(void* context, int thread) = nullptr;
+  void* context = nullptr;
+};
+
+// Written by its own thread only, while frames run.
+struct alignas(kFalseSharingBytes) Pool::Worker {
+  std::vector<StepTime> timeline;  // sized by EnableTimeline; empty: off
+  size_t recorded = 0;
+  uint32_t frames = 0;
+};
+
+struct Pool::Shared {
+  Shared(std::span<const int> group_of_thread, const sync::WaitPolicy& policy)
+      : wait(policy), barrier(group_of_thread, policy), workers(group_of_thread.size()) {}
+
+  void Publish(const Command& next);  // thread 0: tells the others
+  void Run(const Command& now, int thread);
+  void WorkerLoop(int thread);  // threads 1..
+
+  template <bool kTimeline>
+  void Walk(const Command& now, int thread);
+
+  const sync::WaitPolicy wait;
+  sync::TwoLevelBarrier barrier;  // of the steps, and the join at a command's end
+  std::vector<Worker> workers;
+  std::vector<uint32_t> go_of_thread;     // index into go
+  std::unique_ptr<sync::EpochFlag[]> go;  // one per L3 group: a command crosses to each group once
+  uint32_t go_count = 0;
+  Command command;
+  uint32_t command_epoch = 0;  // thread 0's
+
+  uint32_t base_epoch = 0;
+  std::vector<std::thread> threads;  // 1.. at [0]..
+  std::vector<std::string> warnings;
+  pthread_t owner = {};
+  std::vector<CpuId> old_affinity;  // thread 0's; empty: not pinned
+};
+
+}  // namespace larder::threadpool

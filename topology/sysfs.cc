@@ -1,0 +1,76 @@
+#include "topology/sysfs.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+namespace larder::topology {
+
+std::string ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  return text.str();
+}
+
+std::optional<uint64_t> ReadNumber(const std::string& path) {
+  std::istringstream line(ReadLine(path));
+  uint64_t number = 0;
+  if (line >> number) return number;
+  return std::nullopt;
+}
+
+std::optional<uint64_t> FindBytes(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string word;
+    while (words >> word) {
+      if (word != key && word != key + ":") continue;
+      uint64_t number = 0;
+      std::string unit;
+      if (!(words >> number)) break;
+      words >> unit;
+      return unit == "kB" ? number * 1024 : number;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string BracketedChoice(const std::string& text) {
+  const size_t open = text.find('[');
+  const size_t close = text.find(']', open == std::string::npos ? 0 : open);
+  if (open == std::string::npos || close == std::string::npos) return text;
+  return text.substr(open + 1, close - open - 1);
+}
+
+std::optional<uint64_t> AvailableMemoryBytes(const std::string& root) {
+  std::optional<uint64_t> available = FindBytes(ReadWhole(root + "/proc/meminfo"), "MemAvailable");
+  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup
+  std::istringstream groups(ReadWhole(root + "/proc/self/cgroup"));
+  std::string line;
+  while (std::getline(groups, line)) {
+    if (line.rfind("0::", 0) != 0) continue;
+    const std::string group = root + "/sys/fs/cgroup" + line.substr(3);
+    const std::optional<uint64_t> limit =
+        ReadNumber(group + "/memory.max");  // "max" is not a number: no limit
+    const std::optional<uint64_t> used = ReadNumber(group + "/memory.current");
+    if (!limit || !used) continue;
+    const uint64_t files =
+        FindBytes(ReadWhole(group + "/memory.stat"), "file").value_or(0);  // the kernel can drop it
+    const uint64_t kept = *used - std::min(*used, files);
+    const uint64_t left = *limit - std::min(*limit, kept);
+    available = available ? std::min(*available, left) : left;
+  }
+  return available;
+}
+
+}  // namespace larder::topology

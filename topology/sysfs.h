@@ -1,0 +1,22 @@
+// Small readers of /proc and /sys. Whatever cannot be read is empty: no setting there is essential.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace larder::topology {
+
+// The first line without its end; empty if the file cannot be read.
+std::string ReadLine(const std::string& path);
+std::string ReadWhole(const std::string& path);
+// The leading unsigned number of the first line.
+std::optional<uint64_t> ReadNumber(const std::string& path);
+// The value of "key: 123 kB" (also "Node 0 key: 123 kB", and "key 123" in bytes as in memory.stat), in bytes.
+std::optional<uint64_t> FindBytes(const std::string& text, const std::string& key);
+// "always [madvise] never" -> "madvise"; a text without brackets is returned as it is.
+std::string BracketedChoice(const std::string& text);
+// Memory that this process could still get: of the machine and of its memory cgroup, the lesser.
+std::optional<uint64_t> AvailableMemoryBytes(const std::string& root = "");
+
+}  // namespace larder::topology
