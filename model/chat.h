@@ -14,7 +14,9 @@ struct ChatMessage {
   std::string content;
 };
 
-enum class ChatFormat { kLlama2, kLlama3, kQwen25, kQwen3, kChatMl };
+// kLlama3: 3.1 and later, with the "Cutting Knowledge Date" header; kLlama30: the first Llama 3, without it.
+// kQwen2, kQwen25: ChatML with a system prompt of their own where the conversation has none.
+enum class ChatFormat { kLlama2, kLlama3, kQwen25, kQwen3, kChatMl, kLlama30, kQwen2 };
 
 std::optional<ChatFormat> DetectChatFormat(std::string_view chat_template);
 std::string_view ChatFormatName(ChatFormat);
@@ -25,6 +27,8 @@ struct ChatOptions {
   std::string date = "26 Jul 2024";  // Llama-3.x templates print it ("Today Date")
   bool enable_thinking = true;       // Qwen3
 };
+// Throws Error: no messages, a role that is none of the three, roles out of turn where the format wants them in turn (Llama-2).
+// The text has no BOS at its beginning; the tokenizer adds it: Encode(text, wants_bos(), /*parse_special=*/true).
 std::string RenderChat(ChatFormat, std::span<const ChatMessage>, const ChatOptions&);
 
 }  // namespace larder::model

@@ -15,14 +15,19 @@ namespace larder::model {
 
 using TokenId = int32_t;
 
+struct TokenizerData;  // model/tokenizer_data.h
+
 class Tokenizer {
  public:
   // Throws Error: unknown tokenizer model or pre-tokenizer (names those supported), missing vocabulary, ids out of range.
   static std::shared_ptr<const Tokenizer> FromGguf(const GgufFile&);
+  static std::shared_ptr<const Tokenizer> FromData(TokenizerData);  // the same, from plain data
   virtual ~Tokenizer() = default;
 
   // parse_special: special tokens written in the text ("<|eot_id|>") become their ids; otherwise plain text.
-  // Adds BOS/EOS only by add_bos (the file's add_bos_token says whether a prompt wants it: `wants_bos()`).
+  // Adds BOS/EOS only by add_bos (the file's add_bos_token says whether a prompt wants it: `wants_bos()`; EOS follows
+  // the text only if the file's add_eos_token is true too). Any bytes are taken: what is not UTF-8 becomes byte tokens.
+  // Plain text never becomes a control token, even where merges could spell one.
   std::vector<TokenId> Encode(std::string_view text, bool add_bos, bool parse_special) const;
 
   // The bytes of one token (byte tokens give one byte; control tokens nothing unless `special`).
@@ -35,6 +40,7 @@ class Tokenizer {
   bool wants_bos() const;
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
+  bool drops_leading_space() const;  // SPM: Encode put a space before the text, Decode takes it away again
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
   std::string_view chat_template() const;           // tokenizer.chat_template or empty
   std::string_view model_name() const;              // "llama" or "gpt2"
@@ -46,10 +52,11 @@ class Tokenizer {
 };
 
 // Streams text: bytes go in token by token, whole UTF-8 characters come out. An incomplete character is held until it
-// is complete; bytes that can't become one come out as U+FFFD. One per sequence.
+// is complete; bytes that can't become one come out as U+FFFD. One per sequence. SPM drops the leading space of a text's
+// first token: to stream text that goes on from a prompt ("Once upon" -> " a time"), say `continues`.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false);
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false, bool continues = false);
   std::string Add(TokenId);
   std::string Finish();  // what is held, as U+FFFD
 
