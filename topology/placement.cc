@@ -51,11 +51,11 @@ std::vector<int> Topology::GroupsOf(std::span<const CoreId> cores) const {
 
 namespace {
 
-// 2 MB, 96 MB, 1.5 MB, 189 GB
+// 1.5 MB, 96 MB, 2304 MB, 189.1 GB
 std::string Size(size_t bytes) {
   const double mb = static_cast<double>(bytes) / (1 << 20);
   if (mb < 1) return fmt::format("{} KB", bytes >> 10);
-  if (mb < 10 * 1024) return fmt::format("{:.3g} MB", mb);
+  if (mb < 4096) return fmt::format("{:.4g} MB", mb);
   return fmt::format("{:.4g} GB", mb / 1024);
 }
 
