@@ -1,11 +1,18 @@
 #include "kernels/isa.h"
 
 #include <asmjit/core.h>
+#include <cpuid.h>
 
 namespace larder::kernels {
 namespace {
 
 constexpr std::string_view kNames[] = {"scalar", "avx2", "avx-vnni", "avx512-vnni"};
+
+// asmjit's snapshot in Debian 12 misses this bit on CPUs that also have AVX-512 (seen on Sapphire Rapids).
+bool CpuHasAvxVnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
+}
 
 }  // namespace
 
@@ -28,7 +35,7 @@ bool HostHas(Isa isa) {
     case Isa::kAvx2:
       return avx2;
     case Isa::kAvxVnni:
-      return avx2 && cpu.hasAVX_VNNI();
+      return avx2 && CpuHasAvxVnni();
     case Isa::kAvx512Vnni:
       return avx2 && cpu.hasAVX512_F() && cpu.hasAVX512_BW() && cpu.hasAVX512_DQ() && cpu.hasAVX512_VL() &&
              cpu.hasAVX512_VNNI();

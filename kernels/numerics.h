@@ -10,6 +10,8 @@
 
 namespace larder::kernels {
 
+namespace numerics {
+
 // Exp: below kExpLow the result would leave the normal numbers (2^-126); above kExpHigh it would overflow.
 inline constexpr float kExpLow = -87.33654f;
 inline constexpr float kExpHigh = 88.0f;
@@ -31,15 +33,18 @@ inline constexpr uint32_t kScaleMask = ~uint32_t{3};
 inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is below this is all zero
 inline constexpr float kQuantMax = 127.0f;
 
+}  // namespace numerics
+
 // NaN gives 0.
 inline float Exp(float x) {
-  if (!(x >= kExpLow)) return 0.0f;
-  if (x > kExpHigh) x = kExpHigh;
-  const float n = std::rint(x * kLog2E);
-  float r = std::fma(n, -kLn2High, x);
-  r = std::fma(n, -kLn2Low, r);
-  float p = kExpC6;
-  for (const float c : {kExpC5, kExpC4, kExpC3, kExpC2, 1.0f, 1.0f}) p = std::fma(p, r, c);
+  if (!(x >= numerics::kExpLow)) return 0.0f;
+  if (x > numerics::kExpHigh) x = numerics::kExpHigh;
+  const float n = std::rint(x * numerics::kLog2E);
+  float r = std::fma(n, -numerics::kLn2High, x);
+  r = std::fma(n, -numerics::kLn2Low, r);
+  float p = numerics::kExpC6;
+  for (const float c : {numerics::kExpC5, numerics::kExpC4, numerics::kExpC3, numerics::kExpC2, 1.0f, 1.0f})
+    p = std::fma(p, r, c);
   const auto shift = static_cast<uint32_t>(static_cast<int32_t>(n)) << 23;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + shift);
 }

@@ -22,12 +22,14 @@ ActBlock QuantizeBlock(const float (&x)[kBlock]) {
   ActBlock block = {};
   float amax = 0;
   for (const float v : x) amax = std::max(amax, std::fabs(v));
-  if (amax >= kQuantZero) {
-    block.d = std::bit_cast<float>(std::bit_cast<uint32_t>(amax / kQuantMax) & kScaleMask);
+  if (amax >= numerics::kQuantZero) {
+    block.d =
+        std::bit_cast<float>(std::bit_cast<uint32_t>(amax / numerics::kQuantMax) & numerics::kScaleMask);
     const float inverse = 1.0f / block.d;
     for (size_t i = 0; i < kBlock; ++i) {
       // In this order NaN becomes a number, and the conversion is always defined.
-      const float q = std::max(-kQuantMax, std::min(kQuantMax, std::rint(x[i] * inverse)));
+      const float q =
+          std::max(-numerics::kQuantMax, std::min(numerics::kQuantMax, std::rint(x[i] * inverse)));
       block.q[i] = static_cast<int8_t>(q);
       block.sum += block.q[i];
     }

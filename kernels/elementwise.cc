@@ -1,0 +1,58 @@
+#include "kernels/elementwise.h"
+
+#include "base/error.h"
+#include "kernels/elementwise_sets.h"
+
+namespace larder::kernels {
+namespace {
+
+// Every tail of AVX2 and AVX-512 vectors and of blocks, in about a millisecond.
+constexpr size_t kCheckedSizes[] = {1, 7, 15, 16, 17, 31, 32, 33, 64, 100, 172};
+
+Elementwise MakeChecked(Isa isa) {
+  if (!HostHas(isa)) {
+    throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less", IsaName(isa),
+                IsaName(BestIsa()));
+  }
+  const Elementwise set = GenerateElementwise(isa);
+  const Elementwise reference = ScalarElementwise();
+  for (const Pattern pattern : {Pattern::kGaussian, Pattern::kWide}) {
+    for (const size_t n : kCheckedSizes) CheckElementwise(set, reference, pattern, n);
+  }
+  return set;
+}
+
+// AVX-VNNI adds integer dot products only: the elementwise kernels are those of AVX2.
+Elementwise AvxVnni() {
+  if (!HostHas(Isa::kAvxVnni)) return MakeChecked(Isa::kAvxVnni);  // throws
+  Elementwise set = GetElementwise(Isa::kAvx2);
+  set.isa = Isa::kAvxVnni;
+  return set;
+}
+
+}  // namespace
+
+const Elementwise& GetElementwise(Isa isa) {
+  // One static for each set: made by the first caller, others wait; a failed attempt throws and is repeated
+  // by the next call.
+  switch (isa) {
+    case Isa::kScalar:
+      break;
+    case Isa::kAvx2: {
+      static const Elementwise set = MakeChecked(Isa::kAvx2);
+      return set;
+    }
+    case Isa::kAvxVnni: {
+      static const Elementwise set = AvxVnni();
+      return set;
+    }
+    case Isa::kAvx512Vnni: {
+      static const Elementwise set = MakeChecked(Isa::kAvx512Vnni);
+      return set;
+    }
+  }
+  static const Elementwise scalar = ScalarElementwise();
+  return scalar;
+}
+
+}  // namespace larder::kernels

@@ -1,0 +1,217 @@
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/error.h"
+#include "kernels/elementwise_sets.h"
+
+namespace larder::kernels {
+namespace {
+
+constexpr size_t kGuard = 16;  // floats behind each output that must stay as they are
+constexpr float kGuardValue = -12345.0f;
+
+// An output of n floats, guarded.
+std::vector<float> Output(size_t n) { return std::vector<float>(n + kGuard, kGuardValue); }
+std::vector<float> Guarded(std::vector<float> v) {
+  v.resize(v.size() + kGuard, kGuardValue);
+  return v;
+}
+
+class Comparison {
+ public:
+  Comparison(const Elementwise& candidate, const Elementwise& reference, Pattern pattern, size_t n)
+      : candidate_(candidate), reference_(reference), pattern_(pattern), n_(n) {
+    x_ = MakeInput(pattern, n, 1);
+    y_ = MakeInput(pattern, n, 2);
+    w_ = MakeInput(Pattern::kGaussian, 2 * n, 3);
+  }
+
+  void Run() const {
+    RmsNorm();
+    Quantize();
+    SwigluQuantize();
+    Rope();
+    AddFinish();
+    SoftmaxChunk();
+    ScaleWeights();
+    Merge();
+  }
+
+ private:
+  // run(set) returns all that a kernel of `set` has written.
+  template <typename Run>
+  void Compare(const char* kernel, Run run) const {
+    const auto got = run(candidate_), want = run(reference_);
+    RequireSameBits(candidate_.isa, kernel, PatternName(pattern_), n_, got.data(), want.data(),
+                    want.size() * sizeof(want[0]) / 4);
+  }
+
+  void RmsNorm() const {
+    Compare("rms_norm", [&](const Elementwise& set) {
+      auto out = Output(n_);
+      set.rms_norm(x_.data(), w_.data(), out.data(), n_, 1e-5f);
+      return out;
+    });
+    Compare("rms_norm in place", [&](const Elementwise& set) {
+      auto x = Guarded(x_);
+      set.rms_norm(x.data(), w_.data(), x.data(), n_, 1e-6f);
+      return x;
+    });
+  }
+
+  void Quantize() const {
+    Compare("quantize", [&](const Elementwise& set) {
+      std::vector<ActBlock> out(CeilDiv(n_, kBlock) + 1, ActBlock{});
+      set.quantize(x_.data(), out.data(), n_);
+      return out;
+    });
+  }
+
+  void SwigluQuantize() const {
+    const size_t n = n_ / kBlock * kBlock;
+    Compare("swiglu_quantize", [&](const Elementwise& set) {
+      std::vector<ActBlock> out(n / kBlock + 1, ActBlock{});
+      set.swiglu_quantize(x_.data(), w_.data(), out.data(), n);
+      return out;
+    });
+  }
+
+  void Rope() const {
+    auto x = Guarded(x_);
+    x.insert(x.begin(), y_.begin(), y_.end());
+    Compare("rope", [&](const Elementwise& set) {
+      auto rotated = x;
+      set.rope(rotated.data(), w_.data(), n_);
+      return rotated;
+    });
+  }
+
+  void AddFinish() const {
+    Compare("add", [&](const Elementwise& set) {
+      auto y = Guarded(y_);
+      set.add(y.data(), x_.data(), n_);
+      return y;
+    });
+    Compare("finish", [&](const Elementwise& set) {
+      auto out = Output(n_);
+      set.finish(x_.data(), 3.7f, out.data(), n_);
+      return out;
+    });
+  }
+
+  void SoftmaxChunk() const {
+    const size_t padded = RoundUp(n_, kPagePositions) + kPagePositions;
+    auto scores = MakeInput(pattern_, padded, 4);
+    scores[n_] = std::nanf("");  // garbage
+    scores[padded - 1] = 1e38f;
+    Compare("softmax_chunk", [&](const Elementwise& set) {
+      auto out = Guarded(scores);
+      float max = 0, sum = 0;
+      set.softmax_chunk(out.data(), n_, padded, &max, &sum);
+      out.push_back(max);
+      out.push_back(sum);
+      return out;
+    });
+  }
+
+  void ScaleWeights() const {
+    const size_t blocks = n_ % 5 + 1, padded = RoundUp(n_, kPagePositions);
+    const auto p = MakeInput(pattern_, padded, 5);
+    std::vector<uint8_t> pages(padded / kPagePositions * ValuePageBytes(blocks));
+    std::mt19937 random(6);
+    for (auto& byte : pages) byte = static_cast<uint8_t>(random());
+    // Bit 6 of a half's upper byte is its exponent's highest: without it there are no infinities and NaNs.
+    for (size_t i = 1; i < pages.size(); i += 2) pages[i] &= 0xBF;
+    Compare("scale_weights", [&](const Elementwise& set) {
+      auto out = Output(blocks * padded);
+      set.scale_weights(p.data(), pages.data(), out.data(), blocks, padded);
+      return out;
+    });
+  }
+
+  void Merge() const {
+    for (const float m : {-INFINITY, x_[0], -0.0f, w_[0]}) {
+      Compare("merge", [&](const Elementwise& set) {
+        auto o = Guarded(x_);
+        float max = m, sum = 2.5f;
+        set.merge(o.data(), &max, &sum, y_.data(), y_[0], 0.75f, n_);
+        o.push_back(max);
+        o.push_back(sum);
+        return o;
+      });
+    }
+  }
+
+  const Elementwise& candidate_;
+  const Elementwise& reference_;
+  const Pattern pattern_;
+  const size_t n_;
+  std::vector<float> x_, y_, w_;
+};
+
+}  // namespace
+
+const char* PatternName(Pattern pattern) {
+  constexpr const char* kNames[] = {"gaussian", "wide", "tiny", "huge", "equal", "zero"};
+  return kNames[static_cast<int>(pattern)];
+}
+
+std::vector<float> MakeInput(Pattern pattern, size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> gaussian;
+  std::vector<float> out(n);
+  for (float& v : out) {
+    v = gaussian(random);
+    const uint32_t choice = random() % 91;
+    switch (pattern) {
+      case Pattern::kGaussian:
+        break;
+      case Pattern::kWide:
+        v = std::ldexp(v, static_cast<int>(choice) - 60);
+        break;
+      case Pattern::kTiny:
+        v = choice < 20 ? std::copysign(0.0f, v) : std::ldexp(v, -120 - static_cast<int>(choice % 30));
+        break;
+      case Pattern::kHuge:
+        if (choice < 9) v = std::copysign(1e30f, v);
+        break;
+      case Pattern::kEqual:
+        v = -1.375f;
+        break;
+      case Pattern::kZero:
+        v = std::copysign(0.0f, v);
+        break;
+    }
+  }
+  return out;
+}
+
+size_t FirstDifference(const void* a, const void* b, size_t words) {
+  for (size_t i = 0; i < words; ++i) {
+    if (std::memcmp(static_cast<const char*>(a) + 4 * i, static_cast<const char*>(b) + 4 * i, 4) != 0)
+      return i;
+  }
+  return words;
+}
+
+void RequireSameBits(Isa isa, const char* kernel, const char* pattern, size_t n, const void* got,
+                     const void* want, size_t words) {
+  const size_t at = FirstDifference(got, want, words);
+  if (at == words) return;
+  uint32_t g, w;
+  std::memcpy(&g, static_cast<const char*>(got) + 4 * at, 4);
+  std::memcpy(&w, static_cast<const char*>(want) + 4 * at, 4);
+  throw Error(
+      "kernels: {} for {} differs from the scalar reference: {} input of {}, word {} is {:#010x} ({}), not "
+      "{:#010x} ({}); "
+      "please report it with your CPU model",
+      kernel, IsaName(isa), pattern, n, at, g, std::bit_cast<float>(g), w, std::bit_cast<float>(w));
+}
+
+void CheckElementwise(const Elementwise& candidate, const Elementwise& reference, Pattern pattern, size_t n) {
+  Comparison(candidate, reference, pattern, n).Run();
+}
+
+}  // namespace larder::kernels

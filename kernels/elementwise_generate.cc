@@ -1,0 +1,332 @@
+// The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (vec16.h). reference.cc says
+// what they compute.
+#include "kernels/elementwise_sets.h"
+#include "kernels/vec16.h"
+
+namespace larder::kernels {
+namespace {
+
+namespace I = x86::Inst;
+
+void RmsNorm(Vec16Emitter& e) {
+  const auto x = e.PointerArg(0), w = e.PointerArg(1), y = e.PointerArg(2), n = e.PointerArg(3);
+  const auto epsilon = e.FloatArg(4);
+  const Vec16 squares = e.Zero();
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask);
+    e.Op(I::kIdVfmadd231ps, squares, v, v);  // fma(0, 0, s) is s: lanes outside the mask keep their bits
+  });
+  const x86::Xmm r = e.Reduce(I::kIdVaddps, squares), count = e.cc.newXmm();
+  e.cc.vxorps(count, count, count);
+  e.cc.vcvtsi2ss(count, count, n);
+  e.cc.vdivss(r, r, count);
+  e.cc.vaddss(r, r, epsilon);
+  e.cc.vsqrtss(r, r, r);
+  e.cc.vmovss(count, e.XmmConst(Const::kOne));
+  e.cc.vdivss(r, count, r);
+  const Vec16 scale = e.Broadcast(r);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(x, at), mask);
+    e.Op(I::kIdVmulps, v, v, scale);
+    if (mask == nullptr) {
+      e.Op(I::kIdVmulps, v, v, x86::ptr(w, at));
+    } else {
+      e.Op(I::kIdVmulps, v, v, e.Load(x86::ptr(w, at), mask));
+    }
+    e.Store(x86::ptr(y, at), v, mask);
+  });
+}
+
+// Quantises 32 floats into the ActBlock at `out`. Overwrites low and high.
+void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x86::Gp& out) {
+  x86::Compiler& cc = e.cc;
+  const Vec16 amax = e.New(), other = e.New();
+  e.Op(I::kIdVandps, amax, low, e.Constant(Const::kAbsMask));
+  e.Op(I::kIdVandps, other, high, e.Constant(Const::kAbsMask));
+  e.Op(I::kIdVmaxps, amax, amax, other);
+  const x86::Xmm a = e.Reduce(I::kIdVmaxps, amax);
+  const x86::Xmm d = cc.newXmm(), inverse = cc.newXmm(), minus_md = cc.newXmm();
+  cc.vdivss(d, a, e.XmmConst(Const::kQuantMax));
+  cc.vandps(d, d, e.XmmConst(Const::kScaleMask));
+  cc.vmovss(inverse, e.XmmConst(Const::kOne));
+  cc.vdivss(inverse, inverse, d);
+  // A block that is all but zero gets d = 0 and, through inverse = 0, q = 0.
+  if (e.avx512()) {
+    const x86::KReg k = cc.newKw();
+    cc.vcmpss(k, a, e.XmmConst(Const::kQuantZero), 13);
+    cc.k(k).z().vmovaps(d, d);
+    cc.k(k).z().vmovaps(inverse, inverse);
+  } else {
+    cc.vcmpss(a, a, e.XmmConst(Const::kQuantZero), 13);
+    cc.vandps(d, d, a);
+    cc.vandps(inverse, inverse, a);
+  }
+  const Vec16 scale = e.Broadcast(inverse);
+  for (const Vec16* v : {&low, &high}) {
+    e.Op(I::kIdVmulps, *v, *v, scale);
+    e.Op(I::kIdVcvtps2dq, *v, *v);
+  }
+  // To bytes. |x * inverse| < 127.001, so saturation never happens and nothing needs to be clamped.
+  const x86::Ymm q = cc.newYmm(), zero = cc.newYmm();
+  if (e.avx512()) {
+    const x86::Xmm q_high = cc.newXmm();
+    cc.vpmovsdb(q.xmm(), low.part[0]);
+    cc.vpmovsdb(q_high, high.part[0]);
+    cc.vinserti32x4(q, q, q_high, 1);
+  } else {
+    const x86::Ymm t = cc.newYmm(), order = cc.newYmm();
+    cc.vpackssdw(q, low.part[0], low.part[1]);
+    cc.vpackssdw(t, high.part[0], high.part[1]);
+    cc.vpacksswb(q, q, t);
+    // The packs work within 128-bit halves: dwords lie in the order 0 2 4 6 1 3 5 7.
+    cc.vmovups(order, e.XmmConst(Const::kPackOrder));
+    cc.vpermd(q, order, q);
+  }
+  cc.vmovups(x86::ptr(out), q);
+  // sum(q) = sum(q + 128) - 4096, the first by sums of absolute differences of unsigned bytes.
+  const x86::Xmm sum = cc.newXmm(), t = cc.newXmm(), start = cc.newXmm();
+  cc.vpxor(q, q, e.XmmConst(Const::kByte128));  // 256-bit form is chosen by q
+  cc.vxorps(zero, zero, zero);
+  cc.vpsadbw(q, q, zero);
+  if (e.avx512()) {
+    cc.vextracti32x4(t, q, 1);
+  } else {
+    cc.vextracti128(t, q, 1);
+  }
+  cc.vpaddd(sum, q.xmm(), t);
+  cc.vpshufd(t, sum, 0b1110);
+  cc.vpaddd(sum, sum, t);
+  cc.vpsubd(sum, sum, e.XmmConst(Const::kInt4096));
+  cc.vpslld(t, sum, 7);
+  cc.vmovups(start, e.XmmConst(Const::kMagicInt));
+  cc.vpsubd(start, start, t);
+  cc.vmulss(minus_md, d, e.XmmConst(Const::kNegMagic));
+  cc.vunpcklps(d, d, minus_md);
+  cc.vunpcklps(start, start, sum);
+  cc.vmovlhps(d, d, start);
+  cc.vmovups(x86::ptr(out, 32), d);  // d, minus_md, start, sum
+}
+
+void Quantize(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
+  const x86::Gp blocks = cc.newUIntPtr(), rest = cc.newUIntPtr(), low_count = cc.newUIntPtr();
+  const asmjit::Label loop = cc.newLabel(), tail = cc.newLabel(), done = cc.newLabel();
+  cc.mov(blocks, n);
+  cc.shr(blocks, 5);
+  cc.jz(tail);
+  cc.bind(loop);
+  QuantizeBlock(e, e.Load(x86::ptr(x)), e.Load(x86::ptr(x, 64)), out);
+  cc.add(x, 128);
+  cc.add(out, static_cast<int>(sizeof(ActBlock)));
+  cc.dec(blocks);
+  cc.jnz(loop);
+  cc.bind(tail);
+  cc.mov(rest, n);
+  cc.and_(rest, 31);
+  cc.jz(done);
+  const x86::Gp sixteen = cc.newUIntPtr();
+  cc.mov(sixteen, 16);
+  cc.mov(low_count, rest);
+  cc.cmp(low_count, sixteen);
+  cc.cmova(low_count, sixteen);
+  cc.sub(rest, low_count);
+  const Mask16 low_mask = e.FirstLanes(low_count), high_mask = e.FirstLanes(rest);
+  QuantizeBlock(e, e.Load(x86::ptr(x), &low_mask), e.Load(x86::ptr(x, 64), &high_mask), out);
+  cc.bind(done);
+}
+
+void SwigluQuantize(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto gate = e.PointerArg(0), up = e.PointerArg(1), out = e.PointerArg(2), n = e.PointerArg(3);
+  const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+  cc.shr(n, 5);
+  cc.jz(done);
+  cc.bind(loop);
+  Vec16 h[2];
+  for (int i = 0; i < 2; ++i) {
+    h[i] = e.Load(x86::ptr(gate, 64 * i));
+    const Vec16 t = e.New();
+    e.Op(I::kIdVxorps, t, h[i], e.Constant(Const::kSignMask));
+    e.Exp(t);
+    e.Op(I::kIdVaddps, t, t, e.Constant(Const::kOne));
+    e.Op(I::kIdVdivps, h[i], h[i], t);
+    e.Op(I::kIdVmulps, h[i], h[i], x86::ptr(up, 64 * i));
+  }
+  QuantizeBlock(e, h[0], h[1], out);
+  cc.add(gate, 128);
+  cc.add(up, 128);
+  cc.add(out, static_cast<int>(sizeof(ActBlock)));
+  cc.dec(n);
+  cc.jnz(loop);
+  cc.bind(done);
+}
+
+void Rope(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto x0 = e.PointerArg(0), cos = e.PointerArg(1), half = e.PointerArg(2);
+  const x86::Gp x1 = cc.newUIntPtr(), sin = cc.newUIntPtr();
+  cc.lea(x1, x86::ptr(x0, half, 2));
+  cc.lea(sin, x86::ptr(cos, half, 2));
+  e.Sweep(half, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v0 = e.Load(x86::ptr(x0, at), mask), v1 = e.Load(x86::ptr(x1, at), mask);
+    const Vec16 c = e.Load(x86::ptr(cos, at), mask), s = e.Load(x86::ptr(sin, at), mask);
+    const Vec16 a = e.New();
+    e.Op(I::kIdVmulps, a, v0, c);
+    e.Op(I::kIdVfnmadd231ps, a, v1, s);
+    e.Op(I::kIdVmulps, c, v1, c);
+    e.Op(I::kIdVfmadd231ps, c, v0, s);
+    e.Store(x86::ptr(x0, at), a, mask);
+    e.Store(x86::ptr(x1, at), c, mask);
+  });
+}
+
+void Add(Vec16Emitter& e) {
+  const auto y = e.PointerArg(0), b = e.PointerArg(1), n = e.PointerArg(2);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(y, at), mask);
+    e.Op(I::kIdVaddps, v, v, e.Load(x86::ptr(b, at), mask));
+    e.Store(x86::ptr(y, at), v, mask);
+  });
+}
+
+void SoftmaxChunk(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto scores = e.PointerArg(0), valid = e.PointerArg(1), padded = e.PointerArg(2);
+  const auto max_out = e.PointerArg(3), sum_out = e.PointerArg(4);
+  const Vec16 largest = e.New(), sums = e.Zero();
+  e.Op(I::kIdVmovups, largest, e.Constant(Const::kMinusInfinity));
+  e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(scores, at), mask);
+    if (mask != nullptr) e.Select(v, *mask, largest);
+    e.Op(I::kIdVmaxps, largest, largest, v);
+  });
+  const x86::Xmm max = e.Reduce(I::kIdVmaxps, largest), zero = cc.newXmm();
+  cc.vxorps(zero, zero, zero);
+  cc.vaddss(max, max, zero);  // which of two zeros a maximum picks depends on the order: -0 becomes +0
+  cc.vmovss(x86::ptr(max_out), max);
+  const Vec16 m = e.Broadcast(max), nothing = e.Zero();
+  e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(scores, at), mask);
+    e.Op(I::kIdVsubps, v, v, m);
+    e.Exp(v);
+    if (mask != nullptr) e.Select(v, *mask, nothing);
+    e.Op(I::kIdVaddps, sums, sums, v);
+    e.Store(x86::ptr(scores, at), v);
+  });
+  cc.vmovss(x86::ptr(sum_out), e.Reduce(I::kIdVaddps, sums));
+  // The vectors behind the last valid score.
+  const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+  cc.add(valid, 15);
+  cc.and_(valid, -16);
+  cc.cmp(valid, padded);
+  cc.jae(done);
+  cc.bind(loop);
+  e.Store(x86::ptr(scores, valid, 2), nothing);
+  cc.add(valid, 16);
+  cc.cmp(valid, padded);
+  cc.jb(loop);
+  cc.bind(done);
+}
+
+void ScaleWeights(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto p = e.PointerArg(0), page = e.PointerArg(1), out = e.PointerArg(2);
+  const auto blocks = e.PointerArg(3), padded = e.PointerArg(4);
+  const x86::Gp page_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
+  // ValuePageBytes(blocks).
+  static_assert(ValuePageBytes(3) == 128 + 3 * 512 && ValuePageBytes(4) == 128 + 4 * 512);
+  cc.mov(t, blocks);
+  cc.shl(t, 5);
+  cc.add(t, 63);
+  cc.and_(t, -64);
+  cc.mov(page_bytes, blocks);
+  cc.shl(page_bytes, 9);
+  cc.add(page_bytes, t);
+  e.Sweep(padded, [&](const x86::Gp& at, const Mask16* mask) {
+    if (mask != nullptr) return;  // never runs: padded is a multiple of 16
+    const x86::Gp to = cc.newUIntPtr(), scales = cc.newUIntPtr(), left = cc.newUIntPtr();
+    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+    const Vec16 weight = e.Load(x86::ptr(p, at));
+    cc.lea(to, x86::ptr(out, at));
+    cc.mov(scales, page);
+    cc.mov(left, blocks);
+    cc.test(left, left);
+    cc.jz(done);
+    cc.bind(loop);
+    const Vec16 scale = e.HalvesToFloats(x86::ptr(scales));
+    e.Op(I::kIdVmulps, scale, scale, weight);
+    e.Store(x86::ptr(to), scale);
+    cc.add(scales, 32);
+    cc.lea(to, x86::ptr(to, padded, 2));
+    cc.dec(left);
+    cc.jnz(loop);
+    cc.bind(done);
+    cc.add(page, page_bytes);
+  });
+}
+
+void Merge(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto o = e.PointerArg(0), m_at = e.PointerArg(1), l_at = e.PointerArg(2), oc = e.PointerArg(3);
+  const auto mc = e.FloatArg(4), lc = e.FloatArg(5);
+  const auto n = e.PointerArg(6);
+  const x86::Xmm m = cc.newXmm(), mn = cc.newXmm(), zero = cc.newXmm(), pair = cc.newXmm();
+  cc.vmovss(m, x86::ptr(m_at));
+  cc.vmaxss(mn, m, mc);
+  cc.vxorps(zero, zero, zero);
+  cc.vaddss(mn, mn, zero);
+  cc.vmovss(x86::ptr(m_at), mn);
+  cc.vunpcklps(pair, m, mc);
+  const Vec16 factors = e.BroadcastPair(pair);
+  e.Op(I::kIdVsubps, factors, factors, e.Broadcast(mn));
+  e.Exp(factors);  // a, b, a, b, ...
+  const x86::Xmm a0 = cc.newXmm(), b0 = cc.newXmm(), l = cc.newXmm();
+  cc.vmovaps(a0, factors.part[0].xmm());
+  cc.vpermilps(b0, a0, 0b0001);
+  const Vec16 a = e.Broadcast(a0), b = e.Broadcast(b0);
+  cc.vmulss(b0, b0, lc);
+  cc.vmovss(l, x86::ptr(l_at));
+  cc.vfmadd213ss(l, a0, b0);
+  cc.vmovss(x86::ptr(l_at), l);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(o, at), mask), add = e.Load(x86::ptr(oc, at), mask);
+    e.Op(I::kIdVmulps, add, add, b);
+    e.Op(I::kIdVfmadd213ps, v, a, add);
+    e.Store(x86::ptr(o, at), v, mask);
+  });
+}
+
+void Finish(Vec16Emitter& e) {
+  const auto o = e.PointerArg(0);
+  const auto l = e.FloatArg(1);
+  const auto out = e.PointerArg(2), n = e.PointerArg(3);
+  const x86::Xmm r = e.cc.newXmm();
+  e.cc.vmovss(r, e.XmmConst(Const::kOne));
+  e.cc.vdivss(r, r, l);
+  const Vec16 scale = e.Broadcast(r);
+  e.Sweep(n, [&](const x86::Gp& at, const Mask16* mask) {
+    const Vec16 v = e.Load(x86::ptr(o, at), mask);
+    e.Op(I::kIdVmulps, v, v, scale);
+    e.Store(x86::ptr(out, at), v, mask);
+  });
+}
+
+}  // namespace
+
+Elementwise GenerateElementwise(Isa isa) {
+  Elementwise set = {};
+  set.isa = isa;
+  GenerateVec16(isa, &set.rms_norm, RmsNorm);
+  GenerateVec16(isa, &set.quantize, Quantize);
+  GenerateVec16(isa, &set.swiglu_quantize, SwigluQuantize);
+  GenerateVec16(isa, &set.rope, Rope);
+  GenerateVec16(isa, &set.add, Add);
+  GenerateVec16(isa, &set.softmax_chunk, SoftmaxChunk);
+  GenerateVec16(isa, &set.scale_weights, ScaleWeights);
+  GenerateVec16(isa, &set.merge, Merge);
+  GenerateVec16(isa, &set.finish, Finish);
+  return set;
+}
+
+}  // namespace larder::kernels

@@ -1,0 +1,321 @@
+#include "kernels/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/elementwise_sets.h"
+#include "kernels/numerics.h"
+
+namespace larder::kernels {
+namespace {
+
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::string CheckText(const Elementwise& candidate, Pattern pattern, size_t n) {
+  try {
+    CheckElementwise(candidate, GetElementwise(Isa::kScalar), pattern, n);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Isa, NamesRoundTrip) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    EXPECT_EQ(IsaByName(IsaName(isa)), isa);
+  }
+  EXPECT_EQ(IsaByName("avx9"), std::nullopt);
+  EXPECT_EQ(IsaByName(""), std::nullopt);
+}
+
+TEST(Isa, BestIsOneThatTheHostHas) {
+  EXPECT_TRUE(HostHas(Isa::kScalar));
+  EXPECT_TRUE(HostHas(BestIsa()));
+  if (HostHas(Isa::kAvx512Vnni)) {
+    EXPECT_EQ(BestIsa(), Isa::kAvx512Vnni);
+  }
+  if (HostHas(Isa::kAvxVnni)) {
+    EXPECT_TRUE(HostHas(Isa::kAvx2));
+  }
+}
+
+TEST(Isa, MissingInstructionSetIsAnError) {
+  bool any = false;
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (HostHas(isa)) continue;
+    any = true;
+    EXPECT_THROW(GetElementwise(isa), Error);
+    EXPECT_THROW(MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}), Error);
+  }
+  if (!any) GTEST_SKIP() << "this host has every instruction set";
+}
+
+// The comparator must see differences of either sign, of one bit, NaN, and the sign of zero.
+TEST(Comparator, SeesPlantedDifferences) {
+  for (const float value : {1.5f, -1.5f, 0.0f, 1e-42f, -1e30f}) {
+    const std::vector<float> want(20, value);
+    EXPECT_EQ(FirstDifference(want.data(), want.data(), 20), 20u);
+    for (const size_t at : {size_t{0}, size_t{7}, size_t{19}}) {
+      for (const float wrong : {std::nextafter(value, 1e38f), std::nextafter(value, -1e38f), -value, kNan}) {
+        auto got = want;
+        got[at] = wrong;
+        EXPECT_EQ(FirstDifference(got.data(), want.data(), 20), at) << value << " " << wrong;
+        EXPECT_EQ(FirstDifference(want.data(), got.data(), 20), at) << value << " " << wrong;
+        EXPECT_THROW(RequireSameBits(Isa::kAvx2, "k", "p", 20, got.data(), want.data(), 20), Error);
+      }
+    }
+    EXPECT_NO_THROW(RequireSameBits(Isa::kAvx2, "k", "p", 20, want.data(), want.data(), 20));
+  }
+}
+
+// Each kernel, replaced by one that errs in its last element by one unit in the last place, must be named.
+template <typename Plant>
+void ExpectNamed(const char* kernel, Plant plant) {
+  Elementwise broken = ScalarElementwise();
+  plant(broken);
+  EXPECT_NE(CheckText(broken, Pattern::kGaussian, 33).find(kernel), std::string::npos) << kernel;
+}
+
+void Nudge(float& v) { v = std::nextafter(v, 1e38f); }
+
+TEST(CheckElementwise, NamesABrokenKernel) {
+  EXPECT_EQ(CheckText(ScalarElementwise(), Pattern::kGaussian, 33), "");
+  static const Elementwise good = ScalarElementwise();
+  ExpectNamed("rms_norm", [](Elementwise& e) {
+    e.rms_norm = [](const float* x, const float* w, float* y, size_t n, float epsilon) {
+      good.rms_norm(x, w, y, n, epsilon);
+      Nudge(y[n - 1]);
+    };
+  });
+  ExpectNamed("quantize", [](Elementwise& e) {
+    e.quantize = [](const float* x, ActBlock* out, size_t n) {
+      good.quantize(x, out, n);
+      ++out->start;
+    };
+  });
+  ExpectNamed("swiglu_quantize", [](Elementwise& e) {
+    e.swiglu_quantize = [](const float* gate, const float* up, ActBlock* out, size_t n) {
+      good.swiglu_quantize(gate, up, out, n);
+      out->q[31] = static_cast<int8_t>(out->q[31] ^ 1);
+    };
+  });
+  ExpectNamed("rope", [](Elementwise& e) {
+    e.rope = [](float* x, const float* cos_sin, size_t half) {
+      good.rope(x, cos_sin, half);
+      Nudge(x[half]);
+    };
+  });
+  ExpectNamed("add", [](Elementwise& e) {
+    e.add = [](float* y, const float* b, size_t n) {
+      good.add(y, b, n);
+      y[n] = 0;  // behind the end
+    };
+  });
+  ExpectNamed("softmax_chunk", [](Elementwise& e) {
+    e.softmax_chunk = [](float* scores, size_t valid, size_t padded, float* max, float* sum) {
+      good.softmax_chunk(scores, valid, padded, max, sum);
+      Nudge(*sum);
+    };
+  });
+  ExpectNamed("scale_weights", [](Elementwise& e) {
+    e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded) {
+      good.scale_weights(p, pages, out, blocks, padded);
+      Nudge(out[blocks * padded - 1]);
+    };
+  });
+  ExpectNamed("merge", [](Elementwise& e) {
+    e.merge = [](float* o, float* m, float* l, const float* oc, float mc, float lc, size_t n) {
+      good.merge(o, m, l, oc, mc, lc, n);
+      Nudge(*l);
+    };
+  });
+  ExpectNamed("finish", [](Elementwise& e) {
+    e.finish = [](const float* o, float l, float* out, size_t n) {
+      good.finish(o, l, out, n);
+      out[n - 1] = kNan;
+    };
+  });
+}
+
+class ElementwiseOf : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!HostHas(GetParam())) GTEST_SKIP() << "this host lacks " << IsaName(GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Isas, ElementwiseOf, testing::Values(Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni),
+                         [](const auto& param) {
+                           std::string name(IsaName(param.param));
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST_P(ElementwiseOf, SameBitsAsScalar) {
+  const Elementwise& set = GetElementwise(GetParam());
+  EXPECT_EQ(set.isa, GetParam());
+  EXPECT_EQ(&set, &GetElementwise(GetParam()));
+  std::vector<size_t> sizes;
+  for (size_t n = 1; n <= 70; ++n) sizes.push_back(n);
+  for (const size_t n : {127, 172, 256, 333, 1024, 2816, 4097}) sizes.push_back(n);
+  for (const Pattern pattern : kPatterns) {
+    for (const size_t n : sizes) ASSERT_EQ(CheckText(set, pattern, n), "");
+  }
+}
+
+// Every float of Exp's range and beyond, in steps: through softmax_chunk, whose maximum is the 0 in front.
+TEST_P(ElementwiseOf, ExpHasTheBitsOfNumericsH) {
+  const Elementwise& set = GetElementwise(GetParam());
+  for (uint32_t bits = 0; bits < 0x7F800000; bits += 16 * 997) {
+    float x[32] = {};
+    for (uint32_t i = 1; i < 32; ++i) {
+      x[i] = -std::bit_cast<float>(std::min(bits + i * 499, 0x7F7FFFFFu));
+    }
+    float got[32], max, sum;
+    std::memcpy(got, x, sizeof(x));
+    set.softmax_chunk(got, 32, 32, &max, &sum);
+    for (size_t i = 0; i < 32; ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(Exp(x[i]))) << x[i];
+    }
+  }
+}
+
+TEST_P(ElementwiseOf, NanDoesNotCrash) {
+  const Elementwise& set = GetElementwise(GetParam());
+  std::vector<float> x(64, kNan), y(64);
+  std::vector<ActBlock> blocks(2);
+  float m = kNan, l = 0;
+  set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
+  set.quantize(x.data(), blocks.data(), 64);
+  set.swiglu_quantize(x.data(), x.data(), blocks.data(), 64);
+  set.softmax_chunk(x.data(), 50, 64, &m, &l);
+  set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
+  for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 all the same
+}
+
+TEST(Exp, AccurateTo2e7) {
+  double worst = 0;
+  float worst_at = 0;
+  for (float x = numerics::kExpLow; x <= 88.0f; x += 1e-4f) {
+    const double exact = std::exp(static_cast<double>(x));
+    const double error = std::fabs(Exp(x) - exact) / exact;
+    if (error > worst) worst = error, worst_at = x;
+  }
+  RecordProperty("worst_relative_error", std::to_string(worst));
+  std::printf("Exp: largest relative error %.3g at %.6g\n", worst, static_cast<double>(worst_at));
+  EXPECT_LT(worst, 2e-7);
+}
+
+TEST(Exp, Edges) {
+  EXPECT_EQ(Exp(0.0f), 1.0f);
+  EXPECT_EQ(Exp(-0.0f), 1.0f);
+  EXPECT_EQ(Exp(1e-42f), 1.0f);
+  EXPECT_EQ(Exp(-87.5f), 0.0f);
+  EXPECT_EQ(Exp(-INFINITY), 0.0f);
+  EXPECT_GT(Exp(numerics::kExpLow), 0x1p-127f);
+  EXPECT_EQ(Exp(100.0f), Exp(88.0f));
+  EXPECT_EQ(Exp(INFINITY), Exp(88.0f));
+  EXPECT_FALSE(std::isinf(Exp(88.0f)));
+}
+
+TEST(Scalar, RmsNormAgainstDouble) {
+  const size_t n = 2816;
+  const auto x = MakeInput(Pattern::kGaussian, n, 1), w = MakeInput(Pattern::kGaussian, n, 2);
+  std::vector<float> y(n);
+  GetElementwise(Isa::kScalar).rms_norm(x.data(), w.data(), y.data(), n, 1e-5f);
+  double squares = 0;
+  for (const float v : x) squares += static_cast<double>(v) * v;
+  const double r = 1 / std::sqrt(squares / n + 1e-5);
+  for (size_t i = 0; i < n; ++i) {
+    const double exact = x[i] * r * w[i];
+    // 176 additions a lane, each within 2^-24, half of that through the root; then five roundings.
+    ASSERT_NEAR(y[i], exact, (176 * 0.5 + 5) * 0x1p-24 * std::fabs(exact) + 1e-37) << i;
+  }
+}
+
+float ValueOf(const ActBlock& block, size_t i) { return block.d * static_cast<float>(block.q[i]); }
+
+TEST(Scalar, QuantizeKeepsItsContract) {
+  const size_t n = 172;
+  for (const Pattern pattern : kPatterns) {
+    const auto x = MakeInput(pattern, n, 3);
+    std::vector<ActBlock> blocks(CeilDiv(n, kBlock));
+    GetElementwise(Isa::kScalar).quantize(x.data(), blocks.data(), n);
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      const ActBlock& block = blocks[b];
+      float amax = 0;
+      int sum = 0, largest = 0;
+      for (size_t i = 0; i < kBlock; ++i) {
+        const float v = b * kBlock + i < n ? x[b * kBlock + i] : 0.0f;
+        amax = std::max(amax, std::fabs(v));
+        sum += block.q[i];
+        largest = std::max(largest, std::abs(block.q[i]));
+        if (amax >= 0x1p-100f) {
+          ASSERT_NEAR(ValueOf(block, i), v, 0.50002 * block.d) << b << " " << i;
+        }
+      }
+      EXPECT_EQ(largest, amax < 0x1p-100f ? 0 : 127);
+      EXPECT_EQ(block.sum, sum);
+      EXPECT_EQ(block.start, kMagicBits - 128 * sum);
+      EXPECT_EQ(block.minus_md, -12582912.0 * block.d);  // exact in double: exact in float
+      EXPECT_EQ(std::bit_cast<uint32_t>(block.d) & 3, 0u);
+    }
+  }
+}
+
+TEST(Scalar, SwigluAgainstDouble) {
+  const size_t n = 2816;
+  const auto gate = MakeInput(Pattern::kGaussian, n, 4), up = MakeInput(Pattern::kGaussian, n, 5);
+  std::vector<ActBlock> blocks(n / kBlock);
+  GetElementwise(Isa::kScalar).swiglu_quantize(gate.data(), up.data(), blocks.data(), n);
+  for (size_t i = 0; i < n; ++i) {
+    const double h = gate[i] / (1 + std::exp(-static_cast<double>(gate[i]))) * up[i];
+    const ActBlock& block = blocks[i / kBlock];
+    // Half a step of quantisation, and what the roundings before it move.
+    ASSERT_NEAR(ValueOf(block, i % kBlock), h, 0.5001 * block.d) << i;
+  }
+}
+
+TEST(Scalar, SoftmaxChunksMergeToASoftmax) {
+  const Elementwise& set = GetElementwise(Isa::kScalar);
+  const auto scores = MakeInput(Pattern::kGaussian, 100, 6);
+  double exact = 0;
+  for (const float s : scores) exact += std::exp(static_cast<double>(s));
+  float m = -INFINITY, l = 0, o = 0;  // o: the "value" of every position is 1
+  for (size_t begin = 0; begin < 100; begin += 48) {
+    const size_t n = std::min<size_t>(48, 100 - begin);
+    std::vector<float> chunk(scores.begin() + static_cast<long>(begin),
+                             scores.begin() + static_cast<long>(begin + n));
+    chunk.resize(48);
+    float mc, lc;
+    set.softmax_chunk(chunk.data(), n, 48, &mc, &lc);
+    float oc = 0;
+    for (const float p : chunk) oc += p;
+    set.merge(&o, &m, &l, &oc, mc, lc, 1);
+  }
+  EXPECT_EQ(m, *std::max_element(scores.begin(), scores.end()));
+  EXPECT_NEAR(l * std::exp(static_cast<double>(m)) / exact, 1, 1e-6);
+  float mean;
+  set.finish(&o, l, &mean, 1);
+  EXPECT_NEAR(mean, 1, 1e-6);
+}
+
+TEST(Scalar, RopeTurnsByTheAngle) {
+  const float angle = 0.7f;
+  float x[4] = {1, 0, 0, 2};
+  const float cos_sin[4] = {std::cos(angle), 1, std::sin(angle), 0};
+  GetElementwise(Isa::kScalar).rope(x, cos_sin, 2);
+  EXPECT_FLOAT_EQ(x[0], std::cos(angle));
+  EXPECT_FLOAT_EQ(x[2], std::sin(angle));
+  EXPECT_EQ(x[1], 0.0f);
+  EXPECT_EQ(x[3], 2.0f);
+}
+
+}  // namespace
+}  // namespace larder::kernels

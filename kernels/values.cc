@@ -1,0 +1,146 @@
+// The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk. A head with
+// more sums than registers is done in passes over its columns, so that the order over positions is ascending
+// for each sum and each value is converted once.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <random>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kernels/elementwise_sets.h"
+#include "kernels/vec16.h"
+
+namespace larder::kernels {
+namespace {
+
+namespace I = x86::Inst;
+
+// 16-lane sums that a pass keeps. AVX-512: 24 of 32 zmm, the rest hold values on their way. AVX2: 6 x 2 of 16
+// ymm, two for a value and one for a broadcast weight.
+constexpr size_t kSumsAvx512 = 24;
+constexpr size_t kSumsAvx2 = 6;
+constexpr size_t kMaxQueries = 16;
+constexpr size_t kLanes = 16;
+
+// Columns [16 * first, 16 * (first + count)).
+void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count, const x86::Gp& pages,
+          const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions) {
+  x86::Compiler& cc = e.cc;
+  const auto offset = [](size_t bytes) { return static_cast<int32_t>(bytes); };
+  std::vector<Vec16> sums(shape.queries * count);
+  for (Vec16& sum : sums) sum = e.Zero();
+  const x86::Gp page = cc.newUIntPtr(), value = cc.newUIntPtr(), w = cc.newUIntPtr();
+  const x86::Gp left = cc.newUIntPtr(), in_page = cc.newUIntPtr(), page_positions = cc.newUIntPtr();
+  const asmjit::Label page_loop = cc.newLabel(), position_loop = cc.newLabel(), store = cc.newLabel();
+  cc.lea(page, x86::ptr(pages, offset(ValueScaleBytes(shape.blocks))));
+  cc.mov(w, weights);
+  cc.mov(page_positions, kPagePositions);
+  cc.mov(left, positions);
+  cc.test(left, left);
+  cc.jz(store);
+  cc.bind(page_loop);
+  cc.mov(in_page, left);
+  cc.cmp(in_page, page_positions);
+  cc.cmova(in_page, page_positions);
+  cc.sub(left, in_page);
+  cc.mov(value, page);
+  cc.bind(position_loop);
+  for (size_t unit = first; unit < first + count; ++unit) {
+    const size_t block = unit * kLanes / kBlock;
+    const Vec16 v = e.BytesToFloats(x86::ptr(value, offset(unit * kLanes)));
+    for (size_t m = 0; m < shape.queries; ++m) {
+      const size_t weight = (m * shape.blocks + block) * shape.w_stride * sizeof(float);
+      e.Op(I::kIdVfmadd231ps, sums[m * count + unit - first], v,
+           e.BroadcastOperand(x86::dword_ptr(w, offset(weight))));
+    }
+  }
+  cc.add(value, offset(shape.blocks * kBlock));
+  cc.add(w, sizeof(float));
+  cc.dec(in_page);
+  cc.jnz(position_loop);
+  cc.add(page, offset(ValuePageBytes(shape.blocks)));
+  cc.test(left, left);
+  cc.jnz(page_loop);
+  cc.bind(store);
+  for (size_t m = 0; m < shape.queries; ++m) {
+    for (size_t unit = first; unit < first + count; ++unit) {
+      const size_t at = (m * shape.o_stride + unit * kLanes) * sizeof(float);
+      e.Store(x86::ptr(o, offset(at)), sums[m * count + unit - first]);
+    }
+  }
+}
+
+ValuesFn GenerateValues(Isa isa, const ValuesShape& shape) {
+  ValuesFn values = nullptr;
+  GenerateVec16(isa, &values, [&](Vec16Emitter& e) {
+    const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2), positions = e.PointerArg(3);
+    const size_t units = shape.blocks * kBlock / kLanes;
+    const size_t most = (e.avx512() ? kSumsAvx512 : kSumsAvx2) / shape.queries;
+    const size_t passes = CeilDiv(units, most);
+    const size_t count = CeilDiv(units, passes);
+    for (size_t first = 0; first < units; first += count) {
+      Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions);
+    }
+  });
+  return values;
+}
+
+void CallReference(const uint8_t* pages, const float* w, float* o, size_t positions,
+                   const ValuesShape* shape) {
+  ValuesReference(*shape, pages, w, o, positions);
+}
+
+// The reference behind a ValuesFn: a stub that adds the shape as fifth argument.
+ValuesFn ScalarValues(const ValuesShape& shape) {
+  static std::mutex mutex;
+  static auto* shapes = new std::deque<ValuesShape>;  // stubs point into it; never destroyed
+  const std::lock_guard lock(mutex);
+  const ValuesShape* kept = &shapes->emplace_back(shape);
+  return Jit::Generate<ValuesFn>([&](x86::Assembler& a) {
+    a.mov(x86::r8, reinterpret_cast<uintptr_t>(kept));
+    a.mov(x86::rax, reinterpret_cast<uintptr_t>(&CallReference));
+    a.jmp(x86::rax);
+  });
+}
+
+}  // namespace
+
+size_t MaxValuesQueries(Isa isa, size_t) {
+  // At least 16 columns of every query fit into one pass, whatever the head's size.
+  return isa == Isa::kAvx2 || isa == Isa::kAvxVnni ? kSumsAvx2 : kMaxQueries;
+}
+
+ValuesFn MakeValues(Isa isa, const ValuesShape& shape) {
+  LARDER_CHECK(
+      shape.blocks >= 1 && shape.queries >= 1 && shape.queries <= MaxValuesQueries(isa, shape.blocks),
+      "{} blocks, {} queries for {}", shape.blocks, shape.queries, IsaName(isa));
+  LARDER_CHECK(shape.queries * shape.blocks * shape.w_stride < (size_t{1} << 28) &&
+                   shape.queries * shape.o_stride < (size_t{1} << 28),
+               "strides {} and {} do not fit an instruction", shape.w_stride, shape.o_stride);
+  if (isa == Isa::kScalar) return ScalarValues(shape);
+  if (!HostHas(isa)) {
+    throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less", IsaName(isa),
+                IsaName(BestIsa()));
+  }
+  const ValuesFn values = GenerateValues(isa, shape);
+  for (const size_t positions : {1, 16, 37}) {
+    CheckValues(isa, values, shape, std::min<size_t>(positions, shape.w_stride));
+  }
+  return values;
+}
+
+void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t positions) {
+  std::vector<uint8_t> pages(CeilDiv(positions, kPagePositions) * ValuePageBytes(shape.blocks));
+  std::mt19937 random(7);
+  for (auto& byte : pages) byte = static_cast<uint8_t>(random());
+  const auto w = MakeInput(Pattern::kGaussian, shape.queries * shape.blocks * shape.w_stride, 8);
+  const size_t width = shape.blocks * kBlock;
+  // Gaps between rows and the floats behind the last one must stay as they are.
+  std::vector<float> got((shape.queries - 1) * shape.o_stride + width + kLanes, -1.0f), want = got;
+  candidate(pages.data(), w.data(), got.data(), positions);
+  ValuesReference(shape, pages.data(), w.data(), want.data(), positions);
+  RequireSameBits(isa, "values", "gaussian", positions, got.data(), want.data(), want.size());
+}
+
+}  // namespace larder::kernels

@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/elementwise.h"
+#include "kernels/elementwise_sets.h"
+#include "model/formats.h"
+
+namespace larder::kernels {
+namespace {
+
+constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
+
+std::string CheckText(Isa isa, ValuesFn values, const ValuesShape& shape, size_t positions) {
+  try {
+    CheckValues(isa, values, shape, positions);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Values, SameBitsAsReference) {
+  for (const Isa isa : kIsas) {
+    if (!HostHas(isa)) {
+      std::printf("skipped: this host lacks %s\n", std::string(IsaName(isa)).c_str());
+      continue;
+    }
+    for (const size_t blocks : {1, 2, 3, 4, 8}) {
+      for (size_t queries = 1; queries <= MaxValuesQueries(isa, blocks); ++queries) {
+        const ValuesShape shape = {.blocks = blocks,
+                                   .queries = queries,
+                                   .w_stride = 80,
+                                   .o_stride = blocks * kBlock + queries % 3 * 5};
+        const ValuesFn values = MakeValues(isa, shape);
+        for (const size_t positions : {0, 1, 15, 16, 17, 33, 80}) {
+          ASSERT_EQ(CheckText(isa, values, shape, positions), "")
+              << IsaName(isa) << " blocks " << blocks << " queries " << queries << " positions " << positions;
+        }
+      }
+    }
+  }
+}
+
+TEST(Values, AtLeastOneQueryOfAnyHead) {
+  for (const Isa isa : kIsas) {
+    for (size_t blocks = 1; blocks <= 32; ++blocks) EXPECT_GE(MaxValuesQueries(isa, blocks), 4u);
+  }
+}
+
+// The reference itself, on values that are exact: position t of block b holds t + b, scale 0.5, weight 2.
+TEST(Values, WeightedSum) {
+  const size_t blocks = 2, positions = 20, padded = 32;
+  std::vector<uint8_t> pages(2 * ValuePageBytes(blocks));
+  for (size_t t = 0; t < padded; ++t) {
+    uint8_t* page = pages.data() + t / kPagePositions * ValuePageBytes(blocks);
+    for (size_t b = 0; b < blocks; ++b) {
+      const uint16_t half = model::F32ToF16(0.5f);
+      std::memcpy(page + (b * kPagePositions + t % kPagePositions) * 2, &half, 2);
+      uint8_t* value = page + ValueScaleBytes(blocks) + (t % kPagePositions * blocks + b) * kBlock;
+      std::memset(value, static_cast<int>(t + b), kBlock);
+    }
+  }
+  const std::vector<float> p(padded, 2.0f);
+  std::vector<float> w(blocks * padded), o(blocks * kBlock);
+  for (const Isa isa : kIsas) {
+    if (!HostHas(isa)) continue;
+    GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded);
+    const ValuesShape shape = {.blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
+    MakeValues(isa, shape)(pages.data(), w.data(), o.data(), positions);
+    for (size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
+  }
+}
+
+// A values kernel that errs must be noticed: in the last column, and behind the row.
+TEST(Values, CheckNoticesABrokenKernel) {
+  static constexpr ValuesShape kShape = {.blocks = 2, .queries = 2, .w_stride = 32, .o_stride = 70};
+  const ValuesFn off_by_one = [](const uint8_t* pages, const float* w, float* o, size_t positions) {
+    ValuesReference(kShape, pages, w, o, positions - 1);
+  };
+  const ValuesFn negated = [](const uint8_t* pages, const float* w, float* o, size_t positions) {
+    ValuesReference(kShape, pages, w, o, positions);
+    o[70 + 63] = -o[70 + 63];
+  };
+  const ValuesFn beyond = [](const uint8_t* pages, const float* w, float* o, size_t positions) {
+    ValuesReference(kShape, pages, w, o, positions);
+    o[64] = 0;
+  };
+  for (const ValuesFn broken : {off_by_one, negated, beyond}) {
+    EXPECT_NE(CheckText(Isa::kScalar, broken, kShape, 20), "");
+  }
+}
+
+}  // namespace
+}  // namespace larder::kernels

@@ -1,0 +1,263 @@
+#include "kernels/vec16.h"
+
+#include <array>
+#include <bit>
+#include <limits>
+
+#include "kernels/formats.h"
+#include "kernels/numerics.h"
+
+namespace larder::kernels {
+namespace {
+
+namespace I = x86::Inst;
+
+struct alignas(64) Lanes {
+  std::array<uint32_t, 16> bits;
+};
+using ConstantTable = std::array<Lanes, static_cast<size_t>(Const::kCount)>;
+
+// Static storage: the generated code holds its address.
+constinit const ConstantTable kConstants = [] {
+  ConstantTable table = {};
+  const auto set_bits = [&](Const c, uint32_t bits) { table[static_cast<size_t>(c)].bits.fill(bits); };
+  const auto set = [&](Const c, float value) { set_bits(c, std::bit_cast<uint32_t>(value)); };
+  set(Const::kOne, 1.0f);
+  set(Const::kLog2E, numerics::kLog2E);
+  set(Const::kNegLn2High, -numerics::kLn2High);
+  set(Const::kNegLn2Low, -numerics::kLn2Low);
+  set(Const::kExpC2, numerics::kExpC2);
+  set(Const::kExpC3, numerics::kExpC3);
+  set(Const::kExpC4, numerics::kExpC4);
+  set(Const::kExpC5, numerics::kExpC5);
+  set(Const::kExpC6, numerics::kExpC6);
+  set(Const::kExpLow, numerics::kExpLow);
+  set(Const::kExpHigh, numerics::kExpHigh);
+  set(Const::kMinusInfinity, -std::numeric_limits<float>::infinity());
+  set_bits(Const::kAbsMask, 0x7FFFFFFF);
+  set_bits(Const::kSignMask, 0x80000000);
+  set_bits(Const::kScaleMask, numerics::kScaleMask);
+  set(Const::kQuantMax, numerics::kQuantMax);
+  set(Const::kQuantZero, numerics::kQuantZero);
+  set(Const::kNegMagic, -kMagic);
+  set_bits(Const::kMagicInt, kMagicBits);
+  set_bits(Const::kByte128, 0x80808080);
+  set_bits(Const::kInt4096, 4096);
+  for (uint32_t i = 0; i < 8; ++i) {
+    table[static_cast<size_t>(Const::kPackOrder)].bits[i] = (i % 2) * 4 + i / 2;
+  }
+  return table;
+}();
+
+// 16 ones, then 16 zeros: the first c lanes' mask starts at &kMaskLanes[16 - c].
+constexpr std::array<int32_t, 32> kMaskLanes = [] {
+  std::array<int32_t, 32> lanes = {};
+  for (size_t i = 0; i < 16; ++i) lanes[i] = -1;
+  return lanes;
+}();
+
+constexpr int kNearestEven = 8;    // vroundps, vrndscaleps: to nearest even, no precision exception
+constexpr int kGreaterEqual = 13;  // vcmpps: GE_OS, false for NaN
+
+}  // namespace
+
+Vec16Emitter::Vec16Emitter(x86::Compiler& compiler, Isa isa, const asmjit::FuncSignature& signature)
+    : cc(compiler), avx512_(isa == Isa::kAvx512Vnni), function_(cc.addFunc(signature)) {
+  function_->frame().setAvxEnabled();
+  if (avx512_) function_->frame().setAvx512Enabled();
+  function_->frame().setAvxCleanup();  // vzeroupper: the callers are SSE code
+  constants_ = cc.newUIntPtr();
+  cc.mov(constants_, reinterpret_cast<uintptr_t>(kConstants.data()));
+}
+
+void Vec16Emitter::End() {
+  cc.ret();
+  cc.endFunc();
+}
+
+x86::Gp Vec16Emitter::PointerArg(int index) {
+  x86::Gp r = cc.newUIntPtr();
+  function_->setArg(static_cast<size_t>(index), r);
+  return r;
+}
+
+x86::Xmm Vec16Emitter::FloatArg(int index) {
+  x86::Xmm r = cc.newXmmSs();
+  function_->setArg(static_cast<size_t>(index), r);
+  return r;
+}
+
+Vec16 Vec16Emitter::New() {
+  if (avx512_) return {{cc.newZmm(), x86::Vec()}};
+  return {{cc.newYmm(), cc.newYmm()}};
+}
+
+Vec16 Vec16Emitter::Zero() {
+  const Vec16 v = New();
+  for (int i = 0; i < parts(); ++i) {
+    const x86::Xmm x = v.part[i].xmm();  // writing an xmm clears the rest
+    cc.vxorps(x, x, x);
+  }
+  return v;
+}
+
+void Vec16Emitter::Op(Id id, const Vec16& d, const Vec16& a, const Arg& b) {
+  for (int i = 0; i < parts(); ++i) cc.emit(id, d.part[i], a.part[i], b.part(i));
+}
+
+void Vec16Emitter::Op(Id id, const Vec16& d, const Arg& a) {
+  for (int i = 0; i < parts(); ++i) cc.emit(id, d.part[i], a.part(i));
+}
+
+void Vec16Emitter::OpImm(Id id, const Vec16& d, const Arg& a, int immediate) {
+  for (int i = 0; i < parts(); ++i) cc.emit(id, d.part[i], a.part(i), asmjit::Imm(immediate));
+}
+
+Vec16 Vec16Emitter::Load(const x86::Mem& floats, const Mask16* mask) {
+  const Vec16 v = New();
+  if (mask == nullptr) {
+    Op(I::kIdVmovups, v, floats);
+  } else if (avx512_) {
+    cc.k(mask->k).z().vmovups(v.part[0], floats);
+  } else {
+    Op(I::kIdVmaskmovps, v, mask->v, floats);
+  }
+  return v;
+}
+
+void Vec16Emitter::Store(const x86::Mem& floats, const Vec16& v, const Mask16* mask) {
+  const Arg to(floats);
+  for (int i = 0; i < parts(); ++i) {
+    if (mask == nullptr) {
+      cc.emit(I::kIdVmovups, to.part(i), v.part[i]);
+    } else if (avx512_) {
+      cc.k(mask->k).vmovups(floats, v.part[0]);
+    } else {
+      cc.emit(I::kIdVmaskmovps, to.part(i), mask->v.part[i], v.part[i]);
+    }
+  }
+}
+
+void Vec16Emitter::Select(const Vec16& v, const Mask16& mask, const Arg& otherwise) {
+  if (avx512_) {
+    const Vec16 selected = New();
+    Op(I::kIdVmovups, selected, otherwise);
+    cc.k(mask.k).vmovaps(selected.part[0], v.part[0]);
+    Op(I::kIdVmovaps, v, selected);
+    return;
+  }
+  for (int i = 0; i < 2; ++i) {
+    const x86::Ymm other = cc.newYmm();
+    cc.emit(I::kIdVmovups, other, otherwise.part(i));
+    cc.emit(I::kIdVblendvps, v.part[i], other, v.part[i], mask.v.part[i]);
+  }
+}
+
+Vec16 Vec16Emitter::Broadcast(const x86::Xmm& scalar) {
+  const Vec16 v = New();
+  Op(I::kIdVbroadcastss, v, Arg::Same(scalar));
+  return v;
+}
+
+Vec16 Vec16Emitter::BroadcastPair(const x86::Xmm& two_floats) {
+  const Vec16 v = New();
+  Op(I::kIdVbroadcastsd, v, Arg::Same(two_floats));
+  return v;
+}
+
+void Vec16Emitter::Exp(const Vec16& x) {
+  Mask16 normal;
+  if (avx512_) {
+    normal.k = cc.newKw();
+    cc.vcmpps(normal.k, x.part[0], XmmConst(Const::kExpLow), kGreaterEqual);
+  } else {
+    normal.v = New();
+    for (int i = 0; i < 2; ++i) {
+      cc.emit(I::kIdVcmpps, normal.v.part[i], x.part[i], XmmConst(Const::kExpLow),
+              asmjit::Imm(kGreaterEqual));
+    }
+  }
+  const Vec16 n = New(), p = New();
+  Op(I::kIdVminps, x, x, Constant(Const::kExpHigh));
+  Op(I::kIdVmulps, n, x, Constant(Const::kLog2E));
+  OpImm(avx512_ ? I::kIdVrndscaleps : I::kIdVroundps, n, n, kNearestEven);
+  Op(I::kIdVfmadd231ps, x, n, Constant(Const::kNegLn2High));
+  Op(I::kIdVfmadd231ps, x, n, Constant(Const::kNegLn2Low));
+  Op(I::kIdVmovups, p, Constant(Const::kExpC6));
+  for (const Const c :
+       {Const::kExpC5, Const::kExpC4, Const::kExpC3, Const::kExpC2, Const::kOne, Const::kOne}) {
+    Op(I::kIdVfmadd213ps, p, x, Constant(c));
+  }
+  Op(I::kIdVcvtps2dq, n, n);
+  OpImm(I::kIdVpslld, n, n, 23);
+  if (avx512_) {
+    cc.k(normal.k).z().vpaddd(x.part[0], p.part[0], n.part[0]);
+  } else {
+    Op(I::kIdVpaddd, x, p, n);
+    Op(I::kIdVandps, x, x, normal.v);
+  }
+}
+
+Arg Vec16Emitter::BroadcastOperand(const x86::Mem& scalar) {
+  if (avx512_) return Arg::Same(scalar._1to16());
+  const x86::Ymm y = cc.newYmm();
+  cc.vbroadcastss(y, scalar);
+  return Arg::Same(y);
+}
+
+Vec16 Vec16Emitter::BytesToFloats(const x86::Mem& bytes) {
+  const Vec16 v = New();
+  for (int i = 0; i < parts(); ++i) cc.vpmovsxbd(v.part[i], bytes.cloneAdjusted(8 * i));
+  Op(I::kIdVcvtdq2ps, v, v);
+  return v;
+}
+
+Vec16 Vec16Emitter::HalvesToFloats(const x86::Mem& halves) {
+  const Vec16 v = New();
+  for (int i = 0; i < parts(); ++i) cc.vcvtph2ps(v.part[i], halves.cloneAdjusted(16 * i));
+  return v;
+}
+
+x86::Xmm Vec16Emitter::Reduce(Id id, const Vec16& v) {
+  const x86::Ymm t = cc.newYmm();
+  if (avx512_) {
+    const x86::Ymm high = cc.newYmm();
+    cc.vextractf32x8(high, v.part[0], 1);
+    cc.emit(id, t, v.part[0].ymm(), high);
+  } else {
+    cc.emit(id, t, v.part[0], v.part[1]);
+  }
+  const x86::Xmm u = cc.newXmm(), w = cc.newXmm();
+  if (avx512_) {
+    cc.vextractf32x4(w, t, 1);
+  } else {
+    cc.vextractf128(w, t, 1);
+  }
+  cc.emit(id, u, t.xmm(), w);
+  cc.vpermilps(w, u, 0b1110);  // lanes 2 and 3
+  cc.emit(id, u, u, w);
+  cc.vpermilps(w, u, 0b0001);  // lane 1
+  cc.emit(id, u, u, w);
+  return u;
+}
+
+Mask16 Vec16Emitter::FirstLanes(const x86::Gp& count) {
+  Mask16 mask;
+  const x86::Gp from = cc.newUIntPtr();
+  cc.mov(from, reinterpret_cast<uintptr_t>(kMaskLanes.data() + 16));
+  const x86::Gp bytes = cc.newUIntPtr();
+  cc.mov(bytes, count);
+  cc.shl(bytes, 2);
+  cc.sub(from, bytes);
+  if (avx512_) {
+    const x86::Zmm lanes = cc.newZmm();
+    cc.vmovups(lanes, x86::ptr(from));
+    mask.k = cc.newKw();
+    cc.vpmovd2m(mask.k, lanes);
+  } else {
+    mask.v = Load(x86::ptr(from));
+  }
+  return mask;
+}
+
+}  // namespace larder::kernels

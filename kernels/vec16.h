@@ -1,0 +1,157 @@
+// "16 float lanes", so that each elementwise kernel is written once: one zmm register with AVX-512, two ymm
+// with AVX2. Wraps asmjit's Compiler (virtual registers). Internal to kernels/; set-up only; a Vec16Emitter
+// lives while one function is generated.
+#pragma once
+
+#include <asmjit/x86.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/isa.h"
+#include "kernels/jit.h"
+
+namespace larder::kernels {
+
+namespace x86 = asmjit::x86;
+
+// 16 lanes; part 1 is unused with AVX-512.
+struct Vec16 {
+  x86::Vec part[2];
+};
+
+// The first `count` lanes: a k register, or two ymm of all-ones lanes.
+struct Mask16 {
+  x86::KReg k;
+  Vec16 v;
+};
+
+// Constants in memory, each 16 times. kNeg... are the values with the sign that an fma needs.
+enum class Const {
+  kOne,
+  kLog2E,
+  kNegLn2High,
+  kNegLn2Low,
+  kExpC2,
+  kExpC3,
+  kExpC4,
+  kExpC5,
+  kExpC6,
+  kExpLow,
+  kExpHigh,
+  kMinusInfinity,
+  kAbsMask,
+  kSignMask,
+  kScaleMask,
+  kQuantMax,
+  kQuantZero,
+  kNegMagic,
+  kMagicInt,
+  kByte128,
+  kInt4096,
+  kPackOrder,
+  kCount
+};
+
+// What an instruction takes as its last operand: a Vec16, 16 consecutive floats, or one operand for all parts
+// (a constant, a broadcast).
+class Arg {
+ public:
+  Arg(const Vec16& v) : parts_{v.part[0], v.part[1]} {}                      // NOLINT: meant to convert
+  Arg(const x86::Mem& floats) : parts_{floats, floats.cloneAdjusted(32)} {}  // NOLINT
+  static Arg Same(const asmjit::Operand_& o) { return Arg(o, o); }
+  const asmjit::Operand_& part(int i) const { return parts_[i]; }
+
+ private:
+  Arg(const asmjit::Operand_& a, const asmjit::Operand_& b) {
+    parts_[0].copyFrom(a);
+    parts_[1].copyFrom(b);
+  }
+  asmjit::Operand parts_[2];
+};
+
+class Vec16Emitter {
+ public:
+  using Id = x86::Inst::Id;
+
+  Vec16Emitter(x86::Compiler& compiler, Isa isa, const asmjit::FuncSignature& signature);
+  void End();  // returns from the function and closes it
+
+  bool avx512() const { return avx512_; }
+  int parts() const { return avx512_ ? 1 : 2; }
+
+  x86::Gp PointerArg(int index);  // also size_t
+  x86::Xmm FloatArg(int index);
+
+  // Constants. XmmConst: the same, for scalar and xmm instructions.
+  x86::Mem XmmConst(Const c) { return x86::ptr(constants_, static_cast<int>(c) * 64); }
+  Arg Constant(Const c) { return Arg::Same(XmmConst(c)); }
+
+  // Lane-wise. Each part: instruction d, a, b.
+  Vec16 New();
+  Vec16 Zero();
+  void Op(Id id, const Vec16& d, const Vec16& a, const Arg& b);
+  void Op(Id id, const Vec16& d, const Arg& a);
+  void OpImm(Id id, const Vec16& d, const Arg& a, int immediate);
+  Vec16 Load(const x86::Mem& floats, const Mask16* mask = nullptr);  // lanes outside the mask become +0
+  void Store(const x86::Mem& floats, const Vec16& v, const Mask16* mask = nullptr);
+  void Select(const Vec16& v, const Mask16& mask,
+              const Arg& otherwise);  // lanes outside the mask become `otherwise`'s
+  Vec16 Broadcast(const x86::Xmm& scalar);
+  Vec16 BroadcastPair(const x86::Xmm& two_floats);
+  void Exp(const Vec16& x);  // in place; numerics.h
+  // An operand for fma that is the float at `scalar` in every lane: a broadcast within the instruction, or a
+  // ymm loaded here.
+  Arg BroadcastOperand(const x86::Mem& scalar);
+  Vec16 BytesToFloats(const x86::Mem& bytes);    // 16 int8
+  Vec16 HalvesToFloats(const x86::Mem& halves);  // 16 f16
+
+  // Horizontal, result in lane 0. Id is an addition (Sum16's order) or a maximum.
+  x86::Xmm Reduce(Id id, const Vec16& v);
+
+  Mask16 FirstLanes(const x86::Gp& count);  // count in [0, 16]
+
+  // body(offset, mask) for each 16 floats of `n`; offset is a register in bytes. A last call under a mask if
+  // n is not a multiple of 16.
+  template <typename Body>
+  void Sweep(const x86::Gp& n, Body body) {
+    x86::Gp offset = cc.newUIntPtr(), end = cc.newUIntPtr(), rest = cc.newUIntPtr();
+    asmjit::Label loop = cc.newLabel(), tail = cc.newLabel(), done = cc.newLabel();
+    cc.xor_(offset.r32(), offset.r32());
+    cc.mov(end, n);
+    cc.and_(end, -16);
+    cc.shl(end, 2);
+    cc.jz(tail);
+    cc.bind(loop);
+    body(offset, nullptr);
+    cc.add(offset, 64);
+    cc.cmp(offset, end);
+    cc.jb(loop);
+    cc.bind(tail);
+    cc.mov(rest, n);
+    cc.and_(rest, 15);
+    cc.jz(done);
+    const Mask16 mask = FirstLanes(rest);
+    body(offset, &mask);
+    cc.bind(done);
+  }
+
+  x86::Compiler& cc;
+
+ private:
+  bool avx512_;
+  asmjit::FuncNode* function_;
+  x86::Gp constants_;
+};
+
+// Generates one function through emit(Vec16Emitter&) into *function.
+template <typename... Args, typename Emit>
+void GenerateVec16(Isa isa, void (**function)(Args...), Emit emit) {
+  *function = Jit::Compile<void (*)(Args...)>([&](x86::Compiler& cc) {
+    Vec16Emitter e(cc, isa, asmjit::FuncSignatureT<void, Args...>(asmjit::CallConvId::kCDecl));
+    emit(e);
+    e.End();
+  });
+}
+
+}  // namespace larder::kernels
