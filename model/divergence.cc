@@ -19,20 +19,25 @@ bool HasSoftmax(std::span<const float> logits) {
   return below_infinity && some;
 }
 
-double LogSumExp(std::span<const float> logits) {
-  const double max = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float v : logits) sum += std::exp(v - max);
-  return max + std::log(sum);
-}
+// log(sum exp(v - max)), kept apart from max: their sum would lose digits of logits far from 0.
+struct Normaliser {
+  explicit Normaliser(std::span<const float> logits) : max(*std::max_element(logits.begin(), logits.end())) {
+    double sum = 0;
+    for (const float v : logits) sum += std::exp(v - max);
+    log_sum = std::log(sum);
+  }
+  double LogProbability(float logit) const { return (logit - max) - log_sum; }
+  double max, log_sum;
+};
 
 }  // namespace
 
 std::vector<double> LogSoftmax(std::span<const float> logits) {
   LARDER_CHECK(!logits.empty());
-  const double norm = LogSumExp(logits);
+  const Normaliser normaliser(logits);
   std::vector<double> out(logits.size());
-  std::transform(logits.begin(), logits.end(), out.begin(), [norm](float v) { return v - norm; });
+  std::transform(logits.begin(), logits.end(), out.begin(),
+                 [&](float v) { return normaliser.LogProbability(v); });
   return out;
 }
 
@@ -52,7 +57,7 @@ double NegativeLogLikelihood(std::span<const float> logits, TokenId token) {
   LARDER_CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(), "token {} of {}", token,
                logits.size());
   if (!HasSoftmax(logits)) return kInfinity;
-  return LogSumExp(logits) - logits[static_cast<size_t>(token)];
+  return -Normaliser(logits).LogProbability(logits[static_cast<size_t>(token)]);
 }
 
 TokenId Top1(std::span<const float> logits) {
