@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <ostream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,6 +78,7 @@ struct Shape {
   std::string name;
   std::vector<int> groups;
 };
+void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 class BarrierShapes : public testing::TestWithParam<Shape> {};
 TEST_P(BarrierShapes, NoStaleCellShortSpin) { EXPECT_EQ(RunRounds(GetParam().groups, kShortSpin, 300), 0); }
 TEST_P(BarrierShapes, NoStaleCellSleepAtOnce) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <thread>
 
@@ -94,6 +95,7 @@ struct Case {
   std::vector<int> groups;
   WaitPolicy wait;
 };
+void PrintTo(const Case& shape, std::ostream* out) { *out << shape.name; }
 class PoolShapes : public testing::TestWithParam<Case> {};
 TEST_P(PoolShapes, FlagsOrderTheSteps) {
   Pool pool(Unpinned(GetParam().threads, GetParam().wait, GetParam().groups));

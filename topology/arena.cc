@@ -35,8 +35,12 @@ uint64_t FreeReservedBytes(NumaNodeId node) {
   return free * kHugePageBytes;
 }
 
-// Memory the node could give: what is free and what is only page cache.
+// Memory the node could give: what is free and what is only page cache. Nothing on a machine of one node:
+// there the machine's figure is the same, and right also where the node's leaves out hot-plugged memory (seen
+// in a guest).
 std::optional<uint64_t> NodeBytes(NumaNodeId node) {
+  if (ReadLine("/sys/devices/system/node/online").find_first_of(",-") == std::string::npos)
+    return std::nullopt;
   const std::string text = ReadWhole(NodeDir(node) + "/meminfo");
   const auto free = FindBytes(text, "MemFree");
   if (!free) return std::nullopt;

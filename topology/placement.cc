@@ -81,16 +81,16 @@ std::string Topology::Describe() const {
   for (size_t p = 0; p < packages_.size(); ++p) {
     text += fmt::format("package {}{}{}\n", p, packages_[p].cpu_model.empty() ? "" : "  ",
                         packages_[p].cpu_model);
-    NumaNodeId shown;
+    std::vector<NumaNodeId> shown;
     for (L3GroupId id : packages_[p].l3_groups) {
       const L3Group& group = l3_group(id);
-      if (group.numa_node != shown) {
-        shown = group.numa_node;
-        for (const NumaNode& node : numa_nodes_) {
-          if (node.id != shown) continue;
-          text += fmt::format("  node {}  {}\n", shown.value,
-                              node.memory_bytes != 0 ? Size(node.memory_bytes) : "memory unknown");
-        }
+      for (const NumaNode& node : numa_nodes_) {  // usually one; an L3 over several nodes is Intel's SNC
+        const bool holds = std::any_of(group.cores.begin(), group.cores.end(),
+                                       [&](CoreId c) { return core(c).numa_node == node.id; });
+        if (!holds || std::find(shown.begin(), shown.end(), node.id) != shown.end()) continue;
+        shown.push_back(node.id);
+        text += fmt::format("  node {}  {}\n", node.id.value,
+                            node.memory_bytes != 0 ? Size(node.memory_bytes) : "memory unknown");
       }
       text += fmt::format("    L3 {:<3} {:>7}  [", id.value, group.bytes != 0 ? Size(group.bytes) : "none");
       for (size_t i = 0; i < group.cores.size(); ++i) {

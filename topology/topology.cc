@@ -90,6 +90,12 @@ class TopologyBuilder {
       t_.numa_nodes_.push_back({NumaNodeId(0), 0, {}});
       Warn("no NUMA nodes are described; one node 0 is assumed");
     }
+    // With one node the machine's figure is the node's, and right also where the node's leaves out
+    // hot-plugged memory.
+    if (t_.numa_nodes_.size() == 1 && !t_.from_xml_) {
+      if (const auto total = FindBytes(ReadWhole("/proc/meminfo"), "MemTotal"))
+        t_.numa_nodes_[0].memory_bytes = *total;
+    }
   }
 
   // hwloc orders a core's nodeset by number; the lowest with memory is the ordinary one (DDR before HBM,
@@ -112,6 +118,8 @@ class TopologyBuilder {
     if (fresh) {
       Package package;
       if (const char* model = Info(object != nullptr ? object : core, "CPUModel")) package.cpu_model = model;
+      while (!package.cpu_model.empty() && package.cpu_model.back() == ' ')
+        package.cpu_model.pop_back();  // AMD pads
       t_.packages_.push_back(std::move(package));
     }
     return it->second;

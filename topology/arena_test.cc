@@ -1,0 +1,112 @@
+#include "topology/arena.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace larder::topology {
+namespace {
+
+size_t ResidentPages(const Arena& arena) {
+  std::vector<unsigned char> in_core(arena.bytes() / kPageBytes);
+  EXPECT_EQ(mincore(arena.data(), arena.bytes(), in_core.data()), 0);
+  size_t pages = 0;
+  for (unsigned char page : in_core) pages += page & 1;
+  return pages;
+}
+
+TEST(Arena, IsWholeHugePagesOnAHugePageBorder) {
+  Arena arena(3'000'000);
+  EXPECT_EQ(arena.bytes(), 2 * kHugePageBytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.data()) % kHugePageBytes, 0u);
+  std::memset(arena.data(), 0x5a, arena.bytes());  // all of it is there
+  EXPECT_EQ(arena.data()[arena.bytes() - 1], std::byte{0x5a});
+}
+
+TEST(Arena, IsNotTouchedByItsCreation) {
+  Arena arena(64 << 20);
+  if (arena.backing() == Backing::kHugeTlb) GTEST_SKIP() << "mincore says nothing about reserved pages";
+  EXPECT_EQ(ResidentPages(arena), 0u);
+  arena.data()[10 << 20] = std::byte{1};
+  EXPECT_GE(ResidentPages(arena), 1u);
+  EXPECT_LE(ResidentPages(arena), kHugePageBytes / kPageBytes);
+}
+
+TEST(Arena, AllocatesAlignedAndDisjointUntilItIsFull) {
+  Arena arena(kHugePageBytes);
+  std::byte* a = arena.Allocate(100, 1);
+  std::byte* b = arena.Allocate(1);
+  std::byte* c = arena.Allocate(10, 4096);
+  EXPECT_EQ(a, arena.data());
+  EXPECT_EQ(b, arena.data() + 128);
+  EXPECT_EQ(c, arena.data() + 4096);
+  EXPECT_EQ(arena.used_bytes(), 4106u);
+  std::span<uint32_t> rest = arena.AllocateArray<uint32_t>((kHugePageBytes - 4160) / 4);
+  EXPECT_EQ(reinterpret_cast<std::byte*>(rest.data() + rest.size()), arena.data() + arena.bytes());
+  EXPECT_EQ(rest[0], 0u);
+  EXPECT_EQ(rest.back(), 0u);
+  EXPECT_THROW(arena.Allocate(1), Error);
+}
+
+TEST(Arena, SizesThatOverflowAreErrors) {
+  Arena arena(kHugePageBytes);
+  EXPECT_THROW(arena.Allocate(SIZE_MAX), Error);
+  EXPECT_THROW(arena.AllocateArray<uint64_t>(SIZE_MAX / 4), Error);
+  EXPECT_EQ(arena.used_bytes(), 0u);
+  EXPECT_THROW(Arena(SIZE_MAX), Error);
+}
+
+TEST(Arena, MoreThanTheMachineHasIsAnErrorWithNumbers) {
+  try {
+    Arena arena(size_t{1} << 46);
+    FAIL() << "64 TB were given: " << arena.Describe();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("67108864 MB needed"), std::string::npos) << text;
+    EXPECT_NE(text.find("available"), std::string::npos) << text;
+  }
+}
+
+TEST(Arena, MovesWithItsMemory) {
+  Arena a(kHugePageBytes);
+  std::byte* data = a.Allocate(64);
+  *data = std::byte{7};
+  Arena b = std::move(a);
+  EXPECT_EQ(a.data(), nullptr);
+  EXPECT_EQ(a.bytes(), 0u);
+  EXPECT_EQ(b.data(), data);
+  EXPECT_EQ(b.used_bytes(), 64u);
+  Arena c(kHugePageBytes);
+  c = std::move(b);
+  EXPECT_EQ(c.data(), data);
+  EXPECT_EQ(*c.data(), std::byte{7});
+  EXPECT_EQ(b.Describe(), "no memory");
+}
+
+TEST(Arena, SaysWhatItIs) {
+  Arena arena(kHugePageBytes, NumaNodeId(0));
+  EXPECT_NE(arena.Describe().find("2 MB"), std::string::npos);
+  EXPECT_NE(arena.Describe().find(BackingName(arena.backing())), std::string::npos);
+  // bound, or a word why not
+  EXPECT_TRUE(arena.bound() || arena.notes().find("not bound to node 0") != std::string::npos)
+      << arena.notes();
+  if (arena.backing() == Backing::kPlain) {
+    EXPECT_NE(arena.notes().find("transparent huge pages"), std::string::npos) << arena.notes();
+  }
+}
+
+TEST(Arena, ANodeThatIsNotThereIsANoteNotAnError) {
+  Arena arena(kHugePageBytes, NumaNodeId(1000));
+  EXPECT_FALSE(arena.bound());
+  EXPECT_NE(arena.notes().find("not bound to node 1000"), std::string::npos) << arena.notes();
+  std::memset(arena.data(), 1, arena.bytes());
+}
+
+}  // namespace
+}  // namespace larder::topology

@@ -1,0 +1,217 @@
+#include "topology/topology.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <ostream>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+
+namespace larder::topology {
+namespace {
+
+std::string DataFile(const std::string& name) {
+  const char* root = std::getenv("LARDER_TEST_DATA");
+  return (root != nullptr ? std::string(root) : std::string(LARDER_SOURCE_DIR "/../shared/data")) +
+         "/topologies/" + name;
+}
+
+// What must hold for every snapshot: ids are indices, the lists agree with each other, no CPU is in two
+// cores.
+void ExpectConsistent(const Topology& t) {
+  ASSERT_FALSE(t.cores().empty());
+  std::set<int> cpus;
+  size_t in_groups = 0, in_packages = 0, in_nodes = 0;
+  for (size_t i = 0; i < t.cores().size(); ++i) {
+    const Core& core = t.cores()[i];
+    EXPECT_EQ(core.id, CoreId(static_cast<int32_t>(i)));
+    EXPECT_FALSE(core.cpus.empty());
+    for (CpuId cpu : core.cpus)
+      EXPECT_TRUE(cpus.insert(cpu.value).second) << "CPU " << cpu.value << " is in two cores";
+    EXPECT_EQ(t.l3_group(core.l3_group).package, core.package);
+    EXPECT_TRUE(std::any_of(t.numa_nodes().begin(), t.numa_nodes().end(),
+                            [&](const NumaNode& node) { return node.id == core.numa_node; }));
+  }
+  for (const L3Group& group : t.l3_groups()) {
+    EXPECT_FALSE(group.cores.empty());
+    for (CoreId id : group.cores) EXPECT_EQ(t.core(id).l3_group, group.id);
+    in_groups += group.cores.size();
+  }
+  for (const Package& package : t.packages()) in_packages += package.cores.size();
+  for (const NumaNode& node : t.numa_nodes()) in_nodes += node.cores.size();
+  EXPECT_EQ(in_groups, t.cores().size());
+  EXPECT_EQ(in_packages, t.cores().size());
+  EXPECT_EQ(in_nodes, t.cores().size());
+  EXPECT_EQ(cpus.size(), t.cpu_count());
+}
+
+struct Expected {
+  const char* file;
+  size_t packages, l3_groups, cores, cpus, nodes;
+  size_t l3_kb;                 // of each group
+  size_t min_cores, max_cores;  // of a group
+  size_t warnings;
+};
+void PrintTo(const Expected& e, std::ostream* out) { *out << e.file; }
+
+class RealMachine : public testing::TestWithParam<Expected> {};
+
+TEST_P(RealMachine, HasItsCounts) {
+  const Expected& e = GetParam();
+  const std::string path = DataFile(e.file);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
+  const Topology t = Topology::FromXml(path);
+  ExpectConsistent(t);
+  EXPECT_TRUE(t.from_xml());
+  EXPECT_EQ(t.packages().size(), e.packages);
+  EXPECT_EQ(t.l3_groups().size(), e.l3_groups);
+  EXPECT_EQ(t.cores().size(), e.cores);
+  EXPECT_EQ(t.cpu_count(), e.cpus);
+  EXPECT_EQ(t.numa_nodes().size(), e.nodes);
+  size_t least = SIZE_MAX, most = 0;
+  for (const L3Group& group : t.l3_groups()) {
+    EXPECT_EQ(group.bytes, e.l3_kb * 1024) << "group " << group.id.value;
+    least = std::min(least, group.cores.size());
+    most = std::max(most, group.cores.size());
+  }
+  EXPECT_EQ(least, e.min_cores);
+  EXPECT_EQ(most, e.max_cores);
+  EXPECT_EQ(t.warnings().size(), e.warnings) << t.Describe();
+  EXPECT_NE(t.Describe().find("package 0"), std::string::npos);
+}
+
+TEST_P(RealMachine, PicksCoresEvenly) {
+  const std::string path = DataFile(GetParam().file);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
+  const Topology t = Topology::FromXml(path);
+  const size_t of_first = t.packages()[0].cores.size();
+  for (size_t n :
+       {size_t{1}, size_t{2}, t.packages()[0].l3_groups.size(), of_first / 2, of_first, t.cores().size()}) {
+    const std::vector<CoreId> picked = t.PickCores(n);
+    ASSERT_EQ(picked.size(), n);
+    EXPECT_EQ(std::set<CoreId>(picked.begin(), picked.end()).size(), n) << "a core twice";
+    std::vector<size_t> of_group(t.l3_groups().size(), 0);
+    for (CoreId id : picked) {
+      ++of_group[static_cast<size_t>(t.core(id).l3_group.value)];
+      if (n <= of_first) {
+        EXPECT_EQ(t.core(id).package, 0) << n << " cores fit the first package";
+      }
+    }
+    // even: a group has fewer than another's less one only if it has no more cores
+    for (size_t a = 0; a < of_group.size(); ++a) {
+      for (size_t b = 0; b < of_group.size(); ++b) {
+        if (of_group[a] == 0 || of_group[a] + 1 >= of_group[b]) continue;
+        EXPECT_EQ(of_group[a], t.l3_groups()[a].cores.size())
+            << n << " cores: group " << a << " against " << b;
+      }
+    }
+    const std::vector<int> groups = t.GroupsOf(picked);
+    EXPECT_EQ(groups.front(), 0);
+    EXPECT_TRUE(std::is_sorted(groups.begin(), groups.end()));
+    const std::vector<CpuId> cpus = t.CpusOf(picked);
+    EXPECT_EQ(std::set<CpuId>(cpus.begin(), cpus.end()).size(), n);
+  }
+  // more than there are: once round, then from the start
+  const std::vector<CoreId> over = t.PickCores(t.cores().size() + 3);
+  EXPECT_EQ(over.size(), t.cores().size() + 3);
+  EXPECT_EQ(std::set<CoreId>(over.begin(), over.end()).size(), t.cores().size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Dumps, RealMachine,
+    testing::Values(
+        // a virtual machine: the host keeps four cores of one L3 group in each node for itself
+        Expected{"amd-genoax-2xEPYC-9V33X-azure-hbv4.xml", 2, 24, 176, 176, 4, 96 << 10, 4, 8, 0},
+        Expected{"amd-naples-1xEPYC-7451.xml", 1, 8, 24, 48, 4, 8 << 10, 3, 3, 0},
+        Expected{"amd-naples-2xEPYC-7451-from-util-linux.xml", 2, 16, 48, 96, 8, 8 << 10, 3, 3, 8},
+        Expected{"amd-rome-2xEPYC-7742-nps4-jusuf-jsfc070.xml", 2, 32, 128, 256, 8, 16 << 10, 4, 4, 0},
+        Expected{"amd-rome-2xEPYC-7H12-nps1-mel4001.xml", 2, 32, 128, 256, 2, 16 << 10, 4, 4, 0},
+        Expected{"amd-rome-2xEPYC-7H12-nps4-mel0001.xml", 2, 32, 128, 256, 8, 16 << 10, 4, 4, 0},
+        Expected{"arm-kunpeng920-2x64.xml", 2, 4, 128, 128, 4, 32 << 10, 32, 32, 0},
+        Expected{"arm-nvidia-gh200.xml", 1, 1, 72, 72, 1, 0, 72, 72, 1},
+        Expected{"arm-thunderx2-2x32core-smt4-hwloc1.xml", 2, 2, 64, 256, 2, 32 << 10, 32, 32, 0},
+        Expected{"cpuid-AMD-19h-Zen3-2xEpyc-7763.xml", 2, 16, 128, 128, 1, 32 << 10, 8, 8, 2},
+        Expected{"intel-broadwell-2xXeon-E5-2695v4.xml", 2, 2, 36, 72, 2, 45 << 10, 18, 18, 0},
+        Expected{"intel-cascadelake-2xXeon6230-optane-memorysidecache.xml", 2, 2, 40, 80, 4, 28160, 20, 20,
+                 0}),
+    [](const auto& machine) {
+      std::string name = machine.param.file;
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+      return name;
+    });
+
+// The error's one line, or "" if there was none.
+std::string ErrorOf(const std::string& path) {
+  try {
+    Topology::FromXml(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class BadXml : public testing::Test {
+ protected:
+  void SetUp() override { path_ = testing::TempDir() + "/bad-topology-" + std::to_string(getpid()) + ".xml"; }
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::string path_;
+};
+
+TEST_F(BadXml, AMissingFileIsNamed) {
+  const std::string text = ErrorOf("/nowhere/machine.xml");
+  EXPECT_NE(text.find("/nowhere/machine.xml: No such file"), std::string::npos) << text;
+}
+
+TEST_F(BadXml, WhatIsNotATopologyIsRefused) {
+  for (const char* content : {"", "hello", "<?xml version=\"1.0\"?>", "<topology version=\"2.0\">",
+                              "<?xml version=\"1.0\"?><topology version=\"2.0\"></topology>"}) {
+    std::ofstream(path_, std::ios::trunc) << content;
+    const std::string text = ErrorOf(path_);
+    EXPECT_NE(text.find("lstopo FILE.xml"), std::string::npos) << "'" << content << "' gave '" << text << "'";
+  }
+}
+
+TEST_F(BadXml, ATruncatedDumpIsRefused) {
+  const std::string whole = DataFile("arm-nvidia-gh200.xml");
+  if (!std::filesystem::exists(whole)) GTEST_SKIP() << whole << " is not here";
+  std::ifstream in(whole);
+  std::string text(5000, ' ');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::ofstream(path_) << text;
+  EXPECT_NE(ErrorOf(path_).find(path_), std::string::npos);
+}
+
+TEST(Detect, DescribesThisMachine) {
+  const Topology t = Topology::Detect();
+  ExpectConsistent(t);
+  EXPECT_FALSE(t.from_xml());
+  EXPECT_GT(t.numa_nodes()[0].memory_bytes, 0u);
+}
+
+TEST(Detect, ShowsOnlyTheCpusOfTheAffinityMask) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "only one CPU is ours; nothing to leave out";
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &before)) --last;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(last, &one);
+  if (sched_setaffinity(0, sizeof(one), &one) != 0) GTEST_SKIP() << "affinity may not be set here";
+  const Topology t = Topology::Detect();
+  sched_setaffinity(0, sizeof(before), &before);
+  ExpectConsistent(t);
+  ASSERT_EQ(t.cpu_count(), 1u);
+  EXPECT_EQ(t.cores()[0].cpus[0], CpuId(last));
+}
+
+}  // namespace
+}  // namespace larder::topology
