@@ -1,5 +1,6 @@
-// Chat templates, rendered natively as the model cards publish them: Llama-2, Llama-3.x, ChatML (Qwen2.5, Qwen3). Which one is
-// found from the GGUF's tokenizer.chat_template text; unknown templates are an Error that says so (use -p with your own text).
+// Chat templates, rendered natively as the model cards publish them: Llama-2, Llama-3.x, ChatML (Qwen2.5,
+// Qwen3). Which one is found from the GGUF's tokenizer.chat_template text; unknown templates are an Error
+// that says so (use -p with your own text).
 #pragma once
 
 #include <optional>
@@ -27,8 +28,9 @@ struct ChatOptions {
   std::string date = "26 Jul 2024";  // Llama-3.x templates print it ("Today Date")
   bool enable_thinking = true;       // Qwen3
 };
-// Throws Error: no messages, a role that is none of the three, roles out of turn where the format wants them in turn (Llama-2).
-// The text has no BOS at its beginning; the tokenizer adds it: Encode(text, wants_bos(), /*parse_special=*/true).
+// Throws Error: no messages, a role that is none of the three, roles out of turn where the format wants them
+// in turn (Llama-2). The text has no BOS at its beginning; the tokenizer adds it: Encode(text, wants_bos(),
+// /*parse_special=*/true).
 std::string RenderChat(ChatFormat, std::span<const ChatMessage>, const ChatOptions&);
 
 }  // namespace larder::model

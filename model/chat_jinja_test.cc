@@ -15,8 +15,8 @@ namespace {
 
 using Chat = std::vector<ChatMessage>;
 
-// Reads chats (a line each: options, then role and content in hexadecimal by turns), writes a rendering a
-// line, in hexadecimal.
+// Reads chats, one a line (options, then role and content in hexadecimal by turns); writes renderings, likewise.
+// line, also so. line, in hexadecimal.
 constexpr char kScript[] = R"(
 import sys
 from jinja2.sandbox import ImmutableSandboxedEnvironment

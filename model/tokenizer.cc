@@ -1,6 +1,7 @@
 #include "model/tokenizer.h"
 
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "model/bpe.h"

@@ -1,7 +1,6 @@
 #include "model/tokenizer_data.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 

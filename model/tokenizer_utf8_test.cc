@@ -11,7 +11,8 @@ TEST(TokenizerUtf8, EveryCharacterGoesThereAndBack) {
     AppendUtf8(text, code);
     const Utf8Step step = NextUtf8(text);
     const bool surrogate = code >= 0xD800 && code < 0xE000;
-    ASSERT_EQ(step.kind, surrogate ? Utf8Kind::kInvalid : Utf8Kind::kCharacter) << static_cast<uint32_t>(code);
+    ASSERT_EQ(step.kind, surrogate ? Utf8Kind::kInvalid : Utf8Kind::kCharacter)
+        << static_cast<uint32_t>(code);
     if (surrogate) continue;
     ASSERT_EQ(step.code, code);
     ASSERT_EQ(step.bytes, text.size());
