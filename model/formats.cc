@@ -88,6 +88,14 @@ uint16_t F32ToBf16(float f) {
   return static_cast<uint16_t>((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
+void F16ToF32(std::span<const uint16_t> h, float* f) {
+  for (size_t i = 0; i < h.size(); ++i) f[i] = F16ToF32(h[i]);
+}
+
+void F32ToF16(std::span<const float> f, uint16_t* h) {
+  for (size_t i = 0; i < f.size(); ++i) h[i] = F32ToF16(f[i]);
+}
+
 bool AllFinite(std::span<const float> x) {
   // Magnitudes of floats order as integers, so one maximum finds NaN and infinity.
   int32_t top = 0;

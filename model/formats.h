@@ -34,6 +34,9 @@ inline float Bf16ToF32(uint16_t h) {
   return __builtin_bit_cast(float, u);
 }
 uint16_t F32ToBf16(float f);
+// Whole rows, vectorised.
+void F16ToF32(std::span<const uint16_t> h, float* f);
+void F32ToF16(std::span<const float> f, uint16_t* h);
 
 // x[n] -> ceil(n/32) blocks, the last one padded with zeros. d = amax/127 rounded to f16,
 // q = round-to-nearest-even(x / d'), where d' is amax/127 before rounding (as llama.cpp does; the division is

@@ -66,14 +66,14 @@ void CheckRange(const TensorInfo& tensor, size_t row0, size_t n) {
                row0, n, tensor.name, tensor.rows);
 }
 
-// One row block in the file's format to float32. `raw` need not be aligned.
+// Rows in the file's format to float32. `raw` is aligned as the heap aligns.
 void ToF32(TensorType type, const char* raw, std::span<float> values) {
   switch (type) {
     case TensorType::kF32:
       std::memcpy(values.data(), raw, values.size_bytes());
       return;
     case TensorType::kF16:
-      for (size_t i = 0; i < values.size(); ++i) values[i] = F16ToF32(LoadAt<uint16_t>(raw + 2 * i));
+      F16ToF32({reinterpret_cast<const uint16_t*>(raw), values.size()}, values.data());
       return;
     case TensorType::kBF16:
       for (size_t i = 0; i < values.size(); ++i) values[i] = Bf16ToF32(LoadAt<uint16_t>(raw + 2 * i));

@@ -223,7 +223,11 @@ class Synthesis {
       std::vector<float> values(count);
       source.table->FillF32(source.key, first, count, source.deviation, values.data());
       auto* out = static_cast<uint16_t*>(dst);
-      std::ranges::transform(values, out, source.type == TensorType::kF16 ? &F32ToF16 : &F32ToBf16);
+      if (source.type == TensorType::kF16) {
+        F32ToF16(values, out);
+      } else {
+        std::ranges::transform(values, out, F32ToBf16);
+      }
     }
   }
 

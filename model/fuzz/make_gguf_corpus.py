@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Writes the corpus of gguf_fuzz.cc into gguf/ beside this script: small whole models and metadata of every type."""
+import pathlib
+import struct
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+PACK = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
+TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_BF16 = 0, 1, 8, 30
+ALIGNMENT = 32
+
+
+def text(s):
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def value(kind, v):
+    if kind == STRING:
+        return text(v)
+    if kind == ARRAY:  # (element kind, values)
+        return struct.pack("<IQ", v[0], len(v[1])) + b"".join(value(v[0], x) for x in v[1])
+    return struct.pack("<" + PACK[kind], v)
+
+
+def pad(b):
+    return b + bytes(-len(b) % ALIGNMENT)
+
+
+def gguf(keys, tensors=(), version=3):
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
+    for name, kind, v in keys:
+        head += text(name) + struct.pack("<I", kind) + value(kind, v)
+    data = b""
+    for name, dims, kind, raw in tensors:
+        head += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims)
+        head += struct.pack("<IQ", kind, len(data))
+        data += pad(raw)
+    return pad(head) + data
+
+
+def tensor(name, dims, kind):
+    n = 1
+    for d in dims:
+        n *= d
+    raw = {
+        TYPE_F32: struct.pack("<f", 0.5) * n,
+        TYPE_F16: struct.pack("<H", 0x3800) * n,
+        TYPE_BF16: struct.pack("<H", 0x3F00) * n,
+        TYPE_Q8_0: (struct.pack("<H", 0x3800) + b"\x01" * 32) * (n // 32),
+    }[kind]
+    return name, dims, kind, raw
+
+
+def model(arch, extra_keys=(), extra_tensors=()):
+    def k(suffix):
+        return f"{arch}.{suffix}"
+
+    keys = [
+        ("general.architecture", STRING, arch),
+        (k("block_count"), U32, 1),
+        (k("context_length"), U32, 64),
+        (k("embedding_length"), U32, 4),
+        (k("feed_forward_length"), U32, 8),
+        (k("attention.head_count"), U32, 2),
+        (k("attention.head_count_kv"), U32, 1),
+        (k("attention.layer_norm_rms_epsilon"), F32, 1e-5),
+        *[(k(name), kind, v) for name, kind, v in extra_keys],
+    ]
+    b = "blk.0."
+    tensors = [
+        tensor("token_embd.weight", [4, 3], TYPE_F32),
+        tensor("output_norm.weight", [4], TYPE_F32),
+        tensor(b + "attn_norm.weight", [4], TYPE_F32),
+        tensor(b + "attn_q.weight", [4, 4], TYPE_F16),
+        tensor(b + "attn_k.weight", [4, 2], TYPE_F16),
+        tensor(b + "attn_v.weight", [4, 2], TYPE_F16),
+        tensor(b + "attn_output.weight", [4, 4], TYPE_F16),
+        tensor(b + "ffn_norm.weight", [4], TYPE_F32),
+        tensor(b + "ffn_gate.weight", [4, 8], TYPE_BF16),
+        tensor(b + "ffn_up.weight", [4, 8], TYPE_BF16),
+        tensor(b + "ffn_down.weight", [8, 4], TYPE_F16),
+        *extra_tensors,
+    ]
+    return gguf(keys, tensors)
+
+
+def main():
+    every_type = [
+        ("u8", U8, 1), ("i8", I8, -1), ("u16", U16, 2), ("i16", I16, -2), ("u32", U32, 3), ("i32", I32, -3),
+        ("f32", F32, 0.5), ("bool", BOOL, 1), ("string", STRING, "text"), ("u64", U64, 4), ("i64", I64, -4),
+        ("f64", F64, 0.25), ("strings", ARRAY, (STRING, ["a", "", "bc"])), ("ints", ARRAY, (I32, [-1, 2])),
+        ("floats", ARRAY, (F32, [0.5])), ("nested", ARRAY, (ARRAY, [(U8, [1, 2]), (STRING, ["x"])])),
+        ("general.alignment", U32, 64),
+    ]
+    yarn = [
+        ("rope.scaling.type", STRING, "yarn"), ("rope.scaling.factor", F32, 4.0),
+        ("rope.scaling.original_context_length", U32, 16), ("rope.freq_base", F32, 1e6),
+    ]
+    files = {
+        "every-type": gguf(every_type),
+        "version-2": gguf([("general.architecture", STRING, "llama")], version=2),
+        "llama": model("llama", extra_tensors=[tensor("rope_freqs.weight", [1], TYPE_F32),
+                                               tensor("output.weight", [4, 3], TYPE_F32)]),
+        "llama-linear": model("llama", [("rope.scale_linear", F32, 2.0), ("attention.sliding_window", U32, 64)]),
+        "qwen2-yarn": model("qwen2", yarn, [tensor("blk.0.attn_q.bias", [4], TYPE_F32),
+                                            tensor("blk.0.attn_k.bias", [2], TYPE_F32),
+                                            tensor("blk.0.attn_v.bias", [2], TYPE_F32)]),
+        "qwen3": model("qwen3", [("attention.key_length", U32, 2), ("attention.value_length", U32, 2)],
+                       [tensor("blk.0.attn_q_norm.weight", [2], TYPE_F32),
+                        tensor("blk.0.attn_k_norm.weight", [2], TYPE_F32)]),
+        "q8": gguf([], [tensor("q", [64, 2], TYPE_Q8_0), ("k", [256, 1], 12, bytes(144))]),
+        "truncated": model("llama")[:300],
+        "vocabulary": gguf([("tokenizer.ggml.model", STRING, "llama"),
+                            ("tokenizer.ggml.tokens", ARRAY, (STRING, ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581a"])),
+                            ("tokenizer.ggml.scores", ARRAY, (F32, [0, 0, 0, 0, -1])),
+                            ("tokenizer.ggml.token_type", ARRAY, (I32, [2, 3, 3, 6, 1]))]),
+    }
+    folder = pathlib.Path(__file__).parent / "gguf"
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    main()
