@@ -26,15 +26,20 @@ size_t PanelsForRows(Isa isa, size_t rows) {
 // Rows of the widest tile.
 size_t MaxTile(Isa isa) {
   switch (isa) {
-    case Isa::kAvx512Vnni: return 14;
-    case Isa::kAvxVnni: return 3;
-    case Isa::kAvx2: return 2;
-    case Isa::kScalar: return 1;
+    case Isa::kAvx512Vnni:
+      return 14;
+    case Isa::kAvxVnni:
+      return 3;
+    case Isa::kAvx2:
+      return 2;
+    case Isa::kScalar:
+      return 1;
   }
   return 1;
 }
 
-// A panel group stays in L1 (32 KB on the smallest of our machines) beside the activations while all tiles of a large m pass over it.
+// A panel group stays in L1 (32 KB on the smallest of our machines) beside the activations while all tiles of
+// a large m pass over it.
 constexpr size_t kGroupBytes = 24 * 1024;
 
 GemmFn Generate(Isa isa, const GemmShape& shape, size_t rows, size_t panels) {
@@ -56,7 +61,8 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape) {
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
   for (size_t rows = 1; rows <= gemm.max_tile_; ++rows) {
     const size_t panels = PanelsForRows(isa, rows);
-    gemm.tiles_[rows] = {Generate(isa, shape, rows, panels), panels == 1 ? nullptr : Generate(isa, shape, rows, 1), panels};
+    gemm.tiles_[rows] = {Generate(isa, shape, rows, panels),
+                         panels == 1 ? nullptr : Generate(isa, shape, rows, 1), panels};
   }
   CheckAgainstReference(isa, gemm, gemm.max_tile_);
   return gemm;
@@ -69,16 +75,20 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
   constexpr size_t kPanels = 5;  // not a multiple of any tile's panels
   std::minstd_rand random(20260101);
   auto allocate = [](size_t bytes) {
-    return std::unique_ptr<uint8_t, void (*)(void*)>(static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(bytes, 64))), std::free);
+    return std::unique_ptr<uint8_t, void (*)(void*)>(
+        static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(bytes, 64))), std::free);
   };
   auto panels = allocate(kPanels * PanelBytes(shape.blocks));
   auto x = allocate(max_rows * shape.x_stride_bytes + shape.blocks * sizeof(ActBlock));
   const size_t y_floats = max_rows * shape.y_stride_bytes / 4 + kPanels * kPanelRows;
-  for (size_t i = 0; i < kPanels * PanelBytes(shape.blocks); ++i) panels.get()[i] = static_cast<uint8_t>(random() >> 8);
+  for (size_t i = 0; i < kPanels * PanelBytes(shape.blocks); ++i)
+    panels.get()[i] = static_cast<uint8_t>(random() >> 8);
   for (size_t p = 0; p < kPanels; ++p) {  // scales must be finite: f16 in [2^-8, 2^-6)
     for (size_t b = 0; b < shape.blocks; ++b) {
-      auto* scales = reinterpret_cast<uint16_t*>(panels.get() + p * PanelBytes(shape.blocks) + b / 2 * kPairBytes + b % 2 * 32);
-      for (size_t r = 0; r < kPanelRows; ++r) scales[r] = static_cast<uint16_t>(0x1C00 + (random() >> 8) % 0x800);
+      auto* scales = reinterpret_cast<uint16_t*>(panels.get() + p * PanelBytes(shape.blocks) +
+                                                 b / 2 * kPairBytes + b % 2 * 32);
+      for (size_t r = 0; r < kPanelRows; ++r)
+        scales[r] = static_cast<uint16_t>(0x1C00 + (random() >> 8) % 0x800);
     }
   }
   for (size_t m = 0; m < max_rows; ++m) {
@@ -86,7 +96,8 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
       ActBlock block{};
       for (int8_t& q : block.q) {
         // Mostly random, with whole blocks at the extremes, where an accumulator that saturates would show.
-        q = b % 3 == 0 ? (m % 2 ? int8_t{127} : int8_t{-127}) : static_cast<int8_t>((random() >> 8) % 255 - 127);
+        q = b % 3 == 0 ? (m % 2 ? int8_t{127} : int8_t{-127})
+                       : static_cast<int8_t>((random() >> 8) % 255 - 127);
         block.sum += q;
       }
       const float d = 0.0001f * static_cast<float>(1 + (random() >> 8) % 1000);
@@ -104,8 +115,11 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
     if (std::memcmp(expected.data(), got.data(), y_floats * sizeof(float)) != 0) {
       size_t i = 0;
       while (__builtin_bit_cast(uint32_t, expected[i]) == __builtin_bit_cast(uint32_t, got[i])) ++i;
-      throw Error("kernels: the generated {} product of {} blocks x {} rows differs from its reference: element {} is {:a}, expected {:a}; "
-                  "run with --isa scalar and report this CPU", IsaName(isa), shape.blocks, rows, i, got[i], expected[i]);
+      throw Error(
+          "kernels: the generated {} product of {} blocks x {} rows differs from its reference: element {} "
+          "is {:a}, expected {:a}; "
+          "run with --isa scalar and report this CPU",
+          IsaName(isa), shape.blocks, rows, i, got[i], expected[i]);
     }
   }
 }

@@ -1,5 +1,6 @@
-// Matrix products over packed panels: y[m][row] = sum over blocks of (float(isum) * d_activation) * d_weight, where isum is the exact
-// integer dot product of 32 weights and 32 activations. The order, for every instruction set, batch and split:
+// Matrix products over packed panels: y[m][row] = sum over blocks of (float(isum) * d_activation) * d_weight,
+// where isum is the exact integer dot product of 32 weights and 32 activations. The order, for every
+// instruction set, batch and split:
 //   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, F16ToF32(scale_b,row), acc).
 // With `accumulate`, y += acc at the end (one addition); otherwise y = acc.
 #pragma once
@@ -27,10 +28,12 @@ class Gemm {
  public:
   static constexpr size_t kMaxTile = 16;
 
-  // Generates the tiles and checks each against the scalar reference on random data; throws Error if one differs or the host lacks `isa`.
+  // Generates the tiles and checks each against the scalar reference on random data; throws Error if one
+  // differs or the host lacks `isa`.
   static Gemm Make(Isa, const GemmShape&);
 
-  // Any m >= 1. Large m goes tile by tile, panel group by panel group, so that a panel is read from the last-level cache once.
+  // Any m >= 1. Large m goes tile by tile, panel group by panel group, so that a panel is read from the
+  // last-level cache once.
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
   const GemmShape& shape() const { return shape_; }
@@ -50,6 +53,7 @@ class Gemm {
 };
 
 // The scalar reference.
-void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m);
+void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
+                   size_t m);
 
 }  // namespace larder::kernels

@@ -1,8 +1,10 @@
-// The AVX2 generator of matrix products, with VNNI on 256 bits (AVX-VNNI) or without. One panel at a time: its 16 outputs are two
-// halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2 without) holds 2*rows integer and 2*rows float accumulators in 16 registers.
+// The AVX2 generator of matrix products, with VNNI on 256 bits (AVX-VNNI) or without. One panel at a time:
+// its 16 outputs are two halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2 without) holds 2*rows
+// integer and 2*rows float accumulators in 16 registers.
 //
-// Without VNNI: weights become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw (2 * 128 * 127 < 2^15: it cannot saturate),
-// widened by vpmaddwd. The unsigned weights with signed activations would saturate (2 * 255 * 127 > 2^15).
+// Without VNNI: weights become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw (2 * 128 * 127 <
+// 2^15: it cannot saturate), widened by vpmaddwd. The unsigned weights with signed activations would saturate
+// (2 * 255 * 127 > 2^15).
 #include <asmjit/x86.h>
 
 #include "base/check.h"
@@ -69,7 +71,8 @@ class Avx2Tile {
   x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
 
   x86::Mem Act(int m, size_t b, size_t field) const {
-    return x86::dword_ptr(block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes + b * sizeof(ActBlock) + field));
+    return x86::dword_ptr(block_x_,
+                          static_cast<int32_t>(m * shape_.x_stride_bytes + b * sizeof(ActBlock) + field));
   }
   x86::Mem Weights(size_t b, size_t j, int h) const {
     return x86::ymmword_ptr(panel_, static_cast<int32_t>(64 + b * 512 + j * 64 + h * 32));
@@ -84,7 +87,8 @@ class Avx2Tile {
       for (int m = 0; m < rows_; ++m) {
         a_.vpbroadcastd(Scratch(1), Act(m, b, 4 * j));
         for (int h = 0; h < kHalves; ++h) {
-          a_.vmovdqa(Scratch(0), Weights(b, j, h));  // from L1 again for each further row: registers are short
+          a_.vmovdqa(Scratch(0),
+                     Weights(b, j, h));  // from L1 again for each further row: registers are short
           a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
         }
       }
@@ -92,11 +96,12 @@ class Avx2Tile {
   }
 
   void DotAvx2(size_t b) {
-    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3), flip = Scratch(4);
+    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3),
+                   flip = Scratch(4);
     a_.vpcmpeqb(flip, flip, flip);
-    a_.vpsrlw(ones, flip, 15);    // 1 in each 16-bit lane
-    a_.vpabsb(flip, flip);        // 1 in each byte
-    a_.vpsllw(flip, flip, 7);     // 0x80 in each byte
+    a_.vpsrlw(ones, flip, 15);  // 1 in each 16-bit lane
+    a_.vpabsb(flip, flip);      // 1 in each byte
+    a_.vpsllw(flip, flip, 7);   // 0x80 in each byte
     for (int m = 0; m < rows_; ++m) {
       for (int h = 0; h < kHalves; ++h) a_.vpxor(Int(h, m), Int(h, m), Int(h, m));
     }
@@ -148,9 +153,8 @@ class Avx2Tile {
 
 GemmFn GenerateGemmAvx2(const GemmShape& shape, size_t rows, size_t panels, bool avx_vnni) {
   LARDER_CHECK(panels == 1);
-  return Jit::Generate<GemmFn>([&](x86::Assembler& a) {
-    Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit();
-  });
+  return Jit::Generate<GemmFn>(
+      [&](x86::Assembler& a) { Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit(); });
 }
 
 }  // namespace larder::kernels

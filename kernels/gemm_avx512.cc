@@ -1,12 +1,14 @@
 // The AVX-512 VNNI generator of matrix products.
 //
-// A tile is `rows` activation rows x `panels` panels of 16 outputs. Registers: an int32 and a float accumulator for each (row, panel),
-// a weight vector and a scale vector for each panel, one for broadcasts: 2*rows*panels + 2*panels + 1 <= 32.
+// A tile is `rows` activation rows x `panels` panels of 16 outputs. Registers: an int32 and a float
+// accumulator for each (row, panel), a weight vector and a scale vector for each panel, one for broadcasts:
+// 2*rows*panels + 2*panels + 1 <= 32.
 //
-// Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two 512-bit ports (the integer accumulator is
-// read as a float, see ActBlock): at most 8/10 of the VNNI peak. A conversion and a separate multiplication would make that 8/11.
-// With one panel the broadcasts are memory operands of vpdpbusd: 11 loads for 10 port cycles' worth of arithmetic, so the two load ports
-// bind before the arithmetic does. With two panels one broadcast load serves two vpdpbusd.
+// Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two 512-bit ports
+// (the integer accumulator is read as a float, see ActBlock): at most 8/10 of the VNNI peak. A conversion and
+// a separate multiplication would make that 8/11. With one panel the broadcasts are memory operands of
+// vpdpbusd: 11 loads for 10 port cycles' worth of arithmetic, so the two load ports bind before the
+// arithmetic does. With two panels one broadcast load serves two vpdpbusd.
 #include <asmjit/x86.h>
 
 #include "base/check.h"
@@ -71,7 +73,9 @@ class Avx512Tile {
   int32_t RowOffset(int m, size_t block_in_pair, size_t field) const {
     return static_cast<int32_t>(m * shape_.x_stride_bytes + block_in_pair * sizeof(ActBlock) + field);
   }
-  x86::Mem Act(int m, size_t b, size_t field) const { return x86::dword_ptr(block_x_, RowOffset(m, b, field)); }
+  x86::Mem Act(int m, size_t b, size_t field) const {
+    return x86::dword_ptr(block_x_, RowOffset(m, b, field));
+  }
   x86::Mem ActBroadcast(int m, size_t b, size_t field) const {
     return x86::Mem(block_x_, RowOffset(m, b, field), 4)._1to16();
   }
@@ -84,7 +88,8 @@ class Avx512Tile {
     }
     for (size_t j = 0; j < 8; ++j) {
       for (int p = 0; p < panels_; ++p) {
-        a_.vmovdqa64(Weight(p), x86::zmmword_ptr(panel_, static_cast<int32_t>(p * panel_bytes + 64 + b * 512 + j * 64)));
+        a_.vmovdqa64(Weight(p),
+                     x86::zmmword_ptr(panel_, static_cast<int32_t>(p * panel_bytes + 64 + b * 512 + j * 64)));
       }
       for (int m = 0; m < rows_; ++m) {
         if (panels_ == 1) {

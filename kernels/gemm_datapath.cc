@@ -30,8 +30,10 @@ void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_pane
     for (size_t t = 0; t < n_tiles; ++t) {
       const size_t rows = (m - row + (n_tiles - t) - 1) / (n_tiles - t);
       RunTile(panels + p * PanelBytes(shape_.blocks),
-              reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) + row * shape_.x_stride_bytes),
-              reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + row * shape_.y_stride_bytes) + p * kPanelRows,
+              reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) +
+                                                row * shape_.x_stride_bytes),
+              reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + row * shape_.y_stride_bytes) +
+                  p * kPanelRows,
               group, rows);
       row += rows;
     }

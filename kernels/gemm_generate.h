@@ -1,5 +1,5 @@
-// Internal to kernels/: the generators behind Gemm::Make. Each returns a function for exactly `rows` activation rows that takes a
-// number of panels divisible by `panels`.
+// Internal to kernels/: the generators behind Gemm::Make. Each returns a function for exactly `rows`
+// activation rows that takes a number of panels divisible by `panels`.
 #pragma once
 
 #include "kernels/gemm.h"

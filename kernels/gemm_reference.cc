@@ -5,8 +5,8 @@
 
 namespace larder::kernels {
 
-void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-                   size_t m_rows) {
+void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock* x, float* y,
+                   size_t n_panels, size_t m_rows) {
   for (size_t p = 0; p < n_panels; ++p) {
     const uint8_t* panel = panels + p * PanelBytes(shape.blocks);
     for (size_t m = 0; m < m_rows; ++m) {

@@ -1,5 +1,5 @@
-// Packing: rows of Q8_0 blocks -> panels (kernels/formats.h). Set-up code, run by the thread that will read the panel, so that
-// its first touch places the page.
+// Packing: rows of Q8_0 blocks -> panels (kernels/formats.h). Set-up code, run by the thread that will read
+// the panel, so that its first touch places the page.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,12 @@
 
 namespace larder::kernels {
 
-// rows[r] points to `blocks` blocks of row r, or is null for a row of zeros. Writes PanelBytes(blocks) at `panel` (64-byte aligned).
+// rows[r] points to `blocks` blocks of row r, or is null for a row of zeros. Writes PanelBytes(blocks) at
+// `panel` (64-byte aligned).
 void PackPanel(const model::Q8Block* const rows[kPanelRows], size_t blocks, uint8_t* panel);
 
-// The inverse for one row: 32 * blocks floats, exactly F16ToF32(d) * q. Used for embedding rows of a packed (tied) table and by tests.
+// The inverse for one row: 32 * blocks floats, exactly F16ToF32(d) * q. Used for embedding rows of a packed
+// (tied) table and by tests.
 void UnpackRow(const uint8_t* panel, size_t row, size_t blocks, float* out);
 
 // Writes one position's key into a key page: q[32 * blocks] quantised as Q8_0 blocks, row = position % 16.

@@ -1,0 +1,181 @@
+#include "attention_node/attention_node.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "threadpool/frame.h"
+
+namespace larder::attention_node {
+namespace {
+
+using kernels::ActRowBytes;
+using kernels::kBlock;
+using kernels::kChunkPositions;
+using threadpool::Step;
+using threadpool::StepKind;
+
+// Queries (rows x heads of a group) that one pass over a chunk serves: two tiles of 14 in the score product;
+// with 2 blocks a head the scores and weights of a tile take about 90 KB of L2.
+constexpr size_t kTileQueries = 28;
+constexpr size_t kMaxTileQueries = 256;
+constexpr size_t kMaxHeadSize = 512;
+
+// Floats between the rows of a chunk's scores: one line more than the chunk, so that rows do not share an L1
+// set.
+constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
+
+std::vector<float> SplitTable(const model::ModelConfig& config, size_t positions) {
+  const std::vector<float> table = model::RopeTable(config, positions);
+  const size_t half = config.rotary_dim / 2;
+  std::vector<float> split(table.size());
+  for (size_t p = 0; p < positions; ++p) {
+    for (size_t i = 0; i < half; ++i) {
+      split[p * config.rotary_dim + i] = table[p * config.rotary_dim + 2 * i];
+      split[p * config.rotary_dim + half + i] = table[p * config.rotary_dim + 2 * i + 1];
+    }
+  }
+  return split;
+}
+
+}  // namespace
+
+AttentionNode::AttentionNode(const model::ModelConfig& config, const model::GgufFile& file,
+                             const AttentionNodeOptions& options, const AttentionIo& io)
+    : config_(config),
+      options_(options),
+      io_(io),
+      kv_(KvShape(config, options.slots, options.context), options.node),
+      scores_(kernels::Gemm::Make(options.isa,
+                                  kernels::GemmShape{kv_.shape().blocks, ActRowBytes(kv_.shape().blocks),
+                                                     kChunkStride * sizeof(float), false})) {
+  const size_t blocks = kv_.shape().blocks;
+  const size_t tile_queries = std::max(kTileQueries, config.group());
+  if (config.head_size > kMaxHeadSize || tile_queries > kMaxTileQueries) {
+    throw Error("{}: {} query heads a KV head of {} elements; this build handles up to {} of up to {}",
+                config.name, config.group(), config.head_size, kMaxTileQueries, kMaxHeadSize);
+  }
+  const std::vector<float> rope = SplitTable(config, options.context);
+  const size_t norm_bytes =
+      config.qk_norm ? config.layers * 2 * RoundUp(config.head_size * sizeof(float), kCacheLineBytes) : 0;
+  tables_ = topology::Arena(rope.size() * sizeof(float) + norm_bytes + kCacheLineBytes, options.node);
+  auto table = tables_.AllocateArray<float>(rope.size());
+  std::copy(rope.begin(), rope.end(), table.begin());
+  q_norm_.assign(config.layers, nullptr);
+  k_norm_.assign(config.layers, nullptr);
+  for (size_t layer = 0; config.qk_norm && layer < config.layers; ++layer) {
+    for (auto& [norms, name] :
+         {std::pair(&q_norm_, "attn_q_norm.weight"), std::pair(&k_norm_, "attn_k_norm.weight")}) {
+      auto weights = tables_.AllocateArray<float>(config.head_size);
+      file.ReadRowsF32(file.Tensor(model::LayerTensor(layer, name)), 0, 1, weights.data());
+      (*norms)[layer] = weights.data();
+    }
+  }
+
+  const size_t max_queries = std::min(kernels::MaxValuesQueries(options.isa, blocks), tile_queries);
+  values_.push_back(nullptr);
+  for (size_t n = 1; n <= max_queries; ++n) {
+    values_.push_back(kernels::MakeValues(
+        options.isa,
+        {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock}));
+  }
+  shape_ = AttentionShape{
+      .head_size = config.head_size,
+      .rotary_dim = config.rotary_dim,
+      .group = config.group(),
+      .kv_heads = config.kv_heads,
+      .blocks = blocks,
+      .group_stride = io.group_stride,
+      .epsilon = config.norm_epsilon,
+      .query_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_size))),
+      .rope = table.data(),
+      .elementwise = &kernels::GetElementwise(options.isa),
+      .scores = &scores_,
+      .scores_stride = kChunkStride,
+      .weights_stride = kChunkStride,
+      .max_values_queries = max_queries,
+      .values = values_.data(),
+      .tile_queries = tile_queries,
+      .kv = &kv_};
+
+  // Scratch of all threads in one arena, laid out once to count and once to hand out.
+  scratch_.resize(options.threads);
+  auto lay_out = [&](auto&& take) {
+    for (AttentionScratch& s : scratch_) {
+      s.head = reinterpret_cast<float*>(take(blocks * kBlock * sizeof(float)));
+      s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
+      s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * ActRowBytes(blocks)));
+      s.scores = reinterpret_cast<float*>(take(tile_queries * kChunkStride * sizeof(float)));
+      s.weights = reinterpret_cast<float*>(take(tile_queries * blocks * kChunkStride * sizeof(float)));
+      s.chunk = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
+      s.running = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
+      s.max = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
+      s.sum = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
+    }
+  };
+  size_t bytes = 0;
+  lay_out([&](size_t n) -> std::byte* {
+    bytes += RoundUp(n, kFalseSharingBytes);
+    return nullptr;
+  });
+  scratch_arena_ = topology::Arena(bytes, options.node);
+  lay_out(
+      [&](size_t n) { return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
+}
+
+AttentionNode::Owners AttentionNode::OwnersOf(size_t kv_head) const {
+  // Threads whose share of the (KV head, row) pairs can touch this head, whatever the number of rows
+  // (AttentionStep).
+  const size_t n = options_.threads, heads = config_.kv_heads;
+  return {kv_head * n / heads, CeilDiv((kv_head + 1) * n, heads) - 1};
+}
+
+void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<Step>& steps,
+                            std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended) {
+  const Owners owners = OwnersOf(kv_head);
+  float* qkv = io_.qkv + kv_head * io_.group_stride;
+  Step step;
+  step.epoch_offset = static_cast<uint32_t>(layer + 1);
+  step.layer = static_cast<uint16_t>(layer);
+  step.waits = projected.data();
+  step.wait_count = static_cast<uint32_t>(projected.size());
+  if (thread == owners.first) {
+    step.kernel = AppendStep;
+    step.kind = static_cast<uint16_t>(StepKind::kAppend);
+    step.operand = &appends_.emplace_back(AppendOperand{.shape = &shape_,
+                                                        .scratch = scratch_[thread],
+                                                        .qkv = qkv,
+                                                        .qkv_stride = io_.qkv_stride,
+                                                        .k_norm = k_norm_[layer],
+                                                        .layer = layer,
+                                                        .kv_head = kv_head});
+    step.signal = appended;
+    steps.push_back(step);
+    step.waits = nullptr;  // program order: this thread has just waited and appended
+    step.wait_count = 0;
+    step.signal = nullptr;
+  } else {
+    auto& waits = waits_.emplace_back(projected.begin(), projected.end());
+    waits.push_back(appended);
+    step.waits = waits.data();
+    step.wait_count = static_cast<uint32_t>(waits.size());
+  }
+  step.kernel = AttentionStep;
+  step.kind = static_cast<uint16_t>(StepKind::kAttention);
+  step.operand = &attentions_.emplace_back(
+      AttentionOperand{.shape = &shape_,
+                       .scratch = scratch_[thread],
+                       .qkv = qkv,
+                       .qkv_stride = io_.qkv_stride,
+                       .q_norm = q_norm_[layer],
+                       .layer = layer,
+                       .kv_head = kv_head,
+                       .out = io_.out + kv_head * config_.group() * config_.head_size,
+                       .out_stride = io_.out_stride,
+                       .thread = static_cast<uint32_t>(thread),
+                       .threads = static_cast<uint32_t>(options_.threads)});
+  steps.push_back(step);
+}
+
+}  // namespace larder::attention_node

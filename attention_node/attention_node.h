@@ -1,0 +1,85 @@
+// AttentionNode: one socket's KV cache and the steps that use it. Built once. Per layer and KV head, one
+// thread appends keys and values, and the threads that share the head's query rows attend; they wait only for
+// the flags of the rows they need.
+#pragma once
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "attention_node/attention_steps.h"
+#include "attention_node/kv_region.h"
+#include "kernels/gemm.h"
+#include "model/config.h"
+#include "model/gguf.h"
+#include "sync/epoch_flag.h"
+#include "threadpool/program.h"
+
+namespace larder::attention_node {
+
+struct AttentionNodeOptions {
+  kernels::Isa isa;
+  size_t threads = 1;
+  size_t slots = 1;
+  size_t context = 4096;  // positions of a slot
+  NumaNodeId node;
+};
+
+// The qkv and attention-output rows that steps read and write, as the weight socket (or a link) lays them
+// out.
+struct AttentionIo {
+  float* qkv;
+  size_t qkv_stride;    // floats
+  size_t group_stride;  // floats between KV heads in a row
+  float* out;
+  size_t out_stride;
+};
+
+class AttentionNode {
+ public:
+  // Throws Error if the head is too large for the kernels or the KV region does not fit.
+  AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
+                const AttentionIo&);
+
+  // The threads that attend for a KV head: [first, last]. The first one appends.
+  struct Owners {
+    size_t first, last;
+  };
+  Owners OwnersOf(size_t kv_head) const;
+
+  // Steps of `thread` for one layer. projected(kv_head): flags to wait for until the head's q, k, v rows are
+  // there (those of other threads; the span must live as long as the steps). appended(kv_head): the flag
+  // between the appending thread and the others, or null if there is one owner only. The last step carries
+  // `barrier`.
+  template <typename Projected, typename Appended>
+  void AddLayer(size_t thread, size_t layer, std::vector<threadpool::Step>& steps, Projected projected,
+                Appended appended) {
+    for (size_t head = 0; head < config_.kv_heads; ++head) {
+      const Owners owners = OwnersOf(head);
+      if (thread < owners.first || thread > owners.last) continue;
+      AddHead(thread, layer, head, steps, projected(head), appended(head));
+    }
+  }
+
+  const KvRegion& kv() const { return kv_; }
+
+ private:
+  void AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<threadpool::Step>&,
+               std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended);
+
+  const model::ModelConfig config_;
+  const AttentionNodeOptions options_;
+  const AttentionIo io_;
+  KvRegion kv_;
+  topology::Arena tables_, scratch_arena_;
+  kernels::Gemm scores_;
+  std::vector<kernels::ValuesFn> values_;
+  AttentionShape shape_{};
+  std::vector<AttentionScratch> scratch_;
+  std::vector<const float*> q_norm_, k_norm_;  // per layer, null without
+  std::deque<AppendOperand> appends_;
+  std::deque<AttentionOperand> attentions_;
+  std::deque<std::vector<sync::EpochFlag*>> waits_;
+};
+
+}  // namespace larder::attention_node

@@ -1,0 +1,72 @@
+// The steps of an attention socket and their operands, fixed at set-up. frame is a threadpool::FrameRows.
+// Rows of qkv are in the order of weight_node's QKV numbering: per KV head its query heads, its key, its
+// value, `group_stride` floats apart.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention_node/kv_region.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+
+namespace larder::attention_node {
+
+// What all steps of a socket share: shapes, kernels, tables.
+struct AttentionShape {
+  size_t head_size, rotary_dim, group;  // group: query heads of one KV head
+  size_t kv_heads, blocks;              // blocks of a head
+  size_t group_stride;                  // floats between groups of a qkv row
+  float epsilon;                        // of q/k norms
+  float query_scale;                    // 1 / sqrt(head_size)
+  const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
+  const kernels::Elementwise* elementwise;
+  const kernels::Gemm* scores;           // query blocks x key pages
+  size_t scores_stride, weights_stride;  // floats: between queries of scores; between blocks of weights
+  size_t max_values_queries;
+  const kernels::ValuesFn* values;  // [max_values_queries + 1]
+  size_t tile_queries;              // the most queries of one tile: rows * group
+  const KvRegion* kv;
+};
+
+// One thread's own memory for a tile of queries.
+struct AttentionScratch {
+  float* head;             // [32 * blocks]
+  kernels::ActBlock* act;  // [blocks]
+  uint8_t* queries;        // [tile_queries] rows of ActRowBytes(blocks)
+  float* scores;           // [tile_queries][scores_stride]
+  float* weights;          // [tile_queries][blocks][weights_stride]
+  float* chunk;            // [tile_queries][32 * blocks]: one chunk's weighted values
+  float* running;          // [tile_queries][32 * blocks]
+  float* max;              // [tile_queries]
+  float* sum;              // [tile_queries]
+};
+
+// Keys and values of all the frame's rows for one KV head: (norm), rotate, quantise, into the KV region.
+struct AppendOperand {
+  const AttentionShape* shape;
+  AttentionScratch scratch;
+  float* qkv;  // this group's first column
+  size_t qkv_stride;
+  const float* k_norm;  // [head_size] or null
+  size_t layer, kv_head;
+};
+void AppendStep(const void* operand, void* frame);
+
+// Attention of this thread's share of the frame's rows for one KV head's query heads: for each tile of
+// consecutive rows of one slot, chunk by chunk (kChunkPositions) softmax over scores, weighted values, merged
+// in ascending order (flash attention's recurrence).
+struct AttentionOperand {
+  const AttentionShape* shape;
+  AttentionScratch scratch;
+  float* qkv;
+  size_t qkv_stride;
+  const float* q_norm;  // [head_size] or null
+  size_t layer, kv_head;
+  float* out;  // [row][out_stride]: first column of this group's heads
+  size_t out_stride;
+  uint32_t thread, threads;
+};
+void AttentionStep(const void* operand, void* frame);
+
+}  // namespace larder::attention_node

@@ -1,0 +1,146 @@
+#include <algorithm>
+
+#include "attention_node/attention_steps.h"
+#include "kernels/pack.h"
+#include "threadpool/frame.h"
+
+namespace larder::attention_node {
+namespace {
+
+using kernels::ActBlock;
+using kernels::kBlock;
+using kernels::kChunkPositions;
+using kernels::kPagePositions;
+using threadpool::FrameRows;
+
+// A head's elements as Q8_0 blocks with an f16 scale, the KV cache's format. blocks <= kMaxHeadBlocks.
+constexpr size_t kMaxHeadBlocks = 16;
+
+inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act, model::Q8Block* out) {
+  shape.elementwise->quantize(x, act, shape.head_size);
+  for (size_t b = 0; b < shape.blocks; ++b) {
+    out[b].d = model::F32ToF16(act[b].d);
+    std::copy_n(act[b].q, kBlock, out[b].q);
+  }
+}
+
+struct Tile {
+  size_t row, rows;  // of the frame; consecutive positions of one slot
+  size_t slot, position;
+};
+
+// Attention of one tile. Queries are numbered row by row, head by head.
+void RunTile(const AttentionOperand& op, const Tile& tile) {
+  const AttentionShape& shape = *op.shape;
+  const AttentionScratch& scratch = op.scratch;
+  const kernels::Elementwise& elementwise = *shape.elementwise;
+  const size_t queries = tile.rows * shape.group;
+  const size_t padded_head = shape.blocks * kBlock;
+  const size_t query_bytes = kernels::ActRowBytes(shape.blocks);
+
+  for (size_t r = 0; r < tile.rows; ++r) {
+    const float* rope = shape.rope + (tile.position + r) * shape.rotary_dim;
+    for (size_t h = 0; h < shape.group; ++h) {
+      float* q = op.qkv + (tile.row + r) * op.qkv_stride + h * shape.head_size;
+      if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
+      elementwise.rope(q, rope, shape.rotary_dim / 2);
+      for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
+      elementwise.quantize(q,
+                           reinterpret_cast<ActBlock*>(scratch.queries + (r * shape.group + h) * query_bytes),
+                           shape.head_size);
+    }
+  }
+
+  const uint8_t* keys = shape.kv->keys(tile.slot, op.layer, op.kv_head);
+  const uint8_t* values = shape.kv->values(tile.slot, op.layer, op.kv_head);
+  const KvShape& kv = shape.kv->shape();
+  const size_t end = tile.position + tile.rows;  // positions that the last row sees
+  for (size_t chunk = 0; chunk < end; chunk += kChunkPositions) {
+    const size_t in_chunk = std::min(kChunkPositions, end - chunk);
+    const size_t pages = CeilDiv(in_chunk, kPagePositions);
+    const size_t padded = pages * kPagePositions;
+    const size_t first_page = chunk / kPagePositions;
+    const uint8_t* value_pages = values + first_page * kv.value_page_bytes;
+    // Rows that lie before this chunk do not take part; the tile's later rows do.
+    const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
+    const size_t first_query = first_row * shape.group;
+    shape.scores->Run(keys + first_page * kv.key_page_bytes,
+                      reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
+                      scratch.scores + first_query * shape.scores_stride, pages, queries - first_query);
+    float chunk_max[256], chunk_sum[256];  // tile_queries <= 256, checked at set-up
+    for (size_t q = first_query; q < queries; ++q) {
+      const size_t visible = std::min(in_chunk, tile.position + q / shape.group + 1 - chunk);
+      float* p = scratch.scores + q * shape.scores_stride;
+      elementwise.softmax_chunk(p, visible, padded, &chunk_max[q], &chunk_sum[q]);
+      elementwise.scale_weights(p, value_pages, scratch.weights + q * shape.blocks * shape.weights_stride,
+                                shape.blocks, padded);
+    }
+    // The first chunk is the running state; later ones are merged into it.
+    float* weighted = chunk == 0 ? scratch.running : scratch.chunk;
+    for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
+      const size_t n = std::min(shape.max_values_queries, queries - q);
+      shape.values[n](value_pages, scratch.weights + q * shape.blocks * shape.weights_stride,
+                      weighted + q * padded_head, in_chunk);
+    }
+    for (size_t q = first_query; q < queries; ++q) {
+      if (chunk == 0) {
+        scratch.max[q] = chunk_max[q];
+        scratch.sum[q] = chunk_sum[q];
+      } else {
+        elementwise.merge(scratch.running + q * padded_head, &scratch.max[q], &scratch.sum[q],
+                          scratch.chunk + q * padded_head, chunk_max[q], chunk_sum[q], shape.head_size);
+      }
+    }
+  }
+  for (size_t q = 0; q < queries; ++q) {
+    float* out = op.out + (tile.row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
+    elementwise.finish(scratch.running + q * padded_head, scratch.sum[q], out, shape.head_size);
+  }
+}
+
+}  // namespace
+
+void AppendStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const AppendOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const AttentionShape& shape = *op.shape;
+  const KvShape& kv = shape.kv->shape();
+  model::Q8Block blocks[kMaxHeadBlocks];
+  for (uint32_t m = 0; m < rows.rows; ++m) {
+    float* k = op.qkv + m * op.qkv_stride + shape.group * shape.head_size;
+    const float* v = k + shape.head_size;
+    const size_t position = rows.position[m];
+    const size_t page = position / kPagePositions, in_page = position % kPagePositions;
+    const auto slot = static_cast<size_t>(rows.slot[m]);
+    if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
+    shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
+    QuantizeHead(shape, k, op.scratch.act, blocks);
+    kernels::PackKey(blocks, shape.blocks, in_page,
+                     shape.kv->keys(slot, op.layer, op.kv_head) + page * kv.key_page_bytes);
+    QuantizeHead(shape, v, op.scratch.act, blocks);
+    kernels::PackValue(blocks, shape.blocks, in_page,
+                       shape.kv->values(slot, op.layer, op.kv_head) + page * kv.value_page_bytes);
+  }
+}
+
+void AttentionStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const AttentionOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const AttentionShape& shape = *op.shape;
+  // (KV head, row) pairs are numbered head by head; this thread's share of them, cut to this head.
+  const threadpool::Share share =
+      threadpool::ShareOf(static_cast<uint32_t>(shape.kv_heads * rows.rows), op.thread, op.threads);
+  const auto head_begin = static_cast<uint32_t>(op.kv_head * rows.rows);
+  const uint32_t begin = std::max(share.begin, head_begin);
+  const uint32_t end = std::min(share.end, head_begin + rows.rows);
+  const size_t tile_rows = std::max<size_t>(1, shape.tile_queries / shape.group);
+  for (uint32_t u = begin; u < end;) {
+    const uint32_t m = u - head_begin;
+    uint32_t n = 1;
+    while (n < tile_rows && u + n < end && rows.slot[m + n] == rows.slot[m]) ++n;
+    RunTile(op, Tile{m, n, static_cast<size_t>(rows.slot[m]), rows.position[m]});
+    u += n;
+  }
+}
+
+}  // namespace larder::attention_node

@@ -1,0 +1,163 @@
+#include "pipeline/stage.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "topology/probe.h"
+
+namespace larder::pipeline {
+
+using threadpool::Step;
+using weight_node::Phase;
+
+namespace {
+
+// Logits of a frame: enough for a full decode batch, and for perplexity over small vocabularies as many as
+// rows; at most 64 MB of them.
+size_t LogitRows(const Plan& plan) {
+  const size_t fit = (size_t{64} << 20) / (plan.config.vocab * sizeof(float) + 1);
+  return std::clamp(fit, plan.options.decode_rows,
+                    std::max(plan.options.prefill_rows, plan.options.decode_rows));
+}
+
+}  // namespace
+
+Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options) : plan_(plan) {
+  threadpool::PoolOptions pool;
+  weight_node::WeightNodeOptions weights{.isa = plan.options.isa,
+                                         .decode_rows = plan.options.decode_rows,
+                                         .prefill_rows = plan.options.prefill_rows,
+                                         .logit_rows = LogitRows(plan),
+                                         .node_of_thread = {}};
+  for (const PlanThread& thread : plan.threads) {
+    pool.cpus.push_back(thread.cpu);
+    pool.group_of_thread.push_back(thread.l3_group);
+    weights.node_of_thread.push_back(thread.numa_node);
+  }
+  pool.wait = options.wait;
+  pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+  weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
+  Load(file, options);
+  const auto& activations = weights_->activations();
+  attention_ = std::make_unique<attention_node::AttentionNode>(
+      plan_.config, file,
+      attention_node::AttentionNodeOptions{.isa = plan.options.isa,
+                                           .threads = plan.threads.size(),
+                                           .slots = plan.options.slots,
+                                           .context = plan.options.context,
+                                           .node = plan.threads[0].numa_node},
+      attention_node::AttentionIo{.qkv = activations.qkv.data,
+                                  .qkv_stride = activations.qkv.stride,
+                                  .group_stride = weights_->shape().group_panels * kernels::kPanelRows,
+                                  .out = activations.attn.data,
+                                  .out_stride = activations.attn.stride});
+  BuildPrograms();
+}
+
+void Stage::Load(const model::GgufFile& file, const StageOptions& options) {
+  struct Context {
+    Stage* stage;
+    const model::GgufFile& file;
+    weight_node::LoadProgress progress;
+  } context{this, file, {}};
+  context.progress.all_bytes = plan_.weight_bytes + plan_.embedding_bytes;
+  context.progress.report = options.progress;
+  pool_->ForEach(
+      [](void* raw, int thread) {
+        auto& c = *static_cast<Context*>(raw);
+        c.stage->weights_->Pack(c.file, static_cast<size_t>(thread), c.progress);
+      },
+      &context);
+  if (options.progress) options.progress(context.progress.all_bytes, context.progress.all_bytes);
+  weights_->Finish();
+}
+
+void Stage::BuildPrograms() {
+  const size_t threads = plan_.threads.size(), heads = plan_.config.kv_heads;
+  projected_ = std::make_unique<sync::EpochFlag[]>(threads * heads);
+  appended_ = std::make_unique<sync::EpochFlag[]>(heads);
+
+  // Who projects rows of a head, and who needs them.
+  std::vector<std::vector<size_t>> producers(heads);
+  for (size_t t = 0; t < threads; ++t) {
+    for (const auto& part : weights_->QkvParts(t)) producers[part.group].push_back(t);
+  }
+  waits_.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
+  std::vector<std::vector<bool>> needed(threads, std::vector<bool>(heads, false));
+  for (size_t head = 0; head < heads; ++head) {
+    const auto owners = attention_->OwnersOf(head);
+    for (size_t t = owners.first; t <= owners.last; ++t) {
+      for (const size_t producer : producers[head]) {
+        if (producer == t) continue;
+        waits_[t][head].push_back(&projected_[producer * heads + head]);
+        needed[producer][head] = true;
+      }
+    }
+  }
+
+  for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
+    auto& all = steps_[static_cast<size_t>(phase)];
+    all.resize(threads);
+    for (size_t t = 0; t < threads; ++t) {
+      std::vector<Step>& steps = all[t];
+      weights_->AddEmbed(t, phase, steps);
+      for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
+        weights_->AddQkv(t, layer, phase, steps, [&](size_t head) {
+          return needed[t][head] ? &projected_[t * heads + head] : nullptr;
+        });
+        attention_->AddLayer(
+            t, layer, steps, [&](size_t head) { return std::span<sync::EpochFlag* const>(waits_[t][head]); },
+            [&](size_t head) {
+              const auto owners = attention_->OwnersOf(head);
+              return owners.first == owners.last ? nullptr : &appended_[head];
+            });
+        // All heads are needed by every row of O.
+        Step meet;
+        meet.barrier = true;
+        meet.kind = static_cast<uint16_t>(threadpool::StepKind::kAttention);
+        meet.layer = static_cast<uint16_t>(layer);
+        steps.push_back(meet);
+        weights_->AddAfterAttention(t, layer, phase, steps);
+      }
+      weights_->AddHead(t, phase, steps);
+    }
+    for (const auto& steps : all) {
+      programs_[static_cast<size_t>(phase)].push_back({steps.data(), static_cast<uint32_t>(steps.size())});
+    }
+  }
+}
+
+void Stage::Execute(threadpool::FrameRows& frame) {
+  LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
+  const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
+  pool_->Execute(programs_[static_cast<size_t>(phase)], &frame, static_cast<uint32_t>(plan_.config.layers));
+}
+
+std::span<const float> Stage::logits(size_t i) const {
+  return {weights_->activations().logits.row(i), plan_.config.vocab};
+}
+size_t Stage::max_rows() const { return plan_.options.prefill_rows; }
+size_t Stage::max_logit_rows() const { return weights_->activations().logit_rows; }
+
+std::span<const Step> Stage::steps(Phase phase, size_t thread) const {
+  return steps_[static_cast<size_t>(phase)][thread];
+}
+
+std::vector<ShardResidency> Stage::ProbeResidency(double budget_s) {
+  struct Context {
+    Stage* stage;
+    double budget_s;
+    std::vector<ShardResidency> result;
+  } context{this, budget_s, std::vector<ShardResidency>(plan_.threads.size())};
+  pool_->ForEach(
+      [](void* raw, int thread) {
+        auto& c = *static_cast<Context*>(raw);
+        const auto bytes = c.stage->weights_->shards(static_cast<size_t>(thread)).weights();
+        c.result[static_cast<size_t>(thread)] = {thread, bytes.size(),
+                                                 topology::ReadBandwidthGbps(bytes, c.budget_s)};
+      },
+      &context);
+  return context.result;
+}
+
+}  // namespace larder::pipeline

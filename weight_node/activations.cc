@@ -1,0 +1,51 @@
+#include "weight_node/activations.h"
+
+#include <algorithm>
+
+#include "kernels/formats.h"
+
+namespace larder::weight_node {
+namespace {
+
+size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
+
+}  // namespace
+
+Activations::Activations(const model::ModelConfig& config, const LayerShape& shape, size_t n_threads,
+                         size_t decode, size_t prefill, size_t logit, NumaNodeId node)
+    : decode_rows(decode), prefill_rows(prefill), logit_rows(logit) {
+  // Two passes over the same list: the first adds up, the second hands out.
+  threads.resize(n_threads);
+  auto lay_out = [&](auto&& take) {
+    auto floats = [&](FloatRows& rows, size_t n, size_t count) {
+      rows.stride = OddLines(n * sizeof(float)) / sizeof(float);
+      rows.data = reinterpret_cast<float*>(take(count * rows.stride_bytes()));
+    };
+    auto acts = [&](ActRows& rows, size_t blocks, size_t count) {
+      rows.stride_bytes = kernels::ActRowBytes(blocks);
+      rows.data = reinterpret_cast<uint8_t*>(take(count * rows.stride_bytes));
+    };
+    floats(x, RoundUp(config.dim, kernels::kPanelRows), prefill);
+    floats(qkv, shape.qkv_panels * kernels::kPanelRows, prefill);
+    floats(attn, config.q_rows(), prefill);
+    acts(ffn, shape.ffn_blocks, prefill);
+    floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
+    acts(shared_dim, shape.dim_blocks, std::max(prefill, logit));
+    acts(shared_q, shape.q_blocks, prefill);
+    for (ThreadActivations& thread : threads) {
+      acts(thread.dim, shape.dim_blocks, decode);
+      acts(thread.q, shape.q_blocks, decode);
+      floats(thread.ffn_tile, 4 * kernels::kPanelRows, prefill);
+      thread.scratch = reinterpret_cast<float*>(take(config.dim * sizeof(float)));
+    }
+  };
+  size_t bytes = 0;
+  lay_out([&](size_t n) -> std::byte* {
+    bytes += RoundUp(n, kFalseSharingBytes);
+    return nullptr;
+  });
+  arena_ = topology::Arena(bytes, node);
+  lay_out([&](size_t n) { return arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
+}
+
+}  // namespace larder::weight_node

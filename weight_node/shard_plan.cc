@@ -1,0 +1,57 @@
+#include "weight_node/shard_plan.h"
+
+#include "kernels/formats.h"
+#include "threadpool/frame.h"
+
+namespace larder::weight_node {
+
+using kernels::kBlock;
+using kernels::kPanelRows;
+using kernels::PanelBytes;
+
+LayerShape::LayerShape(const model::ModelConfig& config)
+    : dim_blocks(CeilDiv(config.dim, kBlock)),
+      q_blocks(CeilDiv(config.q_rows(), kBlock)),
+      ffn_blocks(CeilDiv(config.ffn, kBlock)),
+      head_blocks(CeilDiv(config.head_size, kBlock)),
+      group_rows((config.group() + 2) * config.head_size),
+      group_panels(CeilDiv(group_rows, kPanelRows)),
+      qkv_panels(config.kv_heads * group_panels),
+      o_panels(CeilDiv(config.dim, kPanelRows)),
+      ffn_units(ffn_blocks),
+      down_panels(CeilDiv(config.dim, kPanelRows)) {}
+
+uint64_t LayerShape::weight_bytes() const {
+  return (qkv_panels + 4 * ffn_units) * PanelBytes(dim_blocks) + o_panels * PanelBytes(q_blocks) +
+         down_panels * PanelBytes(ffn_blocks);
+}
+
+ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
+  const LayerShape shape(config);
+  ShardPlan plan;
+  plan.head_panels = CeilDiv(config.vocab, kPanelRows);
+  for (size_t t = 0; t < threads; ++t) {
+    auto range = [&](size_t count) {
+      const auto share = threadpool::ShareOf(static_cast<uint32_t>(count), static_cast<uint32_t>(t),
+                                             static_cast<uint32_t>(threads));
+      return PanelRange{share.begin, share.end - share.begin};
+    };
+    plan.threads.push_back({.qkv = range(shape.qkv_panels),
+                            .o = range(shape.o_panels),
+                            .ffn_units = range(shape.ffn_units),
+                            .down = range(shape.down_panels),
+                            .head = range(plan.head_panels)});
+  }
+  return plan;
+}
+
+uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
+  const LayerShape shape(config);
+  const ThreadShard& shard = threads[thread];
+  const uint64_t layer = (shard.qkv.count + 4ull * shard.ffn_units.count) * PanelBytes(shape.dim_blocks) +
+                         shard.o.count * PanelBytes(shape.q_blocks) +
+                         shard.down.count * PanelBytes(shape.ffn_blocks);
+  return config.layers * layer + shard.head.count * PanelBytes(shape.dim_blocks);
+}
+
+}  // namespace larder::weight_node

@@ -1,0 +1,51 @@
+// ShardPlan: which thread holds which panels of which matrix. A pure function of the model's shape and the
+// number of threads, so that `larder plan` computes it without hardware. Rows of every matrix are split,
+// never columns: each output is computed whole by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+
+namespace larder::weight_node {
+
+struct PanelRange {
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint32_t end() const { return first + count; }
+};
+
+// The matrices of a layer, in the order of a token's way through it. Their panels are numbered from 0:
+//  QKV: KV head by KV head ("group"): the group's query heads, its key head, its value head, padded to whole
+//  panels, so that a group's
+//       rows are adjacent and one thread usually projects whole groups;
+//  gate/up: in units of 4 panels: 32 rows of gate (2 panels), the same 32 rows of up, so that a thread
+//  computes, gates and quantises
+//       whole blocks of the FFN activation alone;
+//  O, down, head: rows in order.
+struct LayerShape {
+  explicit LayerShape(const model::ModelConfig& config);
+  size_t dim_blocks, q_blocks, ffn_blocks,
+      head_blocks;      // ceil(inputs / 32) of dim, heads * head_size, ffn, head_size
+  size_t group_rows;    // (query heads of a group + 2) * head_size
+  size_t group_panels;  // ceil(group_rows / 16)
+  size_t qkv_panels, o_panels, ffn_units, down_panels;
+  uint64_t weight_bytes() const;  // packed, of one layer
+};
+
+struct ThreadShard {
+  PanelRange qkv, o, ffn_units, down, head;
+};
+
+struct ShardPlan {
+  std::vector<ThreadShard> threads;
+  size_t head_panels = 0;  // of the output head
+  // Packed bytes of one thread's layers and its part of the head.
+  uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
+};
+
+ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
+
+}  // namespace larder::weight_node

@@ -1,0 +1,195 @@
+#include "weight_node/shards.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/check.h"
+#include "kernels/pack.h"
+
+namespace larder::weight_node {
+namespace {
+
+using kernels::kPanelRows;
+using kernels::PanelBytes;
+using model::Q8Block;
+
+// Where a packed row comes from; tensor null: a row of zeros.
+struct RowSource {
+  const model::TensorInfo* tensor = nullptr;
+  size_t row = 0;
+};
+
+// Reads rows in runs and packs them. One per thread; keeps its buffer between calls.
+class Packer {
+ public:
+  Packer(const model::GgufFile& file, size_t thread, LoadProgress& progress)
+      : file_(file), thread_(thread), progress_(progress) {}
+
+  // rows.size() is a multiple of 16; all tensors have `blocks` blocks a row. Returns the end of what was
+  // written.
+  uint8_t* Pack(std::span<const RowSource> rows, size_t blocks, uint8_t* out) {
+    for (size_t begin = 0; begin < rows.size(); begin += kBatchRows) {
+      out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), blocks, out);
+    }
+    return out;
+  }
+
+ private:
+  // Enough for whole heads (a head's rows come in another order than the file's, but together they are one
+  // run), and small enough for L2.
+  static constexpr size_t kBatchRows = 256;
+
+  uint8_t* PackBatch(std::span<const RowSource> rows, size_t blocks, uint8_t* out) {
+    buffer_.resize(rows.size() * blocks);
+    order_.clear();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].tensor) order_.push_back(i);
+    }
+    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      return std::pair(rows[a].tensor, rows[a].row) < std::pair(rows[b].tensor, rows[b].row);
+    });
+    std::vector<const Q8Block*> at(rows.size(), nullptr);
+    for (size_t i = 0; i < order_.size();) {
+      const RowSource first = rows[order_[i]];
+      size_t n = 1;
+      while (i + n < order_.size() && rows[order_[i + n]].tensor == first.tensor &&
+             rows[order_[i + n]].row == first.row + n)
+        ++n;
+      file_.ReadRowsQ8_0(*first.tensor, first.row, n, &buffer_[i * blocks]);
+      for (size_t k = 0; k < n; ++k) at[order_[i + k]] = &buffer_[(i + k) * blocks];
+      i += n;
+    }
+    for (size_t r = 0; r < rows.size(); r += kPanelRows) {
+      kernels::PackPanel(&at[r], blocks, out);
+      out += PanelBytes(blocks);
+    }
+    progress_.Add(thread_, rows.size() / kPanelRows * PanelBytes(blocks));
+    return out;
+  }
+
+  const model::GgufFile& file_;
+  const size_t thread_;
+  LoadProgress& progress_;
+  std::vector<Q8Block> buffer_;
+  std::vector<size_t> order_;
+};
+
+std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange panels) {
+  std::vector<RowSource> rows(panels.count * kPanelRows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t row = panels.first * kPanelRows + i;
+    if (row < tensor.rows) rows[i] = {&tensor, row};
+  }
+  return rows;
+}
+
+// Row `row` of the QKV numbering (see LayerShape). `bias` gets the position in the matching bias vector.
+RowSource QkvRow(const model::ModelConfig& config, const LayerShape& shape,
+                 const std::array<const model::TensorInfo*, 3>& qkv, size_t row) {
+  const size_t group = row / (shape.group_panels * kPanelRows);
+  const size_t in_group = row % (shape.group_panels * kPanelRows);
+  if (in_group >= shape.group_rows) return {};
+  const size_t head = in_group / config.head_size;  // 0 .. group()-1: query, then key, then value
+  const size_t r = in_group % config.head_size;
+  if (head < config.group())
+    return {qkv[0], (group * config.group() + head) * config.head_size + HeadRow(config, r)};
+  if (head == config.group()) return {qkv[1], group * config.head_size + HeadRow(config, r)};
+  return {qkv[2], group * config.head_size + r};
+}
+
+float* AllocateFloats(topology::Arena& arena, size_t n) {
+  return reinterpret_cast<float*>(arena.Allocate(n * sizeof(float)));
+}
+
+const float* ReadVector(const model::GgufFile& file, const std::string& name, topology::Arena& arena) {
+  const model::TensorInfo& tensor = file.Tensor(name);
+  float* out = AllocateFloats(arena, tensor.cols);
+  file.ReadRowsF32(tensor, 0, 1, out);
+  return out;
+}
+
+}  // namespace
+
+size_t HeadRow(const model::ModelConfig& config, size_t r) {
+  if (config.rope_pairing == model::RopePairing::kHalves || r >= config.rotary_dim) return r;
+  const size_t half = config.rotary_dim / 2;
+  return r < half ? 2 * r : 2 * (r - half) + 1;
+}
+
+Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t thread, NumaNodeId node)
+    : config_(config), plan_(plan), thread_(thread), weight_bytes_(plan.ThreadBytes(config, thread)) {
+  const size_t bias =
+      config.qkv_bias ? RoundUp(plan.threads[thread].qkv.count * kPanelRows * sizeof(float), kCacheLineBytes)
+                      : 0;
+  const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
+  arena_ = topology::Arena(weight_bytes_ + config.layers * (bias + 2 * norm) + norm, node);
+  layers_.resize(config.layers);
+}
+
+void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
+  const LayerShape shape(config_);
+  const ThreadShard& shard = plan_.threads[thread_];
+  Packer packer(file, thread_, progress);
+  auto* out = reinterpret_cast<uint8_t*>(arena_.Allocate(weight_bytes_));
+  const uint8_t* const begin = out;
+  for (size_t layer = 0; layer < config_.layers; ++layer) {
+    LayerShard& to = layers_[layer];
+    auto tensor = [&](const char* suffix) -> const model::TensorInfo& {
+      return file.Tensor(model::LayerTensor(layer, suffix));
+    };
+    const std::array<const model::TensorInfo*, 3> qkv = {&tensor("attn_q.weight"), &tensor("attn_k.weight"),
+                                                         &tensor("attn_v.weight")};
+    std::vector<RowSource> rows(shard.qkv.count * kPanelRows);
+    for (size_t i = 0; i < rows.size(); ++i)
+      rows[i] = QkvRow(config_, shape, qkv, shard.qkv.first * kPanelRows + i);
+    to.qkv = out;
+    out = packer.Pack(rows, shape.dim_blocks, out);
+    to.o = out;
+    out = packer.Pack(PlainRows(tensor("attn_output.weight"), shard.o), shape.q_blocks, out);
+    to.ffn = out;
+    const model::TensorInfo &gate = tensor("ffn_gate.weight"), &up = tensor("ffn_up.weight");
+    rows.clear();
+    for (size_t unit = shard.ffn_units.first; unit < shard.ffn_units.end(); ++unit) {
+      const PanelRange panels{static_cast<uint32_t>(2 * unit), 2};
+      for (const model::TensorInfo* matrix : {&gate, &up}) {
+        const std::vector<RowSource> part = PlainRows(*matrix, panels);
+        rows.insert(rows.end(), part.begin(), part.end());
+      }
+    }
+    out = packer.Pack(rows, shape.dim_blocks, out);
+    to.down = out;
+    out = packer.Pack(PlainRows(tensor("ffn_down.weight"), shard.down), shape.ffn_blocks, out);
+  }
+  head_ = out;
+  const char* head = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
+  out = packer.Pack(PlainRows(file.Tensor(head), shard.head), shape.dim_blocks, out);
+  LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
+
+  for (size_t layer = 0; layer < config_.layers; ++layer) {
+    LayerShard& to = layers_[layer];
+    to.attn_norm = ReadVector(file, model::LayerTensor(layer, "attn_norm.weight"), arena_);
+    to.ffn_norm = ReadVector(file, model::LayerTensor(layer, "ffn_norm.weight"), arena_);
+    if (!config_.qkv_bias) continue;
+    std::array<const model::TensorInfo*, 3> qkv;
+    std::array<std::vector<float>, 3> bias;
+    const char* const names[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
+    for (size_t i = 0; i < 3; ++i) {
+      qkv[i] = &file.Tensor(model::LayerTensor(layer, names[i]));
+      bias[i].resize(qkv[i]->cols);
+      file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
+    }
+    float* packed = AllocateFloats(arena_, shard.qkv.count * kPanelRows);
+    for (size_t i = 0; i < shard.qkv.count * kPanelRows; ++i) {
+      const RowSource source = QkvRow(config_, shape, qkv, shard.qkv.first * kPanelRows + i);
+      packed[i] = 0.0f;
+      for (size_t k = 0; k < 3; ++k) {
+        if (source.tensor && source.tensor == qkv[k]) packed[i] = bias[k][source.row];
+      }
+    }
+    to.qkv_bias = packed;
+  }
+  output_norm_ = ReadVector(file, "output_norm.weight", arena_);
+}
+
+}  // namespace larder::weight_node

@@ -1,0 +1,74 @@
+// Shards: the packed weights of one thread, in an arena on its NUMA node, packed (and so first touched) by
+// that thread. Read-only afterwards.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "model/config.h"
+#include "model/gguf.h"
+#include "topology/arena.h"
+#include "weight_node/shard_plan.h"
+
+namespace larder::weight_node {
+
+// Bytes packed so far by all threads; thread 0 reports them as it goes.
+struct LoadProgress {
+  std::atomic<uint64_t> packed_bytes{0};
+  uint64_t all_bytes = 0;
+  std::function<void(uint64_t, uint64_t)> report;  // (packed, all); may be empty
+  void Add(size_t thread, uint64_t bytes) {
+    const uint64_t now =
+        packed_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;  // relaxed: a count for people
+    if (thread == 0 && report) report(now, all_bytes);
+  }
+};
+
+struct LayerShard {
+  const uint8_t* qkv = nullptr;
+  const float* qkv_bias = nullptr;  // 16 floats a panel of qkv, or null
+  const uint8_t* o = nullptr;
+  const uint8_t* ffn = nullptr;  // gate/up units
+  const uint8_t* down = nullptr;
+  const float* attn_norm = nullptr;  // [dim]; a copy for each thread
+  const float* ffn_norm = nullptr;
+};
+
+class Shards {
+ public:
+  // Reserves the arena on `node` (touches nothing). The bytes of the head are counted even when layers only
+  // are held.
+  Shards(const model::ModelConfig&, const ShardPlan&, size_t thread, NumaNodeId node);
+
+  // Reads and packs this thread's rows. Called by that thread. Throws Error (file, tensor).
+  void Pack(const model::GgufFile&, LoadProgress&);
+
+  std::span<const LayerShard> layers() const { return layers_; }
+  const uint8_t* head() const { return head_; }
+  const float* output_norm() const { return output_norm_; }
+  uint64_t weight_bytes() const { return weight_bytes_; }  // packed panels only: what a token reads
+  std::span<const std::byte> weights() const { return {arena_.data(), weight_bytes_}; }
+  const topology::Arena& arena() const { return arena_; }
+
+ private:
+  const model::ModelConfig& config_;
+  const ShardPlan& plan_;
+  size_t thread_;
+  topology::Arena arena_;
+  uint64_t weight_bytes_ = 0;
+  std::vector<LayerShard> layers_;
+  const uint8_t* head_ = nullptr;
+  const float* output_norm_ = nullptr;
+};
+
+// Rows of rotary heads are stored so that pairs lie half a rotary_dim apart, whatever the file's order is:
+// query·key products are the same sums of the same products. Row `r` of a packed head is row HeadRow(config,
+// r) of the file's head.
+size_t HeadRow(const model::ModelConfig&, size_t r);
+
+}  // namespace larder::weight_node

@@ -1,0 +1,218 @@
+#include "weight_node/weight_node.h"
+
+#include <algorithm>
+
+namespace larder::weight_node {
+
+using kernels::ActRowBytes;
+using kernels::Gemm;
+using kernels::GemmShape;
+using kernels::kPanelRows;
+using kernels::PanelBytes;
+using threadpool::Step;
+using threadpool::StepKind;
+
+namespace {
+
+Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, size_t layer, bool barrier,
+              sync::EpochFlag* signal = nullptr) {
+  Step step;
+  step.kernel = kernel;
+  step.operand = operand;
+  step.epoch_offset = static_cast<uint32_t>(layer + 1);
+  step.signal = signal;
+  step.barrier = barrier;
+  step.kind = static_cast<uint16_t>(kind);
+  step.layer = static_cast<uint16_t>(layer);
+  return step;
+}
+
+Gemm MakeGemm(kernels::Isa isa, size_t blocks, const FloatRows& y, bool accumulate) {
+  return Gemm::Make(isa, GemmShape{blocks, ActRowBytes(blocks), y.stride_bytes(), accumulate});
+}
+
+}  // namespace
+
+WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
+                       const WeightNodeOptions& options)
+    : config_(config),
+      plan_(plan),
+      shape_(config),
+      elementwise_(kernels::GetElementwise(options.isa)),
+      activations_(config, shape_, plan.threads.size(), options.decode_rows, options.prefill_rows,
+                   options.logit_rows, options.node_of_thread.at(0)),
+      qkv_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.qkv, false)),
+      o_gemm_(MakeGemm(options.isa, shape_.q_blocks, activations_.x, true)),
+      ffn_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.threads[0].ffn_tile, false)),
+      down_gemm_(MakeGemm(options.isa, shape_.ffn_blocks, activations_.x, true)),
+      head_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.logits, false)) {
+  for (size_t t = 0; t < plan.threads.size(); ++t) {
+    shards_.push_back(std::make_unique<Shards>(config_, plan_, t, options.node_of_thread.at(t)));
+  }
+  if (!config.tied_embeddings) {
+    embedding_ =
+        topology::Arena(config.vocab * shape_.dim_blocks * sizeof(model::Q8Block), options.node_of_thread[0]);
+  }
+}
+
+void WeightNode::Pack(const model::GgufFile& file, size_t thread, LoadProgress& progress) {
+  shards_[thread]->Pack(file, progress);
+  if (config_.tied_embeddings) return;
+  // One row a token is looked up, so where they lie matters little.
+  const model::TensorInfo& tensor = file.Tensor("token_embd.weight");
+  auto* blocks = reinterpret_cast<model::Q8Block*>(embedding_.data());
+  const auto [begin, end] =
+      threadpool::ShareOf(static_cast<uint32_t>(config_.vocab), static_cast<uint32_t>(thread),
+                          static_cast<uint32_t>(shards_.size()));
+  constexpr size_t kBatch = 512;
+  for (size_t row = begin; row < end; row += kBatch) {
+    const size_t n = std::min<size_t>(kBatch, end - row);
+    file.ReadRowsQ8_0(tensor, row, n, blocks + row * shape_.dim_blocks);
+    progress.Add(thread, n * shape_.dim_blocks * sizeof(model::Q8Block));
+  }
+}
+
+void WeightNode::Finish() {
+  for (size_t t = 0; t < shards_.size(); ++t) {
+    head_panels_.push_back(shards_[t]->head());
+    head_first_panel_.push_back(plan_.threads[t].head.first);
+  }
+  head_first_panel_.push_back(static_cast<uint32_t>(plan_.head_panels));
+}
+
+uint64_t WeightNode::weight_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& shard : shards_) bytes += shard->weight_bytes();
+  return bytes;
+}
+
+RowShare WeightNode::ShareOf(size_t thread, Phase phase) const {
+  if (phase == Phase::kDecode) return {0, 1};
+  return {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())};
+}
+
+void WeightNode::AddEmbed(size_t thread, Phase, Steps& steps) {
+  const EmbedOperand* operand = Keep(
+      embeds_, EmbedOperand{.table = config_.tied_embeddings
+                                         ? nullptr
+                                         : reinterpret_cast<const model::Q8Block*>(embedding_.data()),
+                            .head_panels = head_panels_.data(),
+                            .head_first_panel = head_first_panel_.data(),
+                            .head_threads = static_cast<uint32_t>(shards_.size()),
+                            .blocks = shape_.dim_blocks,
+                            .dim = config_.dim,
+                            .x = activations_.x,
+                            .scratch = activations_.threads[thread].scratch,
+                            .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())}});
+  steps.push_back(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
+}
+
+void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* weight, StepKind kind,
+                         bool logit_rows, Steps& steps) {
+  const bool shared = phase == Phase::kPrefill;
+  const NormOperand* operand =
+      Keep(norms_, NormOperand{.elementwise = &elementwise_,
+                               .x = activations_.x,
+                               .weight = weight,
+                               .n = config_.dim,
+                               .epsilon = config_.norm_epsilon,
+                               .scratch = activations_.threads[thread].scratch,
+                               .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
+                               .share = ShareOf(thread, phase),
+                               .logit_rows = logit_rows});
+  steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
+}
+
+std::vector<WeightNode::QkvPart> WeightNode::QkvParts(size_t thread) const {
+  std::vector<QkvPart> parts;
+  const PanelRange mine = plan_.threads[thread].qkv;
+  for (uint32_t panel = mine.first; panel < mine.end();) {
+    const size_t group = panel / shape_.group_panels;
+    const auto end = std::min<uint32_t>(mine.end(), static_cast<uint32_t>((group + 1) * shape_.group_panels));
+    parts.push_back({group, {panel, end - panel}});
+    panel = end;
+  }
+  return parts;
+}
+
+void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const QkvPart& part,
+                            sync::EpochFlag* signal, Steps& steps) {
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const size_t in_shard = part.panels.first - plan_.threads[thread].qkv.first;
+  FloatRows y = activations_.qkv;
+  y.data += part.panels.first * kPanelRows;
+  const ProductOperand* operand = Keep(
+      products_, ProductOperand{.gemm = &qkv_gemm_,
+                                .elementwise = &elementwise_,
+                                .panels = shard.qkv + in_shard * PanelBytes(shape_.dim_blocks),
+                                .n_panels = part.panels.count,
+                                .bias = shard.qkv_bias ? shard.qkv_bias + in_shard * kPanelRows : nullptr,
+                                .x = phase == Phase::kPrefill ? activations_.shared_dim
+                                                              : activations_.threads[thread].dim,
+                                .y = y,
+                                .logit_rows = false});
+  steps.push_back(MakeStep(ProductStep, operand, StepKind::kQkv, layer, false, signal));
+}
+
+void WeightNode::AddAfterAttention(size_t thread, size_t layer, Phase phase, Steps& steps) {
+  const bool shared = phase == Phase::kPrefill;
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  const ThreadShard& ranges = plan_.threads[thread];
+  const ActRows q = shared ? activations_.shared_q : activations_.threads[thread].q;
+  const ActRows dim = shared ? activations_.shared_dim : activations_.threads[thread].dim;
+
+  const QuantizeOperand* quantize = Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
+                                                                     .x = activations_.attn,
+                                                                     .n = config_.q_rows(),
+                                                                     .out = q,
+                                                                     .share = ShareOf(thread, phase)});
+  steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
+
+  auto residual = [&](const Gemm& gemm, const uint8_t* panels, PanelRange range, const ActRows& in) {
+    FloatRows y = activations_.x;
+    y.data += range.first * kPanelRows;
+    return Keep(products_, ProductOperand{.gemm = &gemm,
+                                          .elementwise = &elementwise_,
+                                          .panels = panels,
+                                          .n_panels = range.count,
+                                          .bias = nullptr,
+                                          .x = in,
+                                          .y = y,
+                                          .logit_rows = false});
+  };
+  steps.push_back(MakeStep(ProductStep, residual(o_gemm_, shard.o, ranges.o, q), StepKind::kO, layer, true));
+
+  AddNorm(thread, layer, phase, shard.ffn_norm, StepKind::kNorm, false, steps);
+  ActRows out = activations_.ffn;
+  out.data += ranges.ffn_units.first * sizeof(kernels::ActBlock);
+  const FfnOperand* ffn = Keep(ffns_, FfnOperand{.gemm = &ffn_gemm_,
+                                                 .elementwise = &elementwise_,
+                                                 .units = shard.ffn,
+                                                 .n_units = ranges.ffn_units.count,
+                                                 .x = dim,
+                                                 .tile = activations_.threads[thread].ffn_tile,
+                                                 .out = out});
+  steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, true));
+  steps.push_back(MakeStep(ProductStep, residual(down_gemm_, shard.down, ranges.down, activations_.ffn),
+                           StepKind::kDown, layer, true));
+}
+
+void WeightNode::AddHead(size_t thread, Phase phase, Steps& steps) {
+  const size_t layer = config_.layers - 1;
+  const bool shared = phase == Phase::kPrefill;
+  AddNorm(thread, layer, phase, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
+  FloatRows y = activations_.logits;
+  y.data += plan_.threads[thread].head.first * kPanelRows;
+  const ProductOperand* operand =
+      Keep(products_, ProductOperand{.gemm = &head_gemm_,
+                                     .elementwise = &elementwise_,
+                                     .panels = shards_[thread]->head(),
+                                     .n_panels = plan_.threads[thread].head.count,
+                                     .bias = nullptr,
+                                     .x = shared ? activations_.shared_dim : activations_.threads[thread].dim,
+                                     .y = y,
+                                     .logit_rows = true});
+  steps.push_back(MakeStep(ProductStep, operand, StepKind::kHead, layer, false));
+}
+
+}  // namespace larder::weight_node

@@ -1,0 +1,102 @@
+// WeightNode: one socket's weights and the steps that use them. Holds everything that the steps' operands
+// point to. Built once; the pipeline asks it for the steps of each thread and puts the attention steps
+// between them. Per layer, for thread t (architecture, "One token's journey"; B is a barrier of the socket's
+// threads):
+//   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled | ...
+//   attention ... B quantise | O panels += residual, B | norm+quantise | FFN units -> quantised, B | down
+//   panels += residual, B
+// Frames of more than decode_rows rows share the work of norm+quantise too (one more barrier after each); the
+// bits are the same.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/gemm.h"
+#include "model/config.h"
+#include "model/gguf.h"
+#include "sync/epoch_flag.h"
+#include "threadpool/frame.h"
+#include "threadpool/program.h"
+#include "weight_node/activations.h"
+#include "weight_node/shards.h"
+#include "weight_node/weight_steps.h"
+
+namespace larder::weight_node {
+
+enum class Phase { kDecode, kPrefill };  // up to decode_rows rows, more rows
+
+struct WeightNodeOptions {
+  kernels::Isa isa;
+  size_t decode_rows = 32;
+  size_t prefill_rows = 128;
+  size_t logit_rows = 32;
+  std::vector<NumaNodeId> node_of_thread;
+};
+
+class WeightNode {
+ public:
+  WeightNode(const model::ModelConfig&, const ShardPlan&, const WeightNodeOptions&);
+
+  // Reads thread t's shard, and its share of the embedding rows if those are not the head's; called by thread
+  // t.
+  void Pack(const model::GgufFile&, size_t thread, LoadProgress&);
+  // After all threads have packed: makes what steps point to.
+  void Finish();
+
+  using Steps = std::vector<threadpool::Step>;
+  void AddEmbed(size_t thread, Phase, Steps&);
+  // ready(group) gives the flag to signal when this thread's rows of that KV head's group are done, or null.
+  template <typename Ready>
+  void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
+    AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, threadpool::StepKind::kNorm,
+            false, steps);
+    for (const QkvPart& part : QkvParts(thread))
+      AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
+  }
+  void AddAfterAttention(size_t thread, size_t layer, Phase, Steps&);
+  void AddHead(size_t thread, Phase, Steps&);
+
+  // The panels of a KV head's group that a thread projects.
+  struct QkvPart {
+    size_t group;
+    PanelRange panels;
+  };
+  std::vector<QkvPart> QkvParts(size_t thread) const;
+
+  const LayerShape& shape() const { return shape_; }
+  Activations& activations() { return activations_; }
+  const Shards& shards(size_t thread) const { return *shards_[thread]; }
+  uint64_t weight_bytes() const;  // packed panels of all threads
+  uint64_t embedding_bytes() const { return embedding_.bytes(); }
+
+ private:
+  void AddNorm(size_t thread, size_t layer, Phase, const float* weight, threadpool::StepKind, bool logit_rows,
+               Steps&);
+  void AddQkvPart(size_t thread, size_t layer, Phase, const QkvPart&, sync::EpochFlag* signal, Steps&);
+  RowShare ShareOf(size_t thread, Phase phase) const;
+  template <typename Operand>
+  const Operand* Keep(std::deque<Operand>& operands, Operand operand) {
+    return &operands.emplace_back(operand);
+  }
+
+  const model::ModelConfig config_;
+  const ShardPlan plan_;
+  const LayerShape shape_;
+  const kernels::Elementwise& elementwise_;
+  Activations activations_;
+  std::vector<std::unique_ptr<Shards>> shards_;
+  topology::Arena embedding_;  // Q8_0 rows, when the head is another matrix
+  kernels::Gemm qkv_gemm_, o_gemm_, ffn_gemm_, down_gemm_, head_gemm_;
+  std::vector<const uint8_t*> head_panels_;
+  std::vector<uint32_t> head_first_panel_;
+  std::deque<EmbedOperand> embeds_;
+  std::deque<NormOperand> norms_;
+  std::deque<QuantizeOperand> quantizes_;
+  std::deque<ProductOperand> products_;
+  std::deque<FfnOperand> ffns_;
+};
+
+}  // namespace larder::weight_node

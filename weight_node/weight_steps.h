@@ -1,0 +1,85 @@
+// The steps of a weight socket: what each kernel of a Program gets as its operand, fixed at set-up. Every
+// address is of memory that lives as long as the Program. The kernels are in weight_steps_datapath.cc; frame
+// is a threadpool::FrameRows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "model/formats.h"
+#include "weight_node/activations.h"
+
+namespace larder::weight_node {
+
+// Which rows of a frame a step handles: rows t of n contiguous shares; {0, 1} is all of them.
+struct RowShare {
+  uint32_t thread = 0;
+  uint32_t threads = 1;
+};
+
+// x[m] = the embedding of token[m]. Rows lie as Q8_0 blocks, or (tied embeddings) in the head's panels,
+// spread over the threads' shards.
+struct EmbedOperand {
+  const model::Q8Block* table;        // [vocab][blocks] or null
+  const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of the head
+  const uint32_t* head_first_panel;   // [threads + 1]
+  uint32_t head_threads;
+  size_t blocks, dim;
+  FloatRows x;
+  float* scratch;  // [32 * blocks]
+  RowShare share;
+};
+void EmbedStep(const void* operand, void* frame);
+
+// out[m] = quantise(rms_norm(x[m])). logits: the frame's logit rows instead of all rows.
+struct NormOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows x;
+  const float* weight;
+  size_t n;
+  float epsilon;
+  float* scratch;  // [n]
+  ActRows out;
+  RowShare share;
+  bool logit_rows;
+};
+void NormStep(const void* operand, void* frame);
+
+// out[m] = quantise(x[m]).
+struct QuantizeOperand {
+  const kernels::Elementwise* elementwise;
+  FloatRows x;
+  size_t n;
+  ActRows out;
+  RowShare share;
+};
+void QuantizeStep(const void* operand, void* frame);
+
+// y[m][16 * panels] (+)= x[m] * panels (+ bias). y.data points at this thread's first column.
+struct ProductOperand {
+  const kernels::Gemm* gemm;
+  const kernels::Elementwise* elementwise;
+  const uint8_t* panels;
+  size_t n_panels;
+  const float* bias;  // or null
+  ActRows x;
+  FloatRows y;
+  bool logit_rows;
+};
+void ProductStep(const void* operand, void* frame);
+
+// out[m][block] = quantise(silu(gate) * up) for this thread's units. out.data points at its first block.
+struct FfnOperand {
+  const kernels::Gemm* gemm;
+  const kernels::Elementwise* elementwise;
+  const uint8_t* units;  // 4 panels each
+  size_t n_units;
+  ActRows x;
+  FloatRows tile;
+  ActRows out;
+};
+void FfnStep(const void* operand, void* frame);
+
+}  // namespace larder::weight_node

@@ -1,0 +1,89 @@
+#include "kernels/formats.h"
+#include "kernels/pack.h"
+#include "threadpool/frame.h"
+#include "weight_node/weight_steps.h"
+
+namespace larder::weight_node {
+namespace {
+
+using kernels::ActBlock;
+using threadpool::FrameRows;
+
+inline const ActBlock* Acts(const ActRows& rows) { return reinterpret_cast<const ActBlock*>(rows.data); }
+inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast<ActBlock*>(rows.row(m)); }
+
+inline threadpool::Share RowsOf(uint32_t rows, const RowShare& share) {
+  return threadpool::ShareOf(rows, share.thread, share.threads);
+}
+
+}  // namespace
+
+void EmbedStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const EmbedOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  for (uint32_t m = begin; m < end; ++m) {
+    const auto token = static_cast<size_t>(rows.token[m]);
+    float* x = op.x.row(m);
+    if (op.table) {
+      const model::Q8Block* blocks = op.table + token * op.blocks;
+      for (size_t b = 0; b < op.blocks; ++b) {
+        const float d = model::F16ToF32(blocks[b].d);
+        for (size_t i = 0; i < model::kBlock; ++i)
+          op.scratch[b * model::kBlock + i] = d * static_cast<float>(blocks[b].q[i]);
+      }
+    } else {
+      const auto panel = static_cast<uint32_t>(token / kernels::kPanelRows);
+      uint32_t owner = 0;
+      while (panel >= op.head_first_panel[owner + 1]) ++owner;
+      const uint8_t* at =
+          op.head_panels[owner] + (panel - op.head_first_panel[owner]) * kernels::PanelBytes(op.blocks);
+      kernels::UnpackRow(at, token % kernels::kPanelRows, op.blocks, op.scratch);
+    }
+    for (size_t i = 0; i < op.dim; ++i) x[i] = op.scratch[i];
+  }
+}
+
+void NormStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const NormOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
+  for (uint32_t m = begin; m < end; ++m) {
+    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
+    op.elementwise->rms_norm(x, op.weight, op.scratch, op.n, op.epsilon);
+    op.elementwise->quantize(op.scratch, ActRow(op.out, m), op.n);
+  }
+}
+
+void QuantizeStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const QuantizeOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto [begin, end] = RowsOf(rows.rows, op.share);
+  for (uint32_t m = begin; m < end; ++m) op.elementwise->quantize(op.x.row(m), ActRow(op.out, m), op.n);
+}
+
+void ProductStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const ProductOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const uint32_t m_rows = op.logit_rows ? rows.logit_rows : rows.rows;
+  if (m_rows == 0 || op.n_panels == 0) return;
+  op.gemm->Run(op.panels, Acts(op.x), op.y.data, op.n_panels, m_rows);
+  if (op.bias == nullptr) return;
+  for (uint32_t m = 0; m < m_rows; ++m)
+    op.elementwise->add(op.y.row(m), op.bias, op.n_panels * kernels::kPanelRows);
+}
+
+void FfnStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const FfnOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const size_t unit_bytes = 4 * kernels::PanelBytes(op.gemm->shape().blocks);
+  for (size_t unit = 0; unit < op.n_units; ++unit) {
+    op.gemm->Run(op.units + unit * unit_bytes, Acts(op.x), op.tile.data, 4, rows.rows);
+    for (uint32_t m = 0; m < rows.rows; ++m) {
+      const float* tile = op.tile.row(m);
+      op.elementwise->swiglu_quantize(tile, tile + model::kBlock, ActRow(op.out, m) + unit, model::kBlock);
+    }
+  }
+}
+
+}  // namespace larder::weight_node
