@@ -1,5 +1,7 @@
 // The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (vec16.h). reference.cc says
 // what they compute.
+#include <cstddef>
+
 #include "kernels/elementwise_sets.h"
 #include "kernels/vec16.h"
 
@@ -67,25 +69,28 @@ void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x
     e.Op(I::kIdVcvtps2dq, *v, *v);
   }
   // To bytes. |x * inverse| < 127.001, so saturation never happens and nothing needs to be clamped.
+  // The packs work within 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512,
+  // vpmovsdb twice and an insertion needs five uops of the one shuffle port, this three.)
   const x86::Ymm q = cc.newYmm(), zero = cc.newYmm();
   if (e.avx512()) {
-    const x86::Xmm q_high = cc.newXmm();
-    cc.vpmovsdb(q.xmm(), low.part[0]);
-    cc.vpmovsdb(q_high, high.part[0]);
-    cc.vinserti32x4(q, q, q_high, 1);
+    const x86::Zmm packed = cc.newZmm(), order = cc.newZmm();
+    cc.vpackssdw(packed, low.part[0], high.part[0]);
+    cc.vpacksswb(packed, packed, packed);
+    cc.vmovups(order, e.XmmConst(Const::kPackOrder512));
+    cc.vpermd(packed, order, packed);
+    cc.vmovaps(q, packed.ymm());
   } else {
     const x86::Ymm t = cc.newYmm(), order = cc.newYmm();
     cc.vpackssdw(q, low.part[0], low.part[1]);
     cc.vpackssdw(t, high.part[0], high.part[1]);
     cc.vpacksswb(q, q, t);
-    // The packs work within 128-bit halves: dwords lie in the order 0 2 4 6 1 3 5 7.
-    cc.vmovups(order, e.XmmConst(Const::kPackOrder));
+    cc.vmovups(order, e.XmmConst(Const::kPackOrder256));
     cc.vpermd(q, order, q);
   }
   cc.vmovups(x86::ptr(out), q);
   // sum(q) = sum(q + 128) - 4096, the first by sums of absolute differences of unsigned bytes.
   const x86::Xmm sum = cc.newXmm(), t = cc.newXmm(), start = cc.newXmm();
-  cc.vpxor(q, q, e.XmmConst(Const::kByte128));  // 256-bit form is chosen by q
+  cc.vpxor(q, q, e.XmmConst(Const::kByte128));
   cc.vxorps(zero, zero, zero);
   cc.vpsadbw(q, q, zero);
   if (e.avx512()) {
@@ -101,10 +106,11 @@ void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x
   cc.vmovups(start, e.XmmConst(Const::kMagicInt));
   cc.vpsubd(start, start, t);
   cc.vmulss(minus_md, d, e.XmmConst(Const::kNegMagic));
-  cc.vunpcklps(d, d, minus_md);
-  cc.vunpcklps(start, start, sum);
-  cc.vmovlhps(d, d, start);
-  cc.vmovups(x86::ptr(out, 32), d);  // d, minus_md, start, sum
+  // Four small stores: the shuffle port is the bottleneck, the store ports idle.
+  cc.vmovss(x86::ptr(out, offsetof(ActBlock, d)), d);
+  cc.vmovss(x86::ptr(out, offsetof(ActBlock, minus_md)), minus_md);
+  cc.vmovd(x86::ptr(out, offsetof(ActBlock, start)), start);
+  cc.vmovd(x86::ptr(out, offsetof(ActBlock, sum)), sum);
 }
 
 void Quantize(Vec16Emitter& e) {

@@ -43,8 +43,12 @@ constinit const ConstantTable kConstants = [] {
   set_bits(Const::kMagicInt, kMagicBits);
   set_bits(Const::kByte128, 0x80808080);
   set_bits(Const::kInt4096, 4096);
+  // Where packing left the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the 128-bit part
+  // is the parity of i. One zmm pack: the part is i mod 4, elements 16.. come second; the upper half is a
+  // copy that nobody reads.
   for (uint32_t i = 0; i < 8; ++i) {
-    table[static_cast<size_t>(Const::kPackOrder)].bits[i] = (i % 2) * 4 + i / 2;
+    table[static_cast<size_t>(Const::kPackOrder256)].bits[i] = i % 2 * 4 + i / 2;
+    table[static_cast<size_t>(Const::kPackOrder512)].bits[i] = i % 4 * 4 + i / 4;
   }
   return table;
 }();

@@ -26,7 +26,8 @@ struct Mask16 {
   Vec16 v;
 };
 
-// Constants in memory, each 16 times. kNeg... are the values with the sign that an fma needs.
+// Constants in memory, each 16 times (but the kPackOrder... are dword numbers for vpermd). kNeg... have the
+// sign that an fma needs.
 enum class Const {
   kOne,
   kLog2E,
@@ -49,7 +50,8 @@ enum class Const {
   kMagicInt,
   kByte128,
   kInt4096,
-  kPackOrder,
+  kPackOrder256,
+  kPackOrder512,
   kCount
 };
 
