@@ -118,15 +118,19 @@ std::string Stories260K() {
   return (data ? std::string(data) : LARDER_SOURCE_DIR "/../shared/data") + "/models/stories260K.gguf";
 }
 
-// This vocabulary has one entry a token; U+2581 stands for a space, <0x0A> for a line's end.
+// Straight from the vocabulary, where U+2581 begins a word and <0x0A> ends a line.
 std::string Text(const GgufFile& file, const std::vector<TokenId>& ids) {
   const auto tokens = *file.FindStrings("tokenizer.ggml.tokens");
   std::string text;
   for (const TokenId id : ids) {
-    const std::string token(tokens[static_cast<size_t>(id)]);
-    text += token == "<0x0A>" ? "\n" : token;
+    std::string_view token = tokens[static_cast<size_t>(id)];
+    if (token == "<0x0A>") token = "\n";
+    if (token.starts_with("\u2581")) {
+      text += ' ';
+      token.remove_prefix(3);
+    }
+    text += token;
   }
-  for (size_t at; (at = text.find("\u2581")) != std::string::npos;) text.replace(at, 3, " ");
   return text;
 }
 
