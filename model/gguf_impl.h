@@ -35,6 +35,12 @@ struct GgufFile::Impl {
 
   // Index into entries, or -1.
   ptrdiff_t FindEntry(std::string_view key) const;
+
+  // Steps of Open (gguf_place.cc), once `tensors` is parsed with offsets relative to the data. Throw Error:
+  // duplicate names; tensors that are not aligned, not wholly in the file, or overlap. Afterwards offsets are
+  // absolute.
+  void IndexTensors();
+  void PlaceTensors(uint64_t header_bytes, uint64_t alignment);
 };
 
 // Bytes of one value; 0 for strings and arrays, whose length the file says.

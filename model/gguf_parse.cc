@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "model/gguf_impl.h"
 
 namespace larder::model {
@@ -39,8 +38,8 @@ class GgufHeaderParser {
     IndexEntries();
     ReadAlignment();
     for (uint64_t i = 0; i < tensor_count_; ++i) ParseTensor(i);
-    IndexTensors();
-    PlaceTensors();
+    file_.IndexTensors();
+    file_.PlaceTensors(at_, alignment_);
     file_.header.resize(std::min<uint64_t>(at_, file_.header.size()));
     file_.header.shrink_to_fit();
   }
@@ -265,48 +264,6 @@ class GgufHeaderParser {
     tensor.rows = rows;
     tensor.cols = shape[0];
     tensor.size_bytes = bytes;
-  }
-
-  void IndexTensors() {
-    file_.by_name.resize(file_.tensors.size());
-    std::iota(file_.by_name.begin(), file_.by_name.end(), 0u);
-    const auto name = [&](uint32_t i) -> const std::string& { return file_.tensors[i].name; };
-    std::ranges::sort(file_.by_name, {}, name);
-    const auto twin = std::ranges::adjacent_find(file_.by_name, {}, name);
-    if (twin != file_.by_name.end()) throw Error("{}: duplicate tensor {}", file_.path, Quoted(name(*twin)));
-  }
-
-  // Makes offsets absolute; every tensor lies in the file, aligned, and overlaps no other.
-  void PlaceTensors() {
-    file_.data_offset_bytes = RoundUp(at_, alignment_);
-    if (file_.tensors.empty()) return;
-    const uint64_t data_bytes =
-        file_.file_bytes > file_.data_offset_bytes ? file_.file_bytes - file_.data_offset_bytes : 0;
-    for (TensorInfo& tensor : file_.tensors) {
-      const uint64_t offset = tensor.file_offset_bytes;
-      if (offset % alignment_ != 0) {
-        throw Error("{}: tensor {}: offset {} is not a multiple of the alignment {}", file_.path,
-                    Quoted(tensor.name), offset, alignment_);
-      }
-      if (offset > data_bytes || tensor.size_bytes > data_bytes - offset) {
-        throw Error(
-            "{}: tensor {}: {} bytes at offset {} lie beyond the file's {} bytes of data: it is cut short or "
-            "damaged",
-            file_.path, Quoted(tensor.name), tensor.size_bytes, offset, data_bytes);
-      }
-      tensor.file_offset_bytes += file_.data_offset_bytes;
-    }
-    std::vector<uint32_t> by_offset(file_.by_name);
-    std::ranges::sort(by_offset, {}, [&](uint32_t i) { return file_.tensors[i].file_offset_bytes; });
-    const TensorInfo* last = nullptr;  // the one before, of those whose size is known
-    for (const uint32_t i : by_offset) {
-      const TensorInfo& tensor = file_.tensors[i];
-      if (tensor.size_bytes == 0) continue;
-      if (last != nullptr && tensor.file_offset_bytes < last->file_offset_bytes + last->size_bytes) {
-        throw Error("{}: tensor {} overlaps tensor {}", file_.path, Quoted(tensor.name), Quoted(last->name));
-      }
-      last = &tensor;
-    }
   }
 
   GgufFile::Impl& file_;
