@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Checks the *.md files: the paths that they name exist, each folder has a README.md, links lead somewhere.
+
+Usage: check_docs.py [TREE]
+
+A path is what stands in backticks or in a code block and begins with a folder of the repository, or ends like one
+of its files (`wait.h`: beside the document or at the root). What a build makes (build*/...) is not looked for.
+"""
+
+import re
+
+import tree
+
+_FENCE = re.compile(r"^\s*(```|~~~)")
+_CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+_OURS = re.compile(r"^[\w.*-]+\.(h|cc|cmake|md|py)$")
+_PLACEHOLDER = re.compile(r"[<>{}$%]|\.\.\.|\b(FILE|PATH|NAME|FOLDER|DIR)\b")
+# Words of how the work was done, not of what was made; they mean nothing to a reader.
+_LEAKS = re.compile(r"/work/|\bHELPER\.md\b|\bissues show\b|\bteam lead\b|\bsub-?agents?\b", re.IGNORECASE)
+_LEAKS_IN = (".md", ".h", ".cc", ".txt", ".cmake", ".toml", ".service")
+# Folders without a README of their own.
+_NO_README = {"cmake", ".ci"}
+
+
+def words_of(line, in_block):
+    """(word, is it alone in its backticks)."""
+    for code in [line] if in_block else _CODE.findall(line):
+        words = code.split()
+        for word in words:
+            yield word, not in_block and len(words) == 1
+
+
+def exists(root, folder, word):
+    if "*" in word:
+        return any(root.glob(word)) or any((root / folder).glob(word))
+    return (root / word).exists() or (root / folder / word).exists()
+
+
+def check_document(root, path, folders):
+    in_block = False
+    for number, line in enumerate((root / path).read_text().split("\n"), 1):
+        if _FENCE.match(line):
+            in_block = not in_block
+            continue
+        for word, alone in words_of(line, in_block):
+            word = re.sub(r"^\./", "", word.strip("\"'(),;:")).split("#")[0].rstrip(".")
+            word = re.sub(r":\d+$", "", word)
+            if _PLACEHOLDER.search(word):
+                continue
+            rooted = "/" in word and word.split("/")[0] in folders
+            if (rooted or (alone and _OURS.match(word))) and not exists(root, path.parent, word):
+                yield f"{path}:{number}: {word} does not exist"
+        for target in _LINK.findall(line) if not in_block else ():
+            target = target.split("#")[0]
+            if target and "://" not in target and not target.startswith("mailto:"):
+                if not (root / path.parent / target).exists():
+                    yield f"{path}:{number}: the link to {target} leads nowhere"
+
+
+def main():
+    root = tree.root_from_args()
+    folders = {p.name for p in root.iterdir() if p.is_dir() and (p.name == ".ci" or not p.name.startswith((".", "build")))}
+    found, checked = [], 0
+    for path in tree.files(root, ".md"):
+        checked += 1
+        found += check_document(root, path, folders)
+    for path in tree.files(root, _LEAKS_IN):
+        for number, line in enumerate((root / path).read_text(errors="replace").split("\n"), 1):
+            leak = _LEAKS.search(line)
+            if leak:
+                found.append(f"{path}:{number}: {leak.group()!r} is of no use to a reader")
+    if not (root / "README.md").exists():
+        found.append("README.md: missing")
+    for folder in sorted(folders - _NO_README):
+        if any((root / folder).iterdir()) and not (root / folder / "README.md").exists():
+            found.append(f"{folder}/: has no README.md (ten lines: purpose, what it may include, which file to read first)")
+    tree.finish("docs", found, checked)
+
+
+if __name__ == "__main__":
+    main()

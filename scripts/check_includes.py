@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Holds every #include and every larder_folder() line against the table of floors (DESIGN.md).
+
+Usage: check_includes.py [TREE]
+"""
+
+import re
+
+import tree
+
+# Floor, and what a folder's sources may include. "folder" is all its headers, "folder/x.h" that one only.
+_RUNTIME = ["base", "model", "sync", "topology", "threadpool", "kernels"]
+_NODES = ["weight_node", "attention_node"]
+FLOORS = {
+    "base": (0, []),
+    "model": (1, ["base"]),
+    "sync": (1, ["base"]),
+    "topology": (1, ["base"]),
+    "threadpool": (2, ["base", "sync", "topology"]),
+    "kernels": (2, ["base", "model/formats.h"]),
+    "rdma": (2, ["base", "sync", "topology"]),
+    "weight_node": (3, _RUNTIME),
+    "attention_node": (3, _RUNTIME),
+    "pipeline": (4, _RUNTIME + ["rdma"] + _NODES),
+    "serving": (5, ["base", "model", "pipeline/engine.h"]),
+    "node": (6, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving"]),
+    "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
+    "deploy": (7, []),
+}
+# What a folder may never touch although the header is a common one. Tests may: they start threads.
+_THREADS = {"thread", "condition_variable", "future", "pthread.h"}
+NEVER = {
+    "model": _THREADS | {"atomic", "mutex", "shared_mutex"},
+    "kernels": _THREADS,  # a lock around the making of kernels is set-up and may be
+    "pipeline": {"model/tokenizer.h", "model/chat.h"},
+}
+
+# Third-party headers (a prefix of the include) and the folders that they are confined to; None: any.
+_INTRINSICS = ["immintrin.h", "x86intrin.h", "xmmintrin.h", "emmintrin.h", "nmmintrin.h", "arm_neon.h", "arm_sve.h"]
+THIRD_PARTY = {
+    "fmt/": None,
+    "hwloc": ["topology"], "numa.h": ["topology"], "numaif.h": ["topology"],
+    "asmjit/": ["kernels"], **{name: ["kernels"] for name in _INTRINSICS},
+    "infiniband/": ["rdma"], "rdma/": ["rdma"],
+    "CLI/": ["node"], "spdlog/": ["node"],
+    "pcre2": ["model"],
+    "nlohmann/": ["pipeline", "serving", "node", "bench"],
+    "toml++/": ["pipeline", "node"],
+    "benchmark/": ["bench"],
+    "gtest/": [], "gmock/": [],
+}
+# What tests of any folder may use besides: it says nothing about how the program is built.
+TEST_LIBRARIES = ("gtest/", "gmock/", "nlohmann/")
+# The C library, POSIX and Linux; a name without a dot is C++'s own.
+SYSTEM = re.compile(
+    r"[a-z_0-9]+$|(sys|linux|netinet|arpa|net|bits)/[\w/]+\.h$"
+    r"|(cpuid|dirent|dlfcn|endian|errno|fcntl|ifaddrs|link|malloc|netdb|poll|pthread|pwd|sched|signal|spawn|stdint|stdio"
+    r"|stdlib|string|syscall|termios|time|ucontext|unistd)\.h$")
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+_FOLDER = re.compile(r"^\s*larder_folder\(\s*(\w+)([^)]*)\)", re.MULTILINE)
+
+
+def check_project(path, header, target, may, is_test):
+    """What is wrong with including the project's `header` from `path`, or None."""
+    folder = path.parts[0]
+    if header in NEVER.get(folder, ()) and not is_test:
+        return f"{folder}/ never includes {header}"
+    if target == folder or target in may or header in may:
+        return None
+    if is_test and FLOORS[target][0] < FLOORS[folder][0]:
+        return None
+    own, other = FLOORS[folder][0], FLOORS[target][0]
+    if own == other:
+        return f"{header} is on the same floor as {folder}/: never sideways"
+    if own < other:
+        return f"{header} is on a higher floor than {folder}/"
+    allowed = ", ".join(may) or "nothing of the project but itself"
+    return f"{folder}/ may include {allowed}; not {header}"
+
+
+def check_system(path, header, is_test):
+    folder = path.parts[0]
+    if header in NEVER.get(folder, ()) and not is_test:
+        return f"{folder}/ never includes <{header}>"
+    if is_test and header.startswith(TEST_LIBRARIES):
+        return None
+    for prefix, folders in THIRD_PARTY.items():
+        if header.startswith(prefix):
+            if folders is None or folder in folders:
+                return None
+            return f"<{header}> belongs in {' or '.join(f + '/' for f in folders) or 'tests'} only"
+    if SYSTEM.match(header):
+        return None
+    return f"<{header}> is a dependency that scripts/check_includes.py does not know: add it there with its folder"
+
+
+def check_source(root, path):
+    """The violations of one file, and the folders that it includes."""
+    folder = path.parts[0]
+    is_test = path.stem.endswith(("_test", "_fuzz", "_stress"))
+    found, used = [], set()
+    text = (root / path).read_text()
+    for match in _INCLUDE.finditer(text):
+        quote, header = match.groups()
+        problem = None
+        if ".." in header.split("/"):
+            problem = f'"{header}": includes are rooted at the repository, never "../"'
+        elif quote == "<":
+            target = header.split("/")[0]
+            if "/" in header and target in FLOORS and (root / header).exists():
+                problem = f'<{header}> is ours: write "{header}"'
+            else:
+                problem = check_system(path, header, is_test)
+        elif header.split("/")[0] not in FLOORS or "/" not in header:
+            problem = f'"{header}" is not rooted at the repository: write "{folder}/{header}", or <> if not ours'
+        elif not (root / header).exists():
+            problem = f'"{header}" does not exist'
+        else:
+            target = header.split("/")[0]
+            problem = check_project(path, header, target, FLOORS[folder][1], is_test)
+            if not problem and not is_test and target != folder:
+                used.add(target)
+        if problem:
+            found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {problem}")
+    return found, used
+
+
+def check_cmake(root, folder, used):
+    """larder_folder()'s list: nothing that the table forbids, and all that the sources include."""
+    lists = root / folder / "CMakeLists.txt"
+    if not lists.exists():
+        return [f"{folder}/CMakeLists.txt: missing, though {folder}/ has sources"] if used is not None else []
+    match = _FOLDER.search(lists.read_text())
+    if not match:
+        return []
+    found = []
+    name, listed = match.group(1), match.group(2).split()
+    if name != folder:
+        found.append(f"{folder}/CMakeLists.txt: larder_folder({name}) in {folder}/")
+    allowed = {entry.split("/")[0] for entry in FLOORS[folder][1]}
+    for other in listed:
+        if other not in allowed:
+            found.append(f"{folder}/CMakeLists.txt: {folder} may not link {other}")
+    for other in sorted((used or set()) - set(listed) - {folder}):
+        found.append(f"{folder}/CMakeLists.txt: {folder}'s sources include {other}/ but do not link {other}")
+    return found
+
+
+def main():
+    root = tree.root_from_args()
+    found, used, checked = [], {}, 0
+    for path in tree.files(root, tree.SOURCE):
+        folder = path.parts[0]
+        checked += 1
+        if folder not in FLOORS:
+            found.append(f"{path}: no floor: {folder} is not in the table of scripts/check_includes.py")
+            continue
+        violations, includes = check_source(root, path)
+        found += violations
+        used.setdefault(folder, set()).update(includes)
+    for folder in FLOORS:
+        found += check_cmake(root, folder, used.get(folder))
+    tree.finish("includes", found, checked)
+
+
+if __name__ == "__main__":
+    main()

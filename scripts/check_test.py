@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Tests of the checks: a clean tree passes, and each planted violation is found, alone and by its own rule."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent
+
+CLEAN = {
+    "README.md": "Read `base/id.h`, then `model/`, [this](base/README.md).\n```\nbuild/larder run -m base/id.h\n```\n",
+    "base/README.md": "`id.h` first; `LARDER_X`, `--flag a/b`, `build/x`, `*.h`, `base/*.h`, `base/FILE`.\n",
+    "base/CMakeLists.txt": "larder_folder(base)\n",
+    "base/id.h": "#pragma once\n#include <cstdint>\n#include <fmt/format.h>\nusing Id = uint32_t;\n",
+    "model/README.md": "x\n",
+    "model/CMakeLists.txt": "larder_folder(model base)\n",
+    "model/formats.h": '#pragma once\n#include "base/id.h"\n',
+    "model/gguf.h": "#pragma once\n",
+    "sync/README.md": "x\n",
+    "sync/CMakeLists.txt": "larder_folder(sync base)\n",
+    "sync/flag.h": '#pragma once\n#include <atomic>\n#include "base/id.h"\n',
+    "sync/flag_test.cc": '#include "sync/flag.h"\n#include <gtest/gtest.h>\n#include <thread>\n',
+    "kernels/README.md": "x\n",
+    "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_folder(kernels base model)\n",
+    "kernels/jit.cc": '#include <asmjit/x86.h>\n#include "model/formats.h"\n',
+    "kernels/jit_test.cc": '#include "model/gguf.h"\n#include "sync/flag.h"\n',
+    "kernels/run_datapath.cc": "// new, throw and printf() in a comment\n"
+                               "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
+                               "void Run(X& x) { x.read(1); Reader::open(2); renewed = deleted; x = nullptr; }\n"
+                               "struct N { N(const N&) = delete; };\n"
+                               "int* p = new int;  // datapath-ok: a test\n"
+                               "// datapath-ok: a test\n"
+                               "int* q = new int;\n",
+    "pipeline/README.md": "x\n",
+    "pipeline/CMakeLists.txt": "larder_folder(pipeline base)\n",
+    "pipeline/engine.h": "#pragma once\n",
+    "pipeline/plan.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n",
+    "serving/README.md": "x\n",
+    "serving/CMakeLists.txt": "larder_folder(serving base model pipeline)\n",
+    "serving/text.cc": '#include "pipeline/engine.h"\n#include "model/gguf.h"\n#include <sys/socket.h>\n',
+}
+
+
+class CheckTest(unittest.TestCase):
+    def run_check(self, script, changes, seed=None):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {**(CLEAN if seed is None else seed), **changes}.items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            run = subprocess.run([sys.executable, SCRIPTS / script, folder], capture_output=True, text=True, check=False)
+            return run.returncode, run.stdout + run.stderr
+
+    def expect_clean(self, script, seed=None):
+        status, output = self.run_check(script, {}, seed)
+        self.assertEqual((status, output.count("\n")), (0, 1), output)
+
+    def expect_found(self, script, cases, seed=None):
+        """cases: (file, text added to it, what must be said of it)."""
+        for name, added, said in cases:
+            with self.subTest(file=name, added=added):
+                before = (CLEAN if seed is None else seed).get(name, "")
+                status, output = self.run_check(script, {name: before + added}, seed)
+                self.assertEqual(status, 1, output)
+                self.assertIn(said, output)
+                self.assertIn("1 violations", output)
+
+    def expect_empty_is_an_error(self, script):
+        status, output = self.run_check(script, {}, seed={})
+        self.assertEqual(status, 1, output)
+        self.assertIn("nothing to check", output)
+
+
+class Includes(CheckTest):
+    def test_clean(self):
+        self.expect_clean("check_includes.py")
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_includes.py")
+
+    def test_planted(self):
+        self.expect_found("check_includes.py", [
+            ("base/id.h", '#include "model/gguf.h"\n', "higher floor"),
+            ("base/id.h", "  #  include <hwloc.h>\n", "base/id.h:5: <hwloc.h> belongs in topology/"),
+            ("model/gguf.h", '#include "sync/flag.h"\n', "never sideways"),
+            ("model/gguf.h", "#include <atomic>\n", "never includes <atomic>"),
+            ("model/gguf.h", "#include <immintrin.h>\n", "belongs in kernels/"),
+            ("sync/flag.h", "#include <infiniband/verbs.h>\n", "belongs in rdma/"),
+            ("sync/flag.h", "#include <gtest/gtest.h>\n", "belongs in tests"),
+            ("sync/flag_test.cc", '#include "model/gguf.h"\n', "never sideways"),
+            ("sync/flag_test.cc", '#include "kernels/x.h"\n', "does not exist"),
+            ("kernels/jit.cc", '#include "model/gguf.h"\n', "kernels/ may include base, model/formats.h; not model/gguf.h"),
+            ("kernels/jit.cc", "#include <thread>\n", "never includes <thread>"),
+            ("kernels/jit.cc", "#include <pcre2.h>\n", "belongs in model/"),
+            ("kernels/jit.cc", '#include "../base/id.h"\n', "never \"../\""),
+            ("kernels/jit.cc", '#include "jit.h"\n', "not rooted"),
+            ("kernels/jit.cc", "#include <base/id.h>\n", "is ours"),
+            ("kernels/jit.cc", "#include <boost/any.hpp>\n", "does not know"),
+            ("kernels/jit_test.cc", '#include "pipeline/plan.h"\n', "higher floor"),
+            ("serving/text.cc", '#include "pipeline/plan.h"\n', "serving/ may include"),
+            ("serving/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
+            ("serving/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
+            ("serving/text.cc", "#include <toml++/toml.h>\n", "belongs in pipeline/ or node/"),
+            ("extra/x.h", "#pragma once\n", "no floor"),
+            ("topology/x.h", "#pragma once\n", "topology/CMakeLists.txt: missing"),
+        ])
+
+    def test_cmake(self):
+        for text, said in [("larder_folder(kernels base model sync)", "kernels may not link sync"),
+                           ("larder_folder(kernels base)", "include model/ but do not link model"),
+                           ("larder_folder(model base model)", "larder_folder(model) in kernels/")]:
+            status, output = self.run_check("check_includes.py", {"kernels/CMakeLists.txt": text})
+            self.assertEqual(status, 1)
+            self.assertIn(said, output)
+
+
+class Datapath(CheckTest):
+    def test_clean(self):
+        self.expect_clean("check_datapath.py")
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_datapath.py")
+
+    def test_planted(self):
+        planted = [
+            ("int* p = new int[3];", "allocation"), ("delete p;", "allocation"), ("void* p = malloc(4);", "allocation"),
+            ("auto p = std::make_unique<int>();", "allocation"), ("v.push_back(1);", "may grow"),
+            ("v->resize(1);", "may grow"), ("v.emplace_back(1);", "may grow"), ("std::vector<int> v;", "container"),
+            ("std::mutex* m;", "a lock"), ("std::lock_guard l(m);", "a lock"), ("pthread_mutex_lock(&m);", "a lock"),
+            ("throw 1;", "an exception"), ("std::function<void()> f;", "indirection"), ("virtual void F();", "indirection"),
+            ("std::string s;", "text"), ("auto s = fmt::format();", "text"), ("printf(s);", "printing"),
+            ("std::fprintf(stderr, s);", "printing"), ("std::cout << 1;", "printing"), ("spdlog::info(s);", "logging"),
+            ("auto t = std::chrono::steady_clock::time_point();", "a clock"), ("clock_gettime(0, &t);", "a clock"),
+            ("auto t = NowNs();", "a clock"), ("syscall(1);", "a system call"), ("::read(fd, p, n);", "a system call"),
+            ("usleep(1);", "a system call"), ("std::this_thread::yield();", "a system call"),
+            ("#include <mutex>", "no use"), ("int* r = new int;  // datapath-ok:", "without a reason"),
+        ]
+        # datapath-ok without a reason excuses nothing: two lines are found
+        self.expect_found("check_datapath.py", [("kernels/run_datapath.cc", code + "\n", said) for code, said in planted[:-1]])
+        status, output = self.run_check("check_datapath.py", {"kernels/run_datapath.cc": planted[-1][0]})
+        self.assertEqual(status, 1)
+        self.assertIn("without a reason", output)
+        self.assertIn("2 violations", output)
+
+    def test_line_number_after_block_comment(self):
+        _, output = self.run_check("check_datapath.py", {"kernels/run_datapath.cc": "/* a\nb */\nthrow 1;\n"})
+        self.assertIn("run_datapath.cc:3: an exception", output)
+
+
+class Headers(CheckTest):
+    SEED = {"a/one.h": "#pragma once\n#include <vector>\ninline std::vector<int> One() { return {1}; }\n",
+            "a/two.h": '#pragma once\n#include "a/one.h"\n'}
+
+    def test_clean(self):
+        self.expect_clean("check_headers.py", self.SEED)
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_headers.py")
+
+    def test_planted(self):
+        self.expect_found("check_headers.py", [
+            ("a/needs.h", "#pragma once\ninline std::vector<int> Two();\n", "a/needs.h: does not compile alone"),
+            ("a/twice.h", "inline int Two() { return 2; }\n", "redefinition"),
+        ], self.SEED)
+
+
+class Docs(CheckTest):
+    def test_clean(self):
+        self.expect_clean("check_docs.py")
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_docs.py")
+
+    def test_planted(self):
+        self.expect_found("check_docs.py", [
+            ("README.md", "See `base/gone.h`.\n", "README.md:5: base/gone.h does not exist"),
+            ("README.md", "Run `build/larder run -m model/gone.gguf`.\n", "model/gone.gguf does not exist"),
+            ("README.md", "```\n./base/gone -x\n```\n", "base/gone does not exist"),
+            ("README.md", "See [this](base/gone.md).\n", "leads nowhere"),
+            ("base/README.md", "See `gone.h`.\n", "base/README.md:2: gone.h does not exist"),
+            ("base/README.md", "See `model/x_*.h`.\n", "model/x_*.h does not exist"),
+            ("base/id.h", "// as in /work/x\n", "of no use to a reader"),
+            ("extra/x.txt", "x\n", "extra/: has no README.md"),
+        ])
+
+
+if __name__ == "__main__":
+    unittest.main()
