@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"scalar", "avx2", "avx-vnni", "avx512-vnni"};
 
-// asmjit's snapshot in Debian 12 misses this bit on CPUs that also have AVX-512 (seen on Sapphire Rapids).
+// asmjit's snapshot in Debian 12 did not report this bit on a Sapphire Rapids that has it.
 bool CpuHasAvxVnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;

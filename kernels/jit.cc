@@ -25,6 +25,8 @@ void Jit::Begin(asmjit::CodeHolder& code) {
 }
 
 void* Jit::Finish(asmjit::CodeHolder& code) {
+  if (code.hasUnresolvedLinks())
+    throw Error("kernels: a jump to a label that was never bound: a bug in Larder");
   void* function = nullptr;
   if (const asmjit::Error error = Runtime().add(&function, &code)) Fail(error);
   return function;

@@ -17,6 +17,8 @@ class Jit {
     asmjit::CodeHolder code;
     Begin(code);
     asmjit::x86::Assembler assembler(&code);
+    // Without it asmjit encodes whatever operands it is given.
+    assembler.addDiagnosticOptions(asmjit::DiagnosticOptions::kValidateAssembler);
     emit(assembler);
     return reinterpret_cast<Function>(Finish(code));
   }
@@ -27,6 +29,8 @@ class Jit {
     asmjit::CodeHolder code;
     Begin(code);
     asmjit::x86::Compiler compiler(&code);
+    compiler.addDiagnosticOptions(asmjit::DiagnosticOptions::kValidateAssembler |
+                                  asmjit::DiagnosticOptions::kValidateIntermediate);
     emit(compiler);
     if (const asmjit::Error error = compiler.finalize()) Fail(error);
     return reinterpret_cast<Function>(Finish(code));

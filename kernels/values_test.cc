@@ -45,7 +45,7 @@ TEST(Values, SameBitsAsReference) {
   }
 }
 
-TEST(Values, AtLeastOneQueryOfAnyHead) {
+TEST(Values, FourQueriesOfAHeadOfAnySize) {
   for (const Isa isa : kIsas) {
     for (size_t blocks = 1; blocks <= 32; ++blocks) EXPECT_GE(MaxValuesQueries(isa, blocks), 4u);
   }
