@@ -73,7 +73,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
       float* p = scratch.scores + q * shape.scores_stride;
       elementwise.softmax_chunk(p, visible, padded, &chunk_max[q], &chunk_sum[q]);
       elementwise.scale_weights(p, value_pages, scratch.weights + q * shape.blocks * shape.weights_stride,
-                                shape.blocks, padded);
+                                shape.blocks, padded, shape.weights_stride);
     }
     // The first chunk is the running state; later ones are merged into it.
     float* weighted = chunk == 0 ? scratch.running : scratch.chunk;

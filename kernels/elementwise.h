@@ -46,9 +46,10 @@ struct Elementwise {
   // Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
   void (*softmax_chunk)(float* scores, size_t valid, size_t padded, float* max, float* sum);
 
-  // Weights of values: out[b * padded + i] = p[i] * F16ToF32(scale of block b, position i), for the value
+  // Weights of values: out[b * stride + i] = p[i] * F16ToF32(scale of block b, position i), for the value
   // pages of one chunk that start at `pages` (ValuePageBytes(blocks) apart). padded is a multiple of 16.
-  void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded);
+  void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
+                        size_t stride);
 
   // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc, lc): mn =
   // max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b), l = fma(l, a, lc * b),

@@ -125,8 +125,9 @@ class Comparison {
     // Bit 6 of a half's upper byte is its exponent's highest: without it there are no infinities and NaNs.
     for (size_t i = 1; i < pages.size(); i += 2) pages[i] &= 0xBF;
     Compare("scale_weights", [&](const Elementwise& set) {
-      auto out = Output(blocks * padded);
-      set.scale_weights(p.data(), pages.data(), out.data(), blocks, padded);
+      const size_t stride = padded + 16;
+      auto out = Output(blocks * stride);
+      set.scale_weights(p.data(), pages.data(), out.data(), blocks, padded, stride);
       return out;
     });
   }

@@ -238,7 +238,7 @@ void SoftmaxChunk(Vec16Emitter& e) {
 void ScaleWeights(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto p = e.PointerArg(0), page = e.PointerArg(1), out = e.PointerArg(2);
-  const auto blocks = e.PointerArg(3), padded = e.PointerArg(4);
+  const auto blocks = e.PointerArg(3), padded = e.PointerArg(4), stride = e.PointerArg(5);
   const x86::Gp page_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
   // ValuePageBytes(blocks).
   static_assert(ValuePageBytes(3) == 128 + 3 * 512 && ValuePageBytes(4) == 128 + 4 * 512);
@@ -264,7 +264,7 @@ void ScaleWeights(Vec16Emitter& e) {
     e.Op(I::kIdVmulps, scale, scale, weight);
     e.Store(x86::ptr(to), scale);
     cc.add(scales, 32);
-    cc.lea(to, x86::ptr(to, padded, 2));
+    cc.lea(to, x86::ptr(to, stride, 2));
     cc.dec(left);
     cc.jnz(loop);
     cc.bind(done);

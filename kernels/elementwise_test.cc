@@ -125,9 +125,10 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("scale_weights", [](Elementwise& e) {
-    e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded) {
-      good.scale_weights(p, pages, out, blocks, padded);
-      Nudge(out[blocks * padded - 1]);
+    e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
+                         size_t stride) {
+      good.scale_weights(p, pages, out, blocks, padded, stride);
+      Nudge(out[(blocks - 1) * stride + padded - 1]);
     };
   });
   ExpectNamed("merge", [](Elementwise& e) {

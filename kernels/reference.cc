@@ -82,12 +82,13 @@ void SoftmaxChunk(float* scores, size_t valid, size_t padded, float* max, float*
   *sum = Sum16(s);
 }
 
-void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded) {
+void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
+                  size_t stride) {
   for (size_t i = 0; i < padded; ++i) {
     const uint8_t* page = pages + i / kPagePositions * ValuePageBytes(blocks);
     const auto* scales = reinterpret_cast<const uint16_t*>(page);
     for (size_t b = 0; b < blocks; ++b) {
-      out[b * padded + i] = p[i] * model::F16ToF32(scales[b * kPagePositions + i % kPagePositions]);
+      out[b * stride + i] = p[i] * model::F16ToF32(scales[b * kPagePositions + i % kPagePositions]);
     }
   }
 }

@@ -68,7 +68,7 @@ TEST(Values, WeightedSum) {
   std::vector<float> w(blocks * padded), o(blocks * kBlock);
   for (const Isa isa : kIsas) {
     if (!HostHas(isa)) continue;
-    GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded);
+    GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded, padded);
     const ValuesShape shape = {.blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
     MakeValues(isa, shape)(pages.data(), w.data(), o.data(), positions);
     for (size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
