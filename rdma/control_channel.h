@@ -1,0 +1,97 @@
+// ControlChannel: how two processes of one server find each other, check that they mean the same, hand over
+// the shared memory and know that the other lives. A SOCK_SEQPACKET Unix socket in the abstract namespace:
+// the kernel forgets the name with its last owner, so a crash leaves nothing that could block the next start.
+// Set-up only, blocking, one thread; after WaitReady() nothing but Bye() travels, and a PeerMonitor
+// (rdma/peer_monitor.h) listens for it. No data of a step ever comes this way.
+//
+// In this order, both ends:  ExchangeHello  ->  SendMemory / ReceiveMemory  ->  Ready, WaitReady  ->  Bye
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "rdma/shared_memory.h"
+
+namespace larder::rdma {
+
+inline constexpr uint64_t kHelloMagic = 0x4f4c4c4548524cull;  // "LRHELLO"
+inline constexpr uint64_t kHelloVersion = 1;
+inline constexpr int kNoTimeout = -1;
+
+struct Hello {
+  uint64_t magic = kHelloMagic;
+  uint64_t version = kHelloVersion;
+  uint64_t plan_hash = 0;     // of the whole Plan: must be equal
+  uint64_t memory_bytes = 0;  // of the region to be handed over: must be equal
+  char socket_name[64] = {};  // the sender's, as in the manifest, ended by a zero
+
+  void SetSocketName(const std::string& name);  // Error if it is too long
+};
+static_assert(sizeof(Hello) == 96 && std::is_trivially_copyable_v<Hello>);
+
+class ControlChannel {
+ public:
+  ControlChannel() = default;  // not connected
+  ~ControlChannel();           // without Bye() before, the peer takes it for a crash
+  ControlChannel(ControlChannel&& other) noexcept;
+  ControlChannel& operator=(ControlChannel&& other) noexcept;
+
+  // Sends mine, returns the peer's. Error if the peer is something else, has another version, another Plan
+  // (naming both hashes) or another size of memory; if it refused (saying why), ended, or sent nothing in
+  // time.
+  Hello ExchangeHello(const Hello& mine, int timeout_ms = kNoTimeout);
+
+  // The descriptor travels by SCM_RIGHTS. Attach's Errors on the receiving side.
+  void SendMemory(const SharedMemory& memory);
+  SharedMemory ReceiveMemory(size_t expected_bytes, int timeout_ms = kNoTimeout);
+
+  void Ready();
+  void WaitReady(int timeout_ms = kNoTimeout);  // Error if the peer ends before, or the time is over
+
+  // "I end on purpose." Never fails: a peer that has gone needs no goodbye. Any thread.
+  void Bye() noexcept;
+
+  pid_t peer_pid() const { return peer_pid_; }  // by SO_PEERCRED
+  // "socket attention0 (pid 123)"; before ExchangeHello "the peer on NAME (pid 123)"
+  std::string peer() const;
+  const std::string& peer_name() const { return peer_name_; }  // from its Hello, empty before
+  int fd() const { return fd_; }
+
+ private:
+  friend class ControlListener;
+  friend ControlChannel Connect(const std::string& name, int timeout_ms);
+  ControlChannel(int fd, std::string name);
+
+  int fd_ = -1;
+  pid_t peer_pid_ = 0;
+  std::string name_;
+  std::string peer_name_;
+};
+
+// Listens on a name for a set number of peers; when all have come, further ones are refused, with a line that
+// says who is there, for as long as the listener lives (a sleeping thread does it).
+class ControlListener {
+ public:
+  // name: up to 100 bytes; the caller makes it unique among the runs of a server (manifest, socket). Error if
+  // it is in use, with the pid of who has it if the kernel tells.
+  explicit ControlListener(std::string name, size_t peers = 1);
+  ~ControlListener();
+  ControlListener(const ControlListener&) = delete;
+  ControlListener& operator=(const ControlListener&) = delete;
+
+  ControlChannel Accept(int timeout_ms = kNoTimeout);  // Error if nobody came in time
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Tries until somebody listens on the name. Error after timeout_ms: names it and says what to start.
+ControlChannel Connect(const std::string& name, int timeout_ms);
+
+}  // namespace larder::rdma

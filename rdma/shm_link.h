@@ -1,0 +1,143 @@
+// ShmLink: a sync::Link whose two ends are two processes of a server, or two threads, that map the same
+// region. The region holds counters, numbered slots and a fault flag, and no pointer; each end holds its own
+// position, so that nothing the other end writes decides where this end reads or writes.
+//
+// One end formats the region once, before the other attaches; each end then makes one ShmLink for its side
+// and uses it from one thread. A region serves one run: after a crash the next run makes a new one. Faults
+// are in the region: both ends see them. Fail() may be called from any thread of either process (a
+// PeerMonitor's), and ends the waits of both.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "sync/fault.h"
+#include "sync/link.h"
+#include "sync/wait.h"
+
+namespace larder::rdma {
+
+struct ShmLinkShape {
+  size_t frame_bytes = 0;
+  size_t slots = 0;
+  // What the region must have. Error for impossible shapes: 1..65536 slots of 1 byte to 1 GiB.
+  size_t bytes() const;
+};
+
+enum class LinkSide : uint32_t { kSend, kReceive };
+
+namespace internal {
+
+// One end's counter, alone with those who sleep until it moves.
+struct alignas(kFalseSharingBytes) ShmCounter {
+  std::atomic<uint32_t> count;
+  std::atomic<uint32_t> sleepers;  // of the other end
+};
+
+// The start of a region; the slots follow.
+struct ShmLinkHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t slots;
+  uint64_t frame_bytes;
+  uint32_t first_sequence;
+  uint32_t reserved;
+  sync::FaultFlag fault;
+  ShmCounter sent;      // written by the sender
+  ShmCounter received;  // written by the receiver
+};
+static_assert(sizeof(ShmLinkHeader) == 4 * kFalseSharingBytes);
+static_assert(std::is_standard_layout_v<ShmLinkHeader> && std::is_trivially_destructible_v<ShmLinkHeader>);
+static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace internal
+
+class ShmLink {
+ public:
+  // Makes the region (shape.bytes() bytes or more, aligned to a cache line) a link with nothing in flight.
+  // first_sequence: for tests of the numbers' wrap-around; a link starts at 0.
+  static void Format(std::span<std::byte> region, const ShmLinkShape& shape, uint32_t first_sequence = 0);
+
+  // Attaches one side. Error if the region is not a link of this shape, or this side of it was used before.
+  ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSide side);
+  ShmLink(const ShmLink&) = delete;
+  ShmLink& operator=(const ShmLink&) = delete;
+
+  size_t frame_bytes() const { return shape_.frame_bytes; }
+  size_t slots() const { return shape_.slots; }
+  LinkSide side() const { return side_; }
+  sync::Fault fault() const { return header_->fault.Read(); }
+
+  sync::SendSlot BeginSend() {
+    LARDER_CHECK(side_ == LinkSide::kSend, "a receiver does not send");
+    // acquire: pairs with the receiver's Publish in EndReceive; it has done with the slots' old bytes. The
+    // fault is looked at afterwards: Fail() raises it before it moves the counter.
+    if (position_ - other_ == shape_.slots) other_ = header_->received.count.load(std::memory_order_acquire);
+    if (header_->fault.raised()) return {};
+    const uint32_t in_flight = position_ - other_;
+    if (in_flight >= shape_.slots) {
+      if (in_flight > shape_.slots) Fail(sync::FaultCode::kSequence, other_);
+      return {};
+    }
+    return {Slot() + kSlotHeaderBytes, position_};
+  }
+  void EndSend() {
+    *reinterpret_cast<uint32_t*>(Slot()) = position_;
+    Advance(header_->sent);
+  }
+
+  sync::ReceivedFrame BeginReceive() {
+    LARDER_CHECK(side_ == LinkSide::kReceive, "a sender does not receive");
+    // acquire: pairs with the sender's Publish in EndSend; the frames' bytes and numbers are there
+    if (other_ == position_) other_ = header_->sent.count.load(std::memory_order_acquire);
+    if (header_->fault.raised()) return {};
+    const uint32_t waiting = other_ - position_;
+    if (waiting == 0) return {};
+    const uint32_t sequence = *reinterpret_cast<const uint32_t*>(Slot());
+    if (waiting > shape_.slots || sequence != position_) {
+      Fail(sync::FaultCode::kSequence, sequence);
+      return {};
+    }
+    return {Slot() + kSlotHeaderBytes, sequence};
+  }
+  void EndReceive() { Advance(header_->received); }
+
+  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it. False
+  // if the link has a fault instead. With a spinning policy a dead peer is waited for until somebody calls
+  // Fail().
+  bool WaitSend(const sync::WaitPolicy& policy);
+  bool WaitReceive(const sync::WaitPolicy& policy);
+
+  // Any thread of either process: raises the fault (the first one wins) and ends the waits of both ends.
+  void Fail(sync::FaultCode code, uint32_t detail = 0);
+
+ private:
+  // A slot: the frame's number, then its bytes on a cache line of their own. The number shares a pair of
+  // lines with the frame's first bytes, so the adjacent-line prefetcher brings both with one miss.
+  static constexpr size_t kSlotHeaderBytes = kCacheLineBytes;
+
+  std::byte* Slot() const { return slots_ + slot_ * stride_; }
+  void Advance(internal::ShmCounter& counter) {
+    slot_ = slot_ + 1 == shape_.slots ? 0 : slot_ + 1;
+    ++position_;
+    sync::Publish(counter.count, counter.sleepers, position_);
+  }
+
+  const ShmLinkShape shape_;
+  const size_t stride_;
+  const LinkSide side_;
+  internal::ShmLinkHeader* const header_;
+  std::byte* const slots_;
+  // This end's thread only:
+  uint32_t position_;  // the number of the frame that this end is at
+  uint32_t other_;     // the other end's counter when it was last looked at
+  size_t slot_ = 0;
+};
+static_assert(sync::Link<ShmLink>);
+
+}  // namespace larder::rdma
