@@ -124,15 +124,15 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       [&](size_t n) { return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
 }
 
-AttentionNode::Owners AttentionNode::OwnersOf(size_t kv_head) const {
+Owners OwnersOf(size_t kv_head, size_t kv_heads, size_t threads) {
   // Threads whose share of the (KV head, row) pairs can touch this head, whatever the number of rows
   // (AttentionStep).
-  const size_t n = options_.threads, heads = config_.kv_heads;
-  return {kv_head * n / heads, CeilDiv((kv_head + 1) * n, heads) - 1};
+  return {kv_head * threads / kv_heads, CeilDiv((kv_head + 1) * threads, kv_heads) - 1};
 }
 
 void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<Step>& steps,
-                            std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended) {
+                            std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended,
+                            sync::EpochFlag* done) {
   const Owners owners = OwnersOf(kv_head);
   float* qkv = io_.qkv + kv_head * io_.group_stride;
   Step step;
@@ -154,13 +154,13 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::ve
     steps.push_back(step);
     step.waits = nullptr;  // program order: this thread has just waited and appended
     step.wait_count = 0;
-    step.signal = nullptr;
   } else {
     auto& waits = waits_.emplace_back(projected.begin(), projected.end());
     waits.push_back(appended);
     step.waits = waits.data();
     step.wait_count = static_cast<uint32_t>(waits.size());
   }
+  step.signal = done;
   step.kernel = AttentionStep;
   step.kind = static_cast<uint16_t>(StepKind::kAttention);
   step.operand = &attentions_.emplace_back(

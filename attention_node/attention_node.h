@@ -35,29 +35,33 @@ struct AttentionIo {
   size_t out_stride;
 };
 
+// The threads of a socket of `threads` that attend for a KV head: [first, last]. The first one appends.
+struct Owners {
+  size_t first, last;
+};
+Owners OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
+
 class AttentionNode {
  public:
   // Throws Error if the head is too large for the kernels or the KV region does not fit.
   AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
                 const AttentionIo&);
 
-  // The threads that attend for a KV head: [first, last]. The first one appends.
-  struct Owners {
-    size_t first, last;
-  };
-  Owners OwnersOf(size_t kv_head) const;
+  Owners OwnersOf(size_t kv_head) const {
+    return attention_node::OwnersOf(kv_head, config_.kv_heads, options_.threads);
+  }
 
   // Steps of `thread` for one layer. projected(kv_head): flags to wait for until the head's q, k, v rows are
   // there (those of other threads; the span must live as long as the steps). appended(kv_head): the flag
-  // between the appending thread and the others, or null if there is one owner only. The last step carries
-  // `barrier`.
-  template <typename Projected, typename Appended>
+  // between the appending thread and the others, or null if there is one owner only. done(kv_head): the flag
+  // to signal when this thread's rows of the head are attended, or null if a barrier follows.
+  template <typename Projected, typename Appended, typename Done>
   void AddLayer(size_t thread, size_t layer, std::vector<threadpool::Step>& steps, Projected projected,
-                Appended appended) {
+                Appended appended, Done done) {
     for (size_t head = 0; head < config_.kv_heads; ++head) {
       const Owners owners = OwnersOf(head);
       if (thread < owners.first || thread > owners.last) continue;
-      AddHead(thread, layer, head, steps, projected(head), appended(head));
+      AddHead(thread, layer, head, steps, projected(head), appended(head), done(head));
     }
   }
 
@@ -65,7 +69,7 @@ class AttentionNode {
 
  private:
   void AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<threadpool::Step>&,
-               std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended);
+               std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended, sync::EpochFlag* done);
 
   const model::ModelConfig config_;
   const AttentionNodeOptions options_;

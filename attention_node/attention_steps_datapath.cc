@@ -25,7 +25,7 @@ inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* 
 }
 
 struct Tile {
-  size_t row, rows;  // of the frame; consecutive positions of one slot
+  size_t shared_row, rows;  // first row in the shared buffers; consecutive positions of one slot
   size_t slot, position;
 };
 
@@ -41,7 +41,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
   for (size_t r = 0; r < tile.rows; ++r) {
     const float* rope = shape.rope + (tile.position + r) * shape.rotary_dim;
     for (size_t h = 0; h < shape.group; ++h) {
-      float* q = op.qkv + (tile.row + r) * op.qkv_stride + h * shape.head_size;
+      float* q = op.qkv + (tile.shared_row + r) * op.qkv_stride + h * shape.head_size;
       if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
       elementwise.rope(q, rope, shape.rotary_dim / 2);
       for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
@@ -93,7 +93,8 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     }
   }
   for (size_t q = 0; q < queries; ++q) {
-    float* out = op.out + (tile.row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
+    float* out =
+        op.out + (tile.shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
     elementwise.finish(scratch.running + q * padded_head, scratch.sum[q], out, shape.head_size);
   }
 }
@@ -107,7 +108,7 @@ void AppendStep(const void* operand, void* frame) {
   const KvShape& kv = shape.kv->shape();
   model::Q8Block blocks[kMaxHeadBlocks];
   for (uint32_t m = 0; m < rows.rows; ++m) {
-    float* k = op.qkv + m * op.qkv_stride + shape.group * shape.head_size;
+    float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
     const float* v = k + shape.head_size;
     const size_t position = rows.position[m];
     const size_t page = position / kPagePositions, in_page = position % kPagePositions;
@@ -138,7 +139,7 @@ void AttentionStep(const void* operand, void* frame) {
     const uint32_t m = u - head_begin;
     uint32_t n = 1;
     while (n < tile_rows && u + n < end && rows.slot[m + n] == rows.slot[m]) ++n;
-    RunTile(op, Tile{m, n, static_cast<size_t>(rows.slot[m]), rows.position[m]});
+    RunTile(op, Tile{rows.first_row + m, n, static_cast<size_t>(rows.slot[m]), rows.position[m]});
     u += n;
   }
 }

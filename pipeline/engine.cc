@@ -1,6 +1,7 @@
 #include "pipeline/engine.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -48,11 +49,33 @@ void Engine::Check(std::span<const TokenRow> rows) const {
   if (wanted > max_logits()) throw Error("{} rows want logits in one call; at most {}", wanted, max_logits());
 }
 
+void Engine::Order(std::span<const TokenRow> rows) {
+  order_.resize(rows.size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  if (plan_.separated()) {
+    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      return plan_.AttentionSocketOf(static_cast<size_t>(rows[a].slot)) <
+             plan_.AttentionSocketOf(static_cast<size_t>(rows[b].slot));
+    });
+  }
+  // The caller's i-th row with logits is the logit_at_[i]-th to be computed.
+  std::vector<size_t>& rank = rank_;
+  rank.assign(rows.size(), 0);
+  size_t computed = 0;
+  for (const size_t row : order_) {
+    if (rows[row].logits) rank[row] = computed++;
+  }
+  logit_at_.clear();
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (rows[row].logits) logit_at_.push_back(rank[row]);
+  }
+}
+
 void Engine::Run(std::span<const TokenRow> rows) {
   Check(rows);
+  Order(rows);
   const size_t vocab = plan_.config.vocab;
-  const auto wanted = static_cast<size_t>(
-      std::count_if(rows.begin(), rows.end(), [](const TokenRow& row) { return row.logits; }));
+  const size_t wanted = logit_at_.size();
   size_t done_logits = 0;
   use_kept_ = false;
   for (size_t begin = 0; begin < rows.size(); begin += stage_->max_rows()) {
@@ -62,7 +85,7 @@ void Engine::Run(std::span<const TokenRow> rows) {
     positions_.clear();
     logit_rows_.clear();
     for (size_t i = 0; i < n; ++i) {
-      const TokenRow& row = rows[begin + i];
+      const TokenRow& row = rows[order_[begin + i]];
       tokens_.push_back(row.token);
       slots_.push_back(row.slot);
       positions_.push_back(row.position);
@@ -70,14 +93,15 @@ void Engine::Run(std::span<const TokenRow> rows) {
       lengths_[static_cast<size_t>(row.slot)] = row.position + 1;
     }
     threadpool::FrameRows frame{.rows = static_cast<uint32_t>(n),
+                                .first_row = 0,
                                 .token = tokens_.data(),
                                 .slot = slots_.data(),
                                 .position = positions_.data(),
                                 .logit_rows = static_cast<uint32_t>(logit_rows_.size()),
                                 .logit_row = logit_rows_.data()};
     stage_->Execute(frame);
-    if (logit_rows_.empty()) continue;
-    if (logit_rows_.size() == wanted) continue;  // all in this frame: they are read where they are
+    // A later frame without logits leaves them where they are; one with logits overwrites them.
+    if (logit_rows_.empty() || logit_rows_.size() == wanted) continue;
     use_kept_ = true;
     kept_.resize(wanted * vocab);
     for (size_t i = 0; i < logit_rows_.size(); ++i) {
@@ -90,8 +114,9 @@ void Engine::Run(std::span<const TokenRow> rows) {
 }
 
 std::span<const float> Engine::logits(size_t i) const {
-  if (!use_kept_) return stage_->logits(i);
-  return {kept_.data() + i * plan_.config.vocab, plan_.config.vocab};
+  const size_t at = logit_at_.at(i);
+  if (!use_kept_) return stage_->logits(at);
+  return {kept_.data() + at * plan_.config.vocab, plan_.config.vocab};
 }
 
 size_t Engine::max_logits() const { return stage_->max_logit_rows(); }

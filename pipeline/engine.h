@@ -38,6 +38,7 @@ class Engine {
 
  private:
   void Check(std::span<const TokenRow> rows) const;
+  void Order(std::span<const TokenRow> rows);
 
   Plan plan_;
   std::shared_ptr<const model::GgufFile> file_;
@@ -45,6 +46,8 @@ class Engine {
   std::vector<size_t> lengths_;
   std::vector<int32_t> tokens_, slots_;
   std::vector<uint32_t> positions_, logit_rows_;
+  std::vector<size_t> order_, rank_,
+      logit_at_;             // rows in the order of their attention sockets; where their logits are then
   std::vector<float> kept_;  // logits of a Run that took several frames with logits
   bool use_kept_ = false;
 };

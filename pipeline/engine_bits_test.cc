@@ -13,16 +13,6 @@ namespace {
 
 using kernels::Isa;
 
-// The first element that differs in its bits, or "" (NaN differs from nothing but other bits; -0 from 0).
-std::string FirstDifference(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) return fmt::format("{} and {} values", a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0)
-      return fmt::format("element {}: {:a} and {:a}", i, a[i], b[i]);
-  }
-  return "";
-}
-
 TEST(FirstDifferenceTest, FindsPlantedDifferences) {
   const std::vector<float> a = {1.0f, -2.0f, 0.0f};
   EXPECT_EQ(FirstDifference(a, a), "");
@@ -31,24 +21,6 @@ TEST(FirstDifferenceTest, FindsPlantedDifferences) {
   EXPECT_NE(FirstDifference(a, {1.0f, -2.0f, -0.0f}), "");
   EXPECT_NE(FirstDifference(a, {1.0f, -2.0f, NAN}), "");
   EXPECT_NE(FirstDifference(a, {1.0f, -2.0f}), "");
-}
-
-// An awkward shape: 3 query heads a KV head, ffn and vocab not multiples of 32 or 16, F32 rows that end in a
-// partial block.
-model::SynthOptions AwkwardModel() {
-  model::SynthOptions options;
-  options.shape = {.architecture = model::Architecture::kLlama,
-                   .layers = 2,
-                   .dim = 120,
-                   .ffn = 172,
-                   .heads = 6,
-                   .kv_heads = 2,
-                   .head_size = 20,
-                   .vocab = 301,
-                   .context = 1024,
-                   .tied = true};
-  options.type = model::TensorType::kF32;
-  return options;
 }
 
 class EngineBitsTest : public testing::Test {

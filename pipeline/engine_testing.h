@@ -1,9 +1,12 @@
 // Test support: small synthetic models and ways to run them. Included by tests only.
 #pragma once
 
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -44,10 +47,17 @@ struct TestEngineOptions {
   size_t context = 768;
   size_t prefill_rows = 128;
   size_t decode_rows = 32;
+  // Separated: attention sockets, each of so many threads and slots; empty: colocated.
+  struct Attention {
+    size_t threads = 1;
+    size_t slots = 1;
+  };
+  std::vector<Attention> attention = {};
+  std::string processes = {};  // the cluster whose attention sockets are processes; empty: threads
 };
 
-inline std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const model::GgufFile>& file,
-                                          const TestEngineOptions& options) {
+inline Plan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
+  const auto topology = topology::Topology::Detect();
   PlanOptions plan;
   plan.threads = options.threads;
   plan.isa = options.isa;
@@ -55,10 +65,22 @@ inline std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const model::Ggu
   plan.context = options.context;
   plan.prefill_rows = options.prefill_rows;
   plan.decode_rows = options.decode_rows;
+  for (const auto& socket : options.attention) {
+    plan.attention.push_back({"attention" + std::to_string(plan.attention.size()),
+                              topology.PickCores(socket.threads), socket.slots});
+  }
+  return MakePlan(model::ReadModelConfig(file), topology, plan);
+}
+
+inline constexpr sync::WaitPolicy kTestWait{sync::WaitPolicy::Mode::kAdaptive,
+                                            100};  // tests share their cores
+
+inline std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const model::GgufFile>& file,
+                                          const TestEngineOptions& options) {
   StageOptions stage;
-  stage.wait = {sync::WaitPolicy::Mode::kAdaptive, 100};  // tests share their cores
-  return std::make_unique<Engine>(
-      file, MakePlan(model::ReadModelConfig(*file), topology::Topology::Detect(), plan), stage);
+  stage.wait = kTestWait;
+  stage.processes = options.processes;
+  return std::make_unique<Engine>(file, MakeTestPlan(*file, options), stage);
 }
 
 inline std::vector<int32_t> TestTokens(size_t n, size_t vocab, uint32_t seed = 1) {
@@ -89,6 +111,34 @@ inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& 
     }
   }
   return all;
+}
+
+// The first element that differs in its bits, or "" (NaN differs from nothing but other bits; -0 from 0).
+inline std::string FirstDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return fmt::format("{} and {} values", a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0)
+      return fmt::format("element {}: {:a} and {:a}", i, a[i], b[i]);
+  }
+  return "";
+}
+
+// An awkward shape: 3 query heads a KV head, ffn and vocab not multiples of 32 or 16, F32 rows that end in a
+// partial block.
+inline model::SynthOptions AwkwardModel() {
+  model::SynthOptions options;
+  options.shape = {.architecture = model::Architecture::kLlama,
+                   .layers = 2,
+                   .dim = 120,
+                   .ffn = 172,
+                   .heads = 6,
+                   .kv_heads = 2,
+                   .head_size = 20,
+                   .vocab = 301,
+                   .context = 1024,
+                   .tied = true};
+  options.type = model::TensorType::kF32;
+  return options;
 }
 
 }  // namespace larder::pipeline

@@ -39,6 +39,27 @@ void CheckMemory(const Plan& plan, const topology::Topology& topology) {
       fits);
 }
 
+void PlanAttention(Plan& plan, const topology::Topology& topology) {
+  size_t first_slot = 0;
+  for (const PlanOptions::Attention& socket : plan.options.attention) {
+    if (socket.slots == 0 || socket.cores.empty())
+      throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
+    PlanAttentionSocket out{.name = socket.name,
+                            .threads = {},
+                            .first_slot = first_slot,
+                            .slots = socket.slots,
+                            .kv_bytes = socket.slots * plan.kv_slot_bytes};
+    const auto cpus = topology.CpusOf(socket.cores);
+    const auto groups = topology.GroupsOf(socket.cores);
+    for (size_t t = 0; t < socket.cores.size(); ++t) {
+      out.threads.push_back(
+          {socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node, groups[t], 0});
+    }
+    first_slot += socket.slots;
+    plan.attention.push_back(std::move(out));
+  }
+}
+
 }  // namespace
 
 Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topology,
@@ -47,6 +68,7 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   plan.config = config;
   plan.options = options;
   PlanOptions& o = plan.options;
+  if (!o.cores.empty()) o.threads = o.cores.size();
   if (o.threads == 0) o.threads = topology.cores().size();
   if (o.threads > kMaxThreads) throw Error("plan: {} threads asked for; at most {}", o.threads, kMaxThreads);
   if (o.context == 0) o.context = std::clamp<size_t>(config.trained_context, 1, kDefaultContext);
@@ -57,12 +79,16 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
         fmt::format("context {} is longer than the {} tokens that the model was trained with", o.context,
                     config.trained_context));
   }
+  if (!o.attention.empty()) {
+    o.slots = 0;
+    for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;
+  }
   if (o.slots == 0) throw Error("plan: at least one slot is needed");
   if (o.prefill_rows == 0) o.prefill_rows = PrefillRows(config, topology);
   o.decode_rows = std::max<size_t>(1, o.decode_rows);
   o.prefill_rows = std::max(o.prefill_rows, o.decode_rows);
 
-  const auto cores = topology.PickCores(o.threads);
+  const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
   const auto cpus = topology.CpusOf(cores);
   const auto groups = topology.GroupsOf(cores);
   plan.shards = weight_node::MakeShardPlan(config, o.threads);
@@ -88,6 +114,7 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   const attention_node::KvShape kv(config, o.slots, o.context);
   plan.kv_slot_bytes = kv.slot_bytes();
   plan.kv_bytes = kv.bytes();
+  PlanAttention(plan, topology);
   for (const PlanL3Group& l3 : plan.l3_groups) {
     if (l3.l3_bytes == 0) {
       plan.notes.push_back(fmt::format(
@@ -110,13 +137,21 @@ bool Plan::resident() const {
   return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
 }
 
+size_t Plan::AttentionSocketOf(size_t slot) const {
+  size_t index = 0;
+  while (slot >= attention[index].first_slot + attention[index].slots) ++index;
+  return index;
+}
+
 uint64_t Plan::hash() const {
   // FNV-1a over the JSON of what defines the computation and the frames; the machine's names are not part of
   // it.
-  const nlohmann::json key = {
+  nlohmann::json key = {
       config.architecture_name, config.layers,    config.dim,    config.ffn,           config.heads,
       config.kv_heads,          config.head_size, config.vocab,  config.norm_epsilon,  config.rope_base,
       config.rotary_dim,        options.context,  options.slots, options.prefill_rows, threads.size()};
+  for (const PlanAttentionSocket& socket : attention)
+    key.push_back({socket.name, socket.threads.size(), socket.slots});
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : key.dump()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
@@ -157,6 +192,13 @@ std::string Plan::Table() const {
                        threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
                        threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
                        range(s.head), threads[t].weight_bytes * 1e-6);
+  }
+  for (const PlanAttentionSocket& socket : attention) {
+    std::string cpus;
+    for (const PlanThread& thread : socket.threads)
+      cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", thread.cpu.value);
+    out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n", socket.name,
+                       cpus, socket.first_slot, socket.first_slot + socket.slots, socket.kv_bytes * 1e-6);
   }
   for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
   if (!notes.empty()) out += '\n';
@@ -205,6 +247,15 @@ nlohmann::json Plan::Json() const {
                                {"ffn_units", range(s.ffn_units)},
                                {"down_panels", range(s.down)},
                                {"head_panels", range(s.head)}});
+  }
+  for (const PlanAttentionSocket& socket : attention) {
+    nlohmann::json cpus = nlohmann::json::array();
+    for (const PlanThread& thread : socket.threads) cpus.push_back(thread.cpu.value);
+    json["attention_sockets"].push_back({{"name", socket.name},
+                                         {"cpus", cpus},
+                                         {"first_slot", socket.first_slot},
+                                         {"slots", socket.slots},
+                                         {"kv_bytes", socket.kv_bytes}});
   }
   return json;
 }

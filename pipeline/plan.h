@@ -24,6 +24,17 @@ struct PlanOptions {
   size_t prefill_rows = 0;  // the most rows of a frame; 0: as fit in L2 with their FFN activations, 64 to 256
   double l3_fraction = 0.75;  // of each L3 for weights
   kernels::Isa isa = kernels::BestIsa();
+  std::vector<CoreId>
+      cores;  // of the weight (or colocated) socket, a thread each; empty: `threads` cores are picked
+
+  // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Else slots is the sum
+  // of theirs.
+  struct Attention {
+    std::string name;
+    std::vector<CoreId> cores;
+    size_t slots = 1;
+  };
+  std::vector<Attention> attention;
 };
 
 struct PlanThread {
@@ -42,22 +53,33 @@ struct PlanL3Group {
   bool resident() const { return budget_bytes != 0 && weight_bytes <= budget_bytes; }
 };
 
+struct PlanAttentionSocket {
+  std::string name;
+  std::vector<PlanThread> threads;
+  size_t first_slot = 0;  // sequences [first_slot, first_slot + slots) live here
+  size_t slots = 0;
+  uint64_t kv_bytes = 0;
+};
+
 struct Plan {
   PlanOptions options;  // resolved: no zeros
   model::ModelConfig config;
   std::vector<PlanThread> threads;
   std::vector<PlanL3Group> l3_groups;
   weight_node::ShardPlan shards;
-  uint64_t weight_bytes = 0;     // packed, read for each token (layers and head)
-  uint64_t embedding_bytes = 0;  // looked up, not read through (untied embeddings)
+  std::vector<PlanAttentionSocket> attention;  // empty: colocated
+  uint64_t weight_bytes = 0;                   // packed, read for each token (layers and head)
+  uint64_t embedding_bytes = 0;                // looked up, not read through (untied embeddings)
   uint64_t kv_slot_bytes = 0;
   uint64_t kv_bytes = 0;
   std::vector<std::string>
       notes;  // what the user should know: does not fit, unknown L3, fewer KV heads than threads
 
   bool resident() const;
-  uint64_t hash() const;      // of everything that both ends of a link must agree on
-  std::string Table() const;  // for people
+  bool separated() const { return !attention.empty(); }
+  size_t AttentionSocketOf(size_t slot) const;  // index into attention; separated plans only
+  uint64_t hash() const;                        // of everything that both ends of a link must agree on
+  std::string Table() const;                    // for people
   nlohmann::json Json() const;
 };
 

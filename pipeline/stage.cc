@@ -36,22 +36,70 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
   }
   pool.wait = options.wait;
   pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+  weight_node::AttentionIoRows shared;
+  if (plan_.separated()) {
+    sockets_ = options.processes.empty()
+                   ? AttentionSockets::StartThreads(plan_, file, options.wait)
+                   : AttentionSockets::Connect(plan_, options.processes, options.connect_timeout_ms);
+    shared = sockets_->exchange().rows();
+    weights.shared_io = &shared;
+  }
   weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
   Load(file, options);
+  if (plan_.separated()) {
+    LinkAttentionSockets();
+  } else {
+    PlaceAttention(file);
+  }
+  BuildPrograms();
+}
+
+void Stage::PlaceAttention(const model::GgufFile& file) {
   const auto& activations = weights_->activations();
   attention_ = std::make_unique<attention_node::AttentionNode>(
       plan_.config, file,
-      attention_node::AttentionNodeOptions{.isa = plan.options.isa,
-                                           .threads = plan.threads.size(),
-                                           .slots = plan.options.slots,
-                                           .context = plan.options.context,
-                                           .node = plan.threads[0].numa_node},
+      attention_node::AttentionNodeOptions{.isa = plan_.options.isa,
+                                           .threads = plan_.threads.size(),
+                                           .slots = plan_.options.slots,
+                                           .context = plan_.options.context,
+                                           .node = plan_.threads[0].numa_node},
       attention_node::AttentionIo{.qkv = activations.qkv.data,
                                   .qkv_stride = activations.qkv.stride,
                                   .group_stride = weights_->shape().group_panels * kernels::kPanelRows,
                                   .out = activations.attn.data,
                                   .out_stride = activations.attn.stride});
-  BuildPrograms();
+
+  const size_t threads = plan_.threads.size(), heads = plan_.config.kv_heads;
+  flags_ = std::make_unique<sync::EpochFlag[]>(
+      threads * heads + heads);  // [thread][kv_head] projected, then [kv_head] appended
+  signals_.assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
+  waits_.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
+  const auto projectors = Projectors(plan_);
+  for (size_t head = 0; head < heads; ++head) {
+    const auto owners = attention_->OwnersOf(head);
+    for (size_t t = owners.first; t <= owners.last; ++t) {
+      for (const size_t projector : projectors[head]) {
+        if (projector == t) continue;  // program order
+        signals_[projector][head] = &flags_[projector * heads + head];
+        waits_[t][head].push_back(signals_[projector][head]);
+      }
+    }
+  }
+}
+
+void Stage::LinkAttentionSockets() {
+  const Exchange& exchange = sockets_->exchange();
+  const size_t threads = plan_.threads.size(), heads = plan_.config.kv_heads;
+  signals_.assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
+  const auto projectors = Projectors(plan_);
+  for (size_t head = 0; head < heads; ++head) {
+    for (const size_t t : projectors[head]) signals_[t][head] = exchange.projected(t, head);
+    for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
+      const auto owners = attention_node::OwnersOf(head, heads, plan_.attention[socket].threads.size());
+      for (size_t t = owners.first; t <= owners.last; ++t)
+        attended_.push_back(exchange.attended(socket, t, head));
+    }
+  }
 }
 
 void Stage::Load(const model::GgufFile& file, const StageOptions& options) {
@@ -73,28 +121,7 @@ void Stage::Load(const model::GgufFile& file, const StageOptions& options) {
 }
 
 void Stage::BuildPrograms() {
-  const size_t threads = plan_.threads.size(), heads = plan_.config.kv_heads;
-  projected_ = std::make_unique<sync::EpochFlag[]>(threads * heads);
-  appended_ = std::make_unique<sync::EpochFlag[]>(heads);
-
-  // Who projects rows of a head, and who needs them.
-  std::vector<std::vector<size_t>> producers(heads);
-  for (size_t t = 0; t < threads; ++t) {
-    for (const auto& part : weights_->QkvParts(t)) producers[part.group].push_back(t);
-  }
-  waits_.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
-  std::vector<std::vector<bool>> needed(threads, std::vector<bool>(heads, false));
-  for (size_t head = 0; head < heads; ++head) {
-    const auto owners = attention_->OwnersOf(head);
-    for (size_t t = owners.first; t <= owners.last; ++t) {
-      for (const size_t producer : producers[head]) {
-        if (producer == t) continue;
-        waits_[t][head].push_back(&projected_[producer * heads + head]);
-        needed[producer][head] = true;
-      }
-    }
-  }
-
+  const size_t threads = plan_.threads.size();
   for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
     auto& all = steps_[static_cast<size_t>(phase)];
     all.resize(threads);
@@ -102,21 +129,8 @@ void Stage::BuildPrograms() {
       std::vector<Step>& steps = all[t];
       weights_->AddEmbed(t, phase, steps);
       for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
-        weights_->AddQkv(t, layer, phase, steps, [&](size_t head) {
-          return needed[t][head] ? &projected_[t * heads + head] : nullptr;
-        });
-        attention_->AddLayer(
-            t, layer, steps, [&](size_t head) { return std::span<sync::EpochFlag* const>(waits_[t][head]); },
-            [&](size_t head) {
-              const auto owners = attention_->OwnersOf(head);
-              return owners.first == owners.last ? nullptr : &appended_[head];
-            });
-        // All heads are needed by every row of O.
-        Step meet;
-        meet.barrier = true;
-        meet.kind = static_cast<uint16_t>(threadpool::StepKind::kAttention);
-        meet.layer = static_cast<uint16_t>(layer);
-        steps.push_back(meet);
+        weights_->AddQkv(t, layer, phase, steps, [&](size_t head) { return signals_[t][head]; });
+        AddAttention(t, layer, steps);
         weights_->AddAfterAttention(t, layer, phase, steps);
       }
       weights_->AddHead(t, phase, steps);
@@ -127,9 +141,33 @@ void Stage::BuildPrograms() {
   }
 }
 
+void Stage::AddAttention(size_t thread, size_t layer, std::vector<Step>& steps) {
+  Step meet;  // all heads are needed by every row of O
+  meet.kind = static_cast<uint16_t>(threadpool::StepKind::kAttention);
+  meet.layer = static_cast<uint16_t>(layer);
+  meet.epoch_offset = static_cast<uint32_t>(layer + 1);
+  if (plan_.separated()) {
+    meet.waits = attended_.data();
+    meet.wait_count = static_cast<uint32_t>(attended_.size());
+  } else {
+    const size_t heads = plan_.config.kv_heads;
+    attention_->AddLayer(
+        thread, layer, steps,
+        [&](size_t head) { return std::span<sync::EpochFlag* const>(waits_[thread][head]); },
+        [&](size_t head) {
+          const auto owners = attention_->OwnersOf(head);
+          return owners.first == owners.last ? nullptr : &flags_[plan_.threads.size() * heads + head];
+        },
+        [](size_t) { return nullptr; });
+    meet.barrier = true;
+  }
+  steps.push_back(meet);
+}
+
 void Stage::Execute(threadpool::FrameRows& frame) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
   const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
+  if (sockets_) sockets_->Send(frame, pool_->next_base_epoch());
   pool_->Execute(programs_[static_cast<size_t>(phase)], &frame, static_cast<uint32_t>(plan_.config.layers));
 }
 

@@ -1,5 +1,6 @@
-// Stage: one socket's weights, KV cache, threads and Programs: the Run of a Plan. Built once, then executes
-// frames. Colocated: attention steps stand between the weight steps on the same threads.
+// Stage: a weight socket's weights, threads and Programs: the Run of a Plan. Built once, then executes
+// frames. Colocated: attention steps stand between the weight steps on the same threads. Separated: in their
+// place the threads wait for the heads that attention sockets return.
 #pragma once
 
 #include <functional>
@@ -9,6 +10,7 @@
 
 #include "attention_node/attention_node.h"
 #include "model/gguf.h"
+#include "pipeline/attention_sockets.h"
 #include "pipeline/plan.h"
 #include "threadpool/frame.h"
 #include "threadpool/pool.h"
@@ -28,6 +30,10 @@ struct StageOptions {
   // Called on the constructing thread now and then while weights load: bytes packed so far, bytes in all. May
   // be empty.
   std::function<void(uint64_t, uint64_t)> progress;
+  // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
+  // threads of this one.
+  std::string processes;
+  int connect_timeout_ms = 10000;
 };
 
 class Stage {
@@ -48,23 +54,28 @@ class Stage {
 
   threadpool::Pool& pool() { return *pool_; }
   weight_node::WeightNode& weights() { return *weights_; }
-  attention_node::AttentionNode& attention() { return *attention_; }
   // The steps of a thread, for inspection.
   std::span<const threadpool::Step> steps(weight_node::Phase phase, size_t thread) const;
 
  private:
   void Load(const model::GgufFile&, const StageOptions&);
+  void PlaceAttention(const model::GgufFile&);
+  void LinkAttentionSockets();
   void BuildPrograms();
+  void AddAttention(size_t thread, size_t layer, std::vector<threadpool::Step>&);
 
   Plan plan_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
-  std::unique_ptr<sync::EpochFlag[]>
-      projected_;  // [thread][kv_head]: the thread's part of the head's q, k, v rows is there
-  std::unique_ptr<sync::EpochFlag[]> appended_;  // [kv_head]: keys and values are in the KV region
+  std::unique_ptr<AttentionSockets> sockets_;  // separated
+  std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: what `signals_`, `waits_` and appending point to
+  // [thread][kv_head]: says that the thread's part of the head's q, k, v rows is there; null: nobody else
+  // needs it
+  std::vector<std::vector<sync::EpochFlag*>> signals_;
   std::vector<std::vector<std::vector<sync::EpochFlag*>>>
-      waits_;                                            // [thread][kv_head]: flags of the other threads
+      waits_;                               // colocated: [thread][kv_head]: flags of the other threads
+  std::vector<sync::EpochFlag*> attended_;  // separated: all that O waits for
   std::vector<std::vector<threadpool::Step>> steps_[2];  // [phase][thread]
   std::vector<threadpool::Program> programs_[2];
 };

@@ -14,15 +14,15 @@
 namespace larder::sync {
 namespace internal {
 
-// FUTEX_PRIVATE: the word is never shared between processes, so the kernel hashes the address alone and takes
-// no reference to the page. Both calls may fail (EAGAIN, EINTR, no sleeper): each is just a return, and the
-// waiter looks again.
+// Not FUTEX_PRIVATE: flags also lie in memory that two processes share, and one kind of futex for all keeps one
+// kind of flag. The price, a look-up of the page's identity, is paid only by who sleeps or wakes a sleeper. Both calls
+// may fail (EAGAIN, EINTR, no sleeper): each is just a return, and the waiter looks again.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen) {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
 }
 
 void FutexWakeAll(const std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace internal

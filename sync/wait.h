@@ -1,5 +1,5 @@
 // How a thread waits for a 32-bit word that another thread will change: spinning, or spinning for a
-// while and then sleeping on a private futex. The spinning is inline; sleeping and waking, the only
+// while and then sleeping on a futex (of any process that maps the word). The spinning is inline; sleeping and waking, the only
 // system calls here, are in wait.cc and are reached only when waiting took longer than the policy's spin.
 #pragma once
 

@@ -9,6 +9,7 @@ namespace larder::threadpool {
 
 struct FrameRows {
   uint32_t rows = 0;                    // tokens in this micro-batch
+  uint32_t first_row = 0;               // where they begin in the buffers that sockets share: row m is there first_row + m
   const int32_t* token = nullptr;       // [rows]
   const int32_t* slot = nullptr;        // [rows]; rows of one slot are adjacent, in ascending position
   const uint32_t* position = nullptr;   // [rows]

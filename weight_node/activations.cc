@@ -8,17 +8,22 @@ namespace larder::weight_node {
 namespace {
 
 size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
+size_t Stride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
 
 }  // namespace
 
+size_t QkvStride(const LayerShape& shape) { return Stride(shape.qkv_panels * kernels::kPanelRows); }
+size_t AttnStride(const model::ModelConfig& config) { return Stride(config.q_rows()); }
+
 Activations::Activations(const model::ModelConfig& config, const LayerShape& shape, size_t n_threads,
-                         size_t decode, size_t prefill, size_t logit, NumaNodeId node)
+                         size_t decode, size_t prefill, size_t logit, NumaNodeId node,
+                         const AttentionIoRows* shared)
     : decode_rows(decode), prefill_rows(prefill), logit_rows(logit) {
   // Two passes over the same list: the first adds up, the second hands out.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
     auto floats = [&](FloatRows& rows, size_t n, size_t count) {
-      rows.stride = OddLines(n * sizeof(float)) / sizeof(float);
+      rows.stride = Stride(n);
       rows.data = reinterpret_cast<float*>(take(count * rows.stride_bytes()));
     };
     auto acts = [&](ActRows& rows, size_t blocks, size_t count) {
@@ -26,8 +31,13 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       rows.data = reinterpret_cast<uint8_t*>(take(count * rows.stride_bytes));
     };
     floats(x, RoundUp(config.dim, kernels::kPanelRows), prefill);
-    floats(qkv, shape.qkv_panels * kernels::kPanelRows, prefill);
-    floats(attn, config.q_rows(), prefill);
+    if (shared) {
+      qkv = shared->qkv;
+      attn = shared->attn;
+    } else {
+      floats(qkv, shape.qkv_panels * kernels::kPanelRows, prefill);
+      floats(attn, config.q_rows(), prefill);
+    }
     acts(ffn, shape.ffn_blocks, prefill);
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
     acts(shared_dim, shape.dim_blocks, std::max(prefill, logit));

@@ -35,12 +35,21 @@ struct ThreadActivations {
   float* scratch;      // [dim]
 };
 
+// The rows that weights and attention exchange. Colocated, Activations allocates them; separated, they lie in
+// memory that both sockets map (pipeline/exchange.h), with the same strides.
+struct AttentionIoRows {
+  FloatRows qkv;   // [kv_heads][group_panels * 16]: LayerShape's order
+  FloatRows attn;  // attention output, [heads * head_size]
+};
+size_t QkvStride(const LayerShape&);           // floats
+size_t AttnStride(const model::ModelConfig&);  // floats
+
 class Activations {
  public:
   // decode_rows: rows up to which every thread quantises for itself; prefill_rows: the most rows of a frame;
-  // logit_rows: the most logits.
+  // logit_rows: the most logits; shared: qkv and attn if they lie elsewhere, else null.
   Activations(const model::ModelConfig&, const LayerShape&, size_t threads, size_t decode_rows,
-              size_t prefill_rows, size_t logit_rows, NumaNodeId node);
+              size_t prefill_rows, size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
   FloatRows x;                   // residual, [dim]
   FloatRows qkv;                 // [kv_heads][group_panels * 16]: LayerShape's order

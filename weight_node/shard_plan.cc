@@ -1,5 +1,7 @@
 #include "weight_node/shard_plan.h"
 
+#include <algorithm>
+
 #include "kernels/formats.h"
 #include "threadpool/frame.h"
 
@@ -43,6 +45,18 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
                             .head = range(plan.head_panels)});
   }
   return plan;
+}
+
+std::vector<QkvPart> QkvParts(const LayerShape& shape, const ThreadShard& shard) {
+  std::vector<QkvPart> parts;
+  for (uint32_t panel = shard.qkv.first; panel < shard.qkv.end();) {
+    const size_t group = panel / shape.group_panels;
+    const auto end =
+        std::min<uint32_t>(shard.qkv.end(), static_cast<uint32_t>((group + 1) * shape.group_panels));
+    parts.push_back({group, {panel, end - panel}});
+    panel = end;
+  }
+  return parts;
 }
 
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {

@@ -48,4 +48,11 @@ struct ShardPlan {
 
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
 
+// The panels of a KV head's group that a thread projects, group by group.
+struct QkvPart {
+  size_t group;
+  PanelRange panels;
+};
+std::vector<QkvPart> QkvParts(const LayerShape&, const ThreadShard&);
+
 }  // namespace larder::weight_node

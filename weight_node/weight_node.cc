@@ -40,7 +40,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       shape_(config),
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, shape_, plan.threads.size(), options.decode_rows, options.prefill_rows,
-                   options.logit_rows, options.node_of_thread.at(0)),
+                   options.logit_rows, options.node_of_thread.at(0), options.shared_io),
       qkv_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.qkv, false)),
       o_gemm_(MakeGemm(options.isa, shape_.q_blocks, activations_.x, true)),
       ffn_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.threads[0].ffn_tile, false)),
@@ -121,18 +121,6 @@ void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* 
                                .share = ShareOf(thread, phase),
                                .logit_rows = logit_rows});
   steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
-}
-
-std::vector<WeightNode::QkvPart> WeightNode::QkvParts(size_t thread) const {
-  std::vector<QkvPart> parts;
-  const PanelRange mine = plan_.threads[thread].qkv;
-  for (uint32_t panel = mine.first; panel < mine.end();) {
-    const size_t group = panel / shape_.group_panels;
-    const auto end = std::min<uint32_t>(mine.end(), static_cast<uint32_t>((group + 1) * shape_.group_panels));
-    parts.push_back({group, {panel, end - panel}});
-    panel = end;
-  }
-  return parts;
 }
 
 void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const QkvPart& part,

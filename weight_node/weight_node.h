@@ -34,6 +34,7 @@ struct WeightNodeOptions {
   size_t prefill_rows = 128;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
+  const AttentionIoRows* shared_io = nullptr;  // separated: where the attention sockets read and write
 };
 
 class WeightNode {
@@ -53,18 +54,11 @@ class WeightNode {
   void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
     AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, threadpool::StepKind::kNorm,
             false, steps);
-    for (const QkvPart& part : QkvParts(thread))
+    for (const QkvPart& part : QkvParts(shape_, plan_.threads[thread]))
       AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
   }
   void AddAfterAttention(size_t thread, size_t layer, Phase, Steps&);
   void AddHead(size_t thread, Phase, Steps&);
-
-  // The panels of a KV head's group that a thread projects.
-  struct QkvPart {
-    size_t group;
-    PanelRange panels;
-  };
-  std::vector<QkvPart> QkvParts(size_t thread) const;
 
   const LayerShape& shape() const { return shape_; }
   Activations& activations() { return activations_; }

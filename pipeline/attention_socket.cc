@@ -1,0 +1,67 @@
+#include "pipeline/attention_socket.h"
+
+namespace larder::pipeline {
+
+using threadpool::Step;
+
+std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
+  const weight_node::LayerShape shape(plan.config);
+  std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
+  for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
+    for (const auto& part : weight_node::QkvParts(shape, plan.shards.threads[t]))
+      projectors[part.group].push_back(t);
+  }
+  return projectors;
+}
+
+AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file,
+                                 const Exchange& exchange, rdma::ShmLink& frames,
+                                 const sync::WaitPolicy& wait)
+    : plan_(plan), index_(index), frames_(frames), wait_(wait) {
+  const PlanAttentionSocket& socket = plan.attention.at(index);
+  threadpool::PoolOptions pool;
+  for (const PlanThread& thread : socket.threads) {
+    pool.cpus.push_back(thread.cpu);
+    pool.group_of_thread.push_back(thread.l3_group);
+  }
+  pool.wait = wait;
+  pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+  const weight_node::AttentionIoRows rows = exchange.rows();
+  node_ = std::make_unique<attention_node::AttentionNode>(
+      plan.config, file,
+      attention_node::AttentionNodeOptions{.isa = plan.options.isa,
+                                           .threads = socket.threads.size(),
+                                           .slots = socket.slots,
+                                           .context = plan.options.context,
+                                           .node = socket.threads[0].numa_node},
+      attention_node::AttentionIo{
+          .qkv = rows.qkv.data,
+          .qkv_stride = rows.qkv.stride,
+          .group_stride = weight_node::LayerShape(plan.config).group_panels * kernels::kPanelRows,
+          .out = rows.attn.data,
+          .out_stride = rows.attn.stride});
+
+  const size_t heads = plan.config.kv_heads;
+  appended_ = std::make_unique<sync::EpochFlag[]>(heads);
+  projected_.resize(heads);
+  const auto projectors = Projectors(plan);
+  for (size_t head = 0; head < heads; ++head) {
+    for (const size_t t : projectors[head]) projected_[head].push_back(exchange.projected(t, head));
+  }
+  steps_.resize(socket.threads.size());
+  for (size_t t = 0; t < steps_.size(); ++t) {
+    for (size_t layer = 0; layer < plan.config.layers; ++layer) {
+      node_->AddLayer(
+          t, layer, steps_[t],
+          [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[head]); },
+          [&](size_t head) {
+            const auto owners = node_->OwnersOf(head);
+            return owners.first == owners.last ? nullptr : &appended_[head];
+          },
+          [&](size_t head) { return exchange.attended(index, t, head); });
+    }
+  }
+  for (const auto& steps : steps_) programs_.push_back({steps.data(), static_cast<uint32_t>(steps.size())});
+}
+
+}  // namespace larder::pipeline

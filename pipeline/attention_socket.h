@@ -1,0 +1,51 @@
+// AttentionSocket: the Run of an attention socket: its pool, its KV slots and Programs that consist of
+// attention steps only. It never sees a weight. Constructed and served by one thread, which becomes thread 0
+// of its pool; in one process a std::thread of the weight socket's Stage, else the main thread of `larder
+// node`.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attention_node/attention_node.h"
+#include "model/gguf.h"
+#include "pipeline/exchange.h"
+#include "pipeline/plan.h"
+#include "rdma/shm_link.h"
+#include "sync/wait.h"
+#include "threadpool/pool.h"
+
+namespace larder::pipeline {
+
+class AttentionSocket {
+ public:
+  // `index` into plan.attention. `exchange` and `frames` live as long as this object. The file gives q/k
+  // norms only.
+  AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
+                  rdma::ShmLink& frames, const sync::WaitPolicy& wait);
+
+  // Executes frames until a stop message comes. Data path from here on. Throws Error if a message is out of
+  // step.
+  void Serve();
+
+  const attention_node::KvRegion& kv() const { return node_->kv(); }
+  std::span<const threadpool::Step> steps(size_t thread) const { return steps_[thread]; }
+
+ private:
+  const Plan& plan_;
+  const size_t index_;
+  rdma::ShmLink& frames_;
+  const sync::WaitPolicy wait_;
+  std::unique_ptr<threadpool::Pool> pool_;
+  std::unique_ptr<attention_node::AttentionNode> node_;
+  std::unique_ptr<sync::EpochFlag[]> appended_;  // [kv_head], between this socket's threads
+  std::vector<std::vector<sync::EpochFlag*>>
+      projected_;  // [kv_head]: flags of the weight threads that project it
+  std::vector<std::vector<threadpool::Step>> steps_;  // [thread]
+  std::vector<threadpool::Program> programs_;
+};
+
+// The weight threads that project rows of each KV head: [kv_head][...].
+std::vector<std::vector<size_t>> Projectors(const Plan&);
+
+}  // namespace larder::pipeline

@@ -1,0 +1,127 @@
+#include "pipeline/attention_sockets.h"
+
+#include <exception>
+#include <future>
+
+namespace larder::pipeline {
+namespace {
+
+// Frames in flight on a link. The weight socket waits for a frame's heads before it sends the next, so one
+// would do; the second lets the stop message follow without waiting.
+constexpr size_t kFrameSlots = 2;
+
+rdma::Hello MakeHello(const Plan& plan, const SegmentShape& shape, const std::string& name) {
+  rdma::Hello hello;
+  hello.plan_hash = plan.hash();
+  hello.memory_bytes = shape.bytes();
+  hello.SetSocketName(name);
+  return hello;
+}
+
+std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
+  return memory.span().subspan(shape.link_offset(socket), shape.link.bytes());
+}
+
+}  // namespace
+
+SegmentShape::SegmentShape(const Plan& plan)
+    : exchange(plan.config, plan.options.prefill_rows, plan.threads.size(),
+               [&] {
+                 std::vector<size_t> threads;
+                 for (const auto& socket : plan.attention) threads.push_back(socket.threads.size());
+                 return threads;
+               }()),
+      link{.frame_bytes = FrameMessage::Bytes(plan.options.prefill_rows), .slots = kFrameSlots},
+      sockets(plan.attention.size()) {}
+
+size_t SegmentShape::link_offset(size_t socket) const {
+  return RoundUp(exchange.bytes(), kPageBytes) + socket * RoundUp(link.bytes(), kPageBytes);
+}
+size_t SegmentShape::bytes() const { return link_offset(sockets); }
+
+std::string ControlName(const std::string& cluster, const std::string& socket) {
+  return "larder/" + cluster + "/" + socket;
+}
+
+AttentionSockets::AttentionSockets(const Plan& plan)
+    : plan_(plan), shape_(plan), memory_(rdma::SharedMemory::Create(shape_.bytes(), "larder-exchange")) {
+  exchange_ = std::make_unique<Exchange>(shape_.exchange, memory_.data());
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    rdma::ShmLink::Format(LinkRegion(memory_, shape_, i), shape_.link);
+    senders_.push_back(
+        std::make_unique<rdma::ShmLink>(LinkRegion(memory_, shape_, i), shape_.link, rdma::LinkSide::kSend));
+  }
+}
+
+std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& plan,
+                                                                 const model::GgufFile& file,
+                                                                 const sync::WaitPolicy& wait) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan));
+  std::vector<std::future<void>> ready;
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    auto& receiver = sockets->receivers_.emplace_back(std::make_unique<rdma::ShmLink>(
+        LinkRegion(sockets->memory_, sockets->shape_, i), sockets->shape_.link, rdma::LinkSide::kReceive));
+    std::promise<void> built;
+    ready.push_back(built.get_future());
+    sockets->threads_.emplace_back([&plan, &file, i, wait, exchange = sockets->exchange_.get(),
+                                    link = receiver.get(), built = std::move(built)]() mutable {
+      std::unique_ptr<AttentionSocket> socket;
+      try {
+        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, wait);
+      } catch (...) {
+        built.set_exception(std::current_exception());
+        return;
+      }
+      built.set_value();
+      socket->Serve();
+    });
+  }
+  for (auto& future : ready) future.get();  // if one throws, the destructor stops the others
+  return sockets;
+}
+
+std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
+                                                            int timeout_ms) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan));
+  for (const PlanAttentionSocket& socket : plan.attention) {
+    auto& channel = sockets->channels_.emplace_back(
+        std::make_unique<rdma::ControlChannel>(rdma::Connect(ControlName(cluster, socket.name), timeout_ms)));
+    channel->ExchangeHello(MakeHello(plan, sockets->shape_, "weights"), timeout_ms);
+    channel->SendMemory(sockets->memory_);
+  }
+  for (auto& channel : sockets->channels_) {
+    channel->WaitReady(timeout_ms);
+    channel->Ready();
+    sockets->monitors_.push_back(std::make_unique<rdma::PeerMonitor>(*channel));
+  }
+  return sockets;
+}
+
+AttentionSockets::~AttentionSockets() {
+  const threadpool::FrameRows none;
+  for (size_t i = 0; i < senders_.size(); ++i) {
+    const bool served = i < threads_.size() || i < monitors_.size();
+    if (served) SendMessage(i, FrameMessage::Kind::kStop, none, 0, 0, 0);
+  }
+  monitors_.clear();
+  for (auto& channel : channels_) channel->Bye();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
+                           rdma::ControlListener& listener, const sync::WaitPolicy& wait) {
+  const SegmentShape shape(plan);
+  rdma::ControlChannel channel = listener.Accept();
+  channel.ExchangeHello(MakeHello(plan, shape, plan.attention.at(index).name), 10000);
+  const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
+  const Exchange exchange(shape.exchange, memory.data());
+  rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
+  AttentionSocket socket(plan, index, file, exchange, link, wait);
+  channel.Ready();
+  channel.WaitReady(10000);
+  rdma::PeerMonitor monitor(channel);
+  socket.Serve();
+  channel.Bye();  // before the weight socket's monitor could take our closed channel for a crash
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,75 @@
+// AttentionSockets: what a weight socket holds of its attention sockets: the memory they exchange rows in, a
+// link to each for frame messages, and their threads (in one process) or the channels to their processes
+// (`larder node`).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/gguf.h"
+#include "pipeline/attention_socket.h"
+#include "pipeline/exchange.h"
+#include "pipeline/plan.h"
+#include "rdma/control_channel.h"
+#include "rdma/peer_monitor.h"
+#include "rdma/shared_memory.h"
+#include "rdma/shm_link.h"
+#include "threadpool/frame.h"
+
+namespace larder::pipeline {
+
+// One segment holds the exchange and, behind it, one link a socket.
+struct SegmentShape {
+  explicit SegmentShape(const Plan& plan);
+  ExchangeShape exchange;
+  rdma::ShmLinkShape link;
+  size_t link_offset(size_t socket) const;
+  size_t bytes() const;
+  size_t sockets;
+};
+
+// The name under which the process of an attention socket listens (abstract Unix socket): the same in both
+// processes.
+std::string ControlName(const std::string& cluster, const std::string& socket);
+
+class AttentionSockets {
+ public:
+  // In this process: a thread for each socket, which builds its pool and serves. Throws what a socket's
+  // construction throws.
+  static std::unique_ptr<AttentionSockets> StartThreads(const Plan&, const model::GgufFile&,
+                                                        const sync::WaitPolicy&);
+  // In processes that run `larder node` already (or will within timeout_ms). From then on the loss of one
+  // ends this process with a message.
+  static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster, int timeout_ms);
+  ~AttentionSockets();  // sends stop, joins or says goodbye
+
+  const Exchange& exchange() const { return *exchange_; }
+
+  // Tells each socket its rows of the frame; rows of one socket must be adjacent. Data path. base_epoch: the
+  // weight pool's for this frame.
+  void Send(const threadpool::FrameRows& frame, uint32_t base_epoch);
+
+ private:
+  explicit AttentionSockets(const Plan&);
+  void SendMessage(size_t socket, FrameMessage::Kind kind, const threadpool::FrameRows& frame, uint32_t first,
+                   uint32_t end, uint32_t base_epoch);
+
+  const Plan& plan_;
+  SegmentShape shape_;
+  rdma::SharedMemory memory_;
+  std::unique_ptr<Exchange> exchange_;
+  std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
+  std::vector<std::unique_ptr<rdma::ShmLink>> receivers_;  // threads only
+  std::vector<std::thread> threads_;
+  std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;  // processes only
+  std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
+};
+
+// The main thread of an attention socket's process: waits for a weight socket, serves it until it says
+// goodbye. Called in a loop.
+void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
+                           rdma::ControlListener& listener, const sync::WaitPolicy& wait);
+
+}  // namespace larder::pipeline

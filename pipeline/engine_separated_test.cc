@@ -1,0 +1,114 @@
+// Weights here, attention there: the same bits as colocated, whatever the sockets.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pipeline/attention_sockets.h"
+#include "pipeline/engine_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+class EngineSeparatedTest : public testing::Test {
+ protected:
+  EngineSeparatedTest() : model_(AwkwardModel()), tokens_(TestTokens(290, 301)) {
+    auto engine = MakeEngine(model_.file(), {});
+    baseline_ = RunChunks(*engine, tokens_, 100);
+  }
+  TestModel model_;
+  std::vector<int32_t> tokens_;  // beyond one chunk of 256 positions
+  std::vector<float> baseline_;
+};
+
+TEST_F(EngineSeparatedTest, OneAttentionSocket) {
+  for (const size_t weight_threads : {1, 2, 3}) {
+    for (const size_t attention_threads : {1, 2, 3, 5}) {
+      auto engine =
+          MakeEngine(model_.file(), {.threads = weight_threads, .attention = {{attention_threads, 1}}});
+      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "")
+          << weight_threads << " weight threads, " << attention_threads << " attention threads";
+      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7), baseline_), "");
+    }
+  }
+}
+
+TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
+  // Slots 0-1 on one socket, 2 on the next, 3-5 on the third; rows of a batch in no particular order.
+  auto engine = MakeEngine(model_.file(), {.threads = 2, .attention = {{1, 2}, {2, 1}, {1, 3}}});
+  const size_t vocab = 301;
+  const std::vector<int32_t> order = {4, 0, 2, 5, 1, 3};
+  for (size_t i = 0; i < 40; ++i) {
+    std::vector<TokenRow> rows;
+    for (const int32_t slot : order)
+      rows.push_back({tokens_[i], slot, static_cast<uint32_t>(i), slot % 2 == 0});
+    engine->Run(rows);
+    const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * vocab);
+    for (size_t k = 0; k < 3; ++k) {  // slots 4, 0, 2 wanted logits
+      const auto logits = engine->logits(k);
+      ASSERT_EQ(
+          FirstDifference({logits.begin(), logits.end()}, {at, at + static_cast<std::ptrdiff_t>(vocab)}), "")
+          << i << " " << k;
+    }
+  }
+}
+
+// Different sequences on different sockets keep apart.
+TEST_F(EngineSeparatedTest, DifferentSequencesOnDifferentSockets) {
+  auto engine = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 1}, {1, 1}}});
+  RunChunks(*engine, TestTokens(64, 301, 9), 50, 1);
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 50, 0), baseline_), "");
+  const auto other = RunChunks(*engine, TestTokens(64, 301, 9), 64, 1);
+  auto colocated = MakeEngine(model_.file(), {});
+  EXPECT_EQ(FirstDifference(other, RunChunks(*colocated, TestTokens(64, 301, 9), 32)), "");
+}
+
+TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
+  auto engine = MakeEngine(model_.file(), {.threads = 2, .attention = {{1, 1}}});
+  for (size_t t = 0; t < 2; ++t) {
+    std::vector<int> barriers(2, 0), waits(2, 0);
+    for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t)) {
+      if (step.kind == static_cast<uint16_t>(threadpool::StepKind::kEmbed)) continue;
+      barriers[step.layer] += step.barrier;
+      waits[step.layer] += step.wait_count > 0;
+    }
+    for (size_t layer = 0; layer < 2; ++layer) {
+      EXPECT_EQ(barriers[layer], 3);  // O, gate/up, down
+      EXPECT_EQ(waits[layer], 1);     // the heads that come back: the fourth point
+    }
+  }
+}
+
+TEST_F(EngineSeparatedTest, OneProcessForEachSocket) {
+  const TestEngineOptions options{
+      .threads = 2, .attention = {{1, 1}, {2, 1}}, .processes = fmt::format("test-{}", getpid())};
+  std::vector<pid_t> children;
+  for (size_t index = 0; index < 2; ++index) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        const Plan plan = MakeTestPlan(*model_.file(), options);
+        rdma::ControlListener listener(ControlName(options.processes, plan.attention[index].name));
+        ServeAttentionProcess(plan, index, *model_.file(), listener, kTestWait);
+        _exit(0);
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "attention process: %s\n", e.what());
+        _exit(1);
+      }
+    }
+    children.push_back(child);
+  }
+  {
+    auto engine = MakeEngine(model_.file(), options);
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100, 0), baseline_), "");
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9, 1), baseline_), "");
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,84 @@
+// Exchange: the memory in which one weight socket and its attention sockets meet, a plain byte layout
+// computed from the Plan by each of them: per-head readiness flags in both directions and the rows that they
+// announce. It may be memory of one process or a segment that several map; no pointer, shape or type lies in
+// it. (Which rows a frame has travels over a link, rdma/shm_link.h.)
+//
+// Ordering, per layer l of a frame (all flags carry base_epoch + l + 1; Signal is a release, Wait an
+// acquire):
+//   projected(t, head): weight thread t has written its part of the head's q, k, v rows   -> read by the
+//   head's attention threads attended(a, t, head): attention thread t of socket a has written its rows'
+//   output     -> read by all weight threads before O
+// The qkv rows of layer l + 1 overwrite those of layer l only after every attended flag of layer l, because O
+// and the barriers after it come first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+#include "sync/epoch_flag.h"
+#include "weight_node/activations.h"
+#include "weight_node/shard_plan.h"
+
+namespace larder::pipeline {
+
+class ExchangeShape {
+ public:
+  // attention_threads: threads of each attention socket.
+  ExchangeShape(const model::ModelConfig&, size_t rows, size_t weight_threads,
+                const std::vector<size_t>& attention_threads);
+  size_t bytes() const { return bytes_; }
+
+ private:
+  friend class Exchange;
+  size_t kv_heads_, weight_threads_;
+  std::vector<size_t> first_attended_;  // flag index of each attention socket's first thread
+  size_t flags_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
+};
+
+class Exchange {
+ public:
+  // `memory`: shape.bytes() zeroed bytes, aligned to kFalseSharingBytes. A zeroed EpochFlag is a new one, so
+  // nobody has to construct it.
+  Exchange(const ExchangeShape& shape, std::byte* memory) : shape_(shape), memory_(memory) {}
+
+  sync::EpochFlag* projected(size_t weight_thread, size_t kv_head) const {
+    return Flag(weight_thread * shape_.kv_heads_ + kv_head);
+  }
+  sync::EpochFlag* attended(size_t attention_socket, size_t thread, size_t kv_head) const {
+    return Flag((shape_.first_attended_[attention_socket] + thread) * shape_.kv_heads_ + kv_head);
+  }
+  weight_node::AttentionIoRows rows() const {
+    return {.qkv = {reinterpret_cast<float*>(memory_ + shape_.qkv_offset_), shape_.qkv_stride_},
+            .attn = {reinterpret_cast<float*>(memory_ + shape_.attn_offset_), shape_.attn_stride_}};
+  }
+
+ private:
+  sync::EpochFlag* Flag(size_t index) const { return reinterpret_cast<sync::EpochFlag*>(memory_) + index; }
+
+  ExchangeShape shape_;
+  std::byte* memory_;
+};
+
+// What crosses a link for one frame, weight socket -> attention socket: its rows' slots (the socket's own
+// numbering) and positions. Fixed size: the Plan's prefill_rows.
+struct FrameMessage {
+  enum class Kind : uint32_t { kRows = 1, kStop = 2 };
+  Kind kind;
+  uint32_t rows;
+  uint32_t first_row;
+  uint32_t base_epoch;  // must be the receiver's own: both pools have executed the same frames
+  static size_t Bytes(size_t max_rows) {
+    return RoundUp(sizeof(FrameMessage) + max_rows * 8, kCacheLineBytes);
+  }
+  int32_t* slot() { return reinterpret_cast<int32_t*>(this + 1); }
+  const int32_t* slot() const { return reinterpret_cast<const int32_t*>(this + 1); }
+  uint32_t* position(size_t max_rows) { return reinterpret_cast<uint32_t*>(slot() + max_rows); }
+  const uint32_t* position(size_t max_rows) const {
+    return reinterpret_cast<const uint32_t*>(slot() + max_rows);
+  }
+};
+static_assert(sizeof(FrameMessage) == 16 && std::is_trivially_copyable_v<FrameMessage>);
+
+}  // namespace larder::pipeline
