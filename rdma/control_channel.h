@@ -15,6 +15,7 @@
 #include <string>
 #include <type_traits>
 
+#include "rdma/descriptor.h"
 #include "rdma/shared_memory.h"
 
 namespace larder::rdma {
@@ -36,10 +37,8 @@ static_assert(sizeof(Hello) == 96 && std::is_trivially_copyable_v<Hello>);
 
 class ControlChannel {
  public:
-  ControlChannel() = default;  // not connected
-  ~ControlChannel();           // without Bye() before, the peer takes it for a crash
-  ControlChannel(ControlChannel&& other) noexcept;
-  ControlChannel& operator=(ControlChannel&& other) noexcept;
+  // Not connected. Movable; when a connected one ends without Bye(), the peer takes it for a crash.
+  ControlChannel() = default;
 
   // Sends mine, returns the peer's. Error if the peer is something else, has another version, another Plan
   // (naming both hashes) or another size of memory; if it refused (saying why), ended, or sent nothing in
@@ -60,16 +59,16 @@ class ControlChannel {
   // "socket attention0 (pid 123)"; before ExchangeHello "the peer on NAME (pid 123)"
   std::string peer() const;
   const std::string& peer_name() const { return peer_name_; }  // from its Hello, empty before
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
  private:
   friend class ControlListener;
   friend ControlChannel Connect(const std::string& name, int timeout_ms);
-  ControlChannel(int fd, std::string name);
+  ControlChannel(Descriptor fd, std::string name, pid_t peer_pid);
 
-  int fd_ = -1;
+  Descriptor fd_;
+  std::string name_;  // of the channel
   pid_t peer_pid_ = 0;
-  std::string name_;
   std::string peer_name_;
 };
 

@@ -8,16 +8,15 @@
 
 #include <atomic>
 #include <functional>
-#include <string>
-#include <thread>
 
 #include "rdma/control_channel.h"
+#include "rdma/fd_watch.h"
 
 namespace larder::rdma {
 
 inline constexpr int kPeerLostExitCode = 75;  // EX_TEMPFAIL: start both again
 
-// Called once, on the monitor's thread. clean: the peer said Bye.
+// Called at most once, on the monitor's thread. clean: the peer said Bye.
 using PeerLost = std::function<void(pid_t pid, bool clean)>;
 
 // What a program does about it. Not clean: prints "larder: error: socket NAME (pid N) is gone; stopping" and
@@ -26,22 +25,21 @@ PeerLost StopWhenPeerIsLost(const ControlChannel& channel);
 
 class PeerMonitor {
  public:
-  // The channel must outlive the monitor and stay where it is; nobody else reads from it from now on.
+  // The channel must outlive the monitor; nobody else reads from it from now on. on_lost must not destroy the
+  // monitor.
   explicit PeerMonitor(ControlChannel& channel) : PeerMonitor(channel, StopWhenPeerIsLost(channel)) {}
   PeerMonitor(ControlChannel& channel, PeerLost on_lost);
-  ~PeerMonitor();  // stops watching; not from within on_lost
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
   bool peer_ended() const { return ended_.load(std::memory_order_acquire); }  // either way
 
  private:
-  void Watch(int channel_fd, pid_t pid);
+  bool Watch(int fd, pid_t pid);
 
   PeerLost on_lost_;
   std::atomic<bool> ended_{false};
-  int stop_fd_ = -1;
-  std::thread thread_;
+  FdWatch watch_;  // last: its thread uses the others
 };
 
 }  // namespace larder::rdma

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "rdma/descriptor.h"
 #include "topology/arena.h"
 
 namespace larder::rdma {
@@ -31,7 +32,7 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }  // as asked for; the mapping may be larger
   std::span<std::byte> span() const { return {data_, bytes_}; }
-  int fd() const { return fd_; }  // owned by this object
+  int fd() const { return fd_.get(); }
   topology::Backing backing() const { return backing_; }
   const std::string& notes() const { return notes_; }  // why not better, empty if nothing is to be said
 
@@ -42,7 +43,7 @@ class SharedMemory {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   size_t mapped_bytes_ = 0;
-  int fd_ = -1;
+  Descriptor fd_;
   topology::Backing backing_ = topology::Backing::kPlain;
   std::string notes_;
 };

@@ -1,0 +1,47 @@
+// What travels over a control channel: one packet per message, all of one size, and how it is sent and
+// received. Used by control_channel.cc and peer_monitor.cc only.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "rdma/control_channel.h"
+
+namespace larder::rdma::internal {
+
+enum class MessageKind : uint32_t {
+  kHello = 1,
+  kMemory,  // comes with a descriptor
+  kReady,
+  kBye,
+  kRefused,  // text says why
+};
+
+struct Message {
+  uint64_t magic = kHelloMagic;
+  MessageKind kind = MessageKind::kHello;
+  uint32_t reserved = 0;
+  Hello hello;
+  char text[160] = {};  // ended by a zero
+
+  void SetText(std::string_view what);  // cut if it is too long
+};
+static_assert(sizeof(Message) == 272 && std::is_trivially_copyable_v<Message>);
+
+// Sends one message, with a descriptor if passed_fd is not -1. False if the peer has gone (errno says how).
+bool Send(int fd, const Message& message, int passed_fd = -1);
+
+enum class Received {
+  kMessage,
+  kTimeout,
+  kEnded,    // the peer's end is closed
+  kForeign,  // a packet that no Larder sends
+};
+// Waits up to timeout_ms (kNoTimeout: for ever) for one message. passed: a descriptor that came with it.
+Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms);
+
+// poll() for reading, not cut short by signals. False when the time is over.
+bool WaitReadable(int fd, int timeout_ms);
+
+}  // namespace larder::rdma::internal
