@@ -33,7 +33,7 @@ def words_of(line, in_block):
 
 def exists(root, folder, word):
     if "*" in word:
-        return any(root.glob(word)) or any((root / folder).glob(word))
+        return any(any(root.glob(pattern)) for pattern in (word, f"{folder}/{word}", f"*/{word}"))
     return (root / word).exists() or (root / folder / word).exists()
 
 

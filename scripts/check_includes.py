@@ -49,6 +49,8 @@ THIRD_PARTY = {
     "benchmark/": ["bench"],
     "gtest/": [], "gmock/": [],
 }
+# Tests, fuzz targets, and the headers that only they share.
+TEST_FILE = re.compile(r"_(test|fuzz|stress)\.cc$|_(testing|fixture|conformance)\.h$")
 # What tests of any folder may use besides: it says nothing about how the program is built.
 TEST_LIBRARIES = ("gtest/", "gmock/", "nlohmann/")
 # The C library, POSIX and Linux; a name without a dot is C++'s own.
@@ -66,6 +68,8 @@ def check_project(path, header, target, may, is_test):
     folder = path.parts[0]
     if header in NEVER.get(folder, ()) and not is_test:
         return f"{folder}/ never includes {header}"
+    if TEST_FILE.search(header) and not is_test:
+        return f"{header} is for tests only"
     if target == folder or target in may or header in may:
         return None
     if is_test and FLOORS[target][0] < FLOORS[folder][0]:
@@ -98,7 +102,7 @@ def check_system(path, header, is_test):
 def check_source(root, path):
     """The violations of one file, and the folders that it includes."""
     folder = path.parts[0]
-    is_test = path.stem.endswith(("_test", "_fuzz", "_stress"))
+    is_test = bool(TEST_FILE.search(path.name))
     found, used = [], set()
     text = (root / path).read_text()
     for match in _INCLUDE.finditer(text):

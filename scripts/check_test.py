@@ -25,6 +25,7 @@ CLEAN = {
     "kernels/README.md": "x\n",
     "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_folder(kernels base model)\n",
     "kernels/jit.cc": '#include <asmjit/x86.h>\n#include "model/formats.h"\n',
+    "kernels/shapes_testing.h": "#pragma once\n#include <gtest/gtest.h>\n",
     "kernels/jit_test.cc": '#include "model/gguf.h"\n#include "sync/flag.h"\n',
     "kernels/run_datapath.cc": "// new, throw and printf() in a comment\n"
                                "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
@@ -100,6 +101,7 @@ class Includes(CheckTest):
             ("kernels/jit.cc", "#include <boost/any.hpp>\n", "does not know"),
             ("kernels/jit_test.cc", '#include "pipeline/plan.h"\n', "higher floor"),
             ("serving/text.cc", '#include "pipeline/plan.h"\n', "serving/ may include"),
+            ("kernels/jit.cc", '#include "kernels/shapes_testing.h"\n', "is for tests only"),
             ("serving/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
             ("serving/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
             ("serving/text.cc", "#include <toml++/toml.h>\n", "belongs in pipeline/ or node/"),
