@@ -1,6 +1,7 @@
 #include "pipeline/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -100,6 +101,7 @@ void Engine::Run(std::span<const TokenRow> rows) {
                                 .logit_rows = static_cast<uint32_t>(logit_rows_.size()),
                                 .logit_row = logit_rows_.data()};
     stage_->Execute(frame);
+    CheckFinite();
     // A later frame without logits leaves them where they are; one with logits overwrites them.
     if (logit_rows_.empty() || logit_rows_.size() == wanted) continue;
     use_kept_ = true;
@@ -110,6 +112,19 @@ void Engine::Run(std::span<const TokenRow> rows) {
                 kept_.begin() + static_cast<std::ptrdiff_t>((done_logits + i) * vocab));
     }
     done_logits += logit_rows_.size();
+  }
+}
+
+void Engine::CheckFinite() const {
+  // A NaN or an infinity anywhere in a row's residual is in its norm, and so in each of its logits.
+  for (size_t i = 0; i < logit_rows_.size(); ++i) {
+    if (std::isfinite(stage_->logits(i)[0])) continue;
+    const uint32_t row = logit_rows_[i];
+    throw Error(
+        "{}: the model's output is not finite at position {} of slot {} (token {}): its weights or "
+        "activations overflow; "
+        "check the file with `larder inspect`, or convert it again",
+        plan_.config.name, positions_[row], slots_[row], tokens_[row]);
   }
 }
 

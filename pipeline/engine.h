@@ -39,6 +39,7 @@ class Engine {
  private:
   void Check(std::span<const TokenRow> rows) const;
   void Order(std::span<const TokenRow> rows);
+  void CheckFinite() const;
 
   Plan plan_;
   std::shared_ptr<const model::GgufFile> file_;
