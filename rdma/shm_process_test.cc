@@ -1,0 +1,348 @@
+// Two real processes: the link between them, and what one sees when the other is killed. The child is forked
+// before this process has a listener or a thread, so it holds nothing of it. ThreadSanitizer does not follow
+// a fork; the same code runs under it between threads in shm_link_test.cc.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "rdma/control_channel.h"
+#include "rdma/link_conformance.h"
+#include "rdma/peer_monitor.h"
+#include "rdma/shm_link.h"
+
+namespace larder::rdma {
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+#define LARDER_SKIP_UNDER_TSAN() GTEST_SKIP() << "forks: ThreadSanitizer does not follow"
+#else
+#define LARDER_SKIP_UNDER_TSAN() (void)0
+#endif
+
+using sync::FaultCode;
+using sync::WaitPolicy;
+
+constexpr int kLongMs = 20000;  // a hang, not a timing
+constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
+constexpr WaitPolicy kSpin = {WaitPolicy::Mode::kSpin, 0};
+
+// The child's body's return value is its exit status; 99 for an Error.
+pid_t Fork(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  alarm(60);  // whatever goes wrong, no child outlives the test for long
+  int status = 99;
+  try {
+    status = body();
+  } catch (const Error& error) {
+    std::fprintf(stderr, "child: %s\n", error.what());
+  }
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+int WaitFor(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+bool Exited(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
+bool Killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+
+std::string NewName() {
+  static int count = 0;
+  return fmt::format("larder-process-test-{}-{}", getpid(), ++count);
+}
+
+// One side of a pair of links, one in each direction, as a program sets it up.
+struct Shape {
+  ShmLinkShape link;
+  uint32_t first_sequence = 0;
+  size_t LinkBytes() const { return RoundUp(link.bytes(), kPageBytes); }
+  size_t bytes() const { return 2 * LinkBytes(); }
+};
+
+struct Side {
+  Side(ControlChannel&& the_channel, const Shape& shape, bool makes, const char* name)
+      : channel(std::move(the_channel)) {
+    Hello hello;
+    hello.memory_bytes = shape.bytes();
+    hello.SetSocketName(name);
+    channel.ExchangeHello(hello, kLongMs);
+    if (makes) {
+      memory = SharedMemory::Create(shape.bytes(), "larder process test");
+      ShmLink::Format(Half(shape, 0), shape.link, shape.first_sequence);
+      ShmLink::Format(Half(shape, 1), shape.link, shape.first_sequence);
+      channel.SendMemory(memory);
+    } else {
+      memory = channel.ReceiveMemory(shape.bytes(), kLongMs);
+    }
+    out.emplace(Half(shape, makes ? 0 : 1), shape.link, LinkSide::kSend);
+    in.emplace(Half(shape, makes ? 1 : 0), shape.link, LinkSide::kReceive);
+    channel.Ready();
+    channel.WaitReady(kLongMs);
+  }
+  std::span<std::byte> Half(const Shape& shape, size_t which) {
+    return memory.span().subspan(which * shape.LinkBytes(), shape.LinkBytes());
+  }
+
+  ControlChannel channel;
+  SharedMemory memory;
+  std::optional<ShmLink> out, in;
+};
+
+Side ListenSide(const std::string& name, const Shape& shape) {
+  ControlListener listener(name);
+  return Side(listener.Accept(kLongMs), shape, true, "weight0");
+}
+Side ConnectSide(const std::string& name, const Shape& shape) {
+  return Side(Connect(name, kLongMs), shape, false, "attention0");
+}
+
+// Sends back what comes, checked against what it must be. The number of wrong bytes, at most 50.
+int Echo(Side& side, uint32_t first, uint32_t count, const WaitPolicy& policy) {
+  size_t wrong = 0;
+  for (uint32_t n = first; n != first + count; ++n) {
+    if (!side.in->WaitReceive(policy)) return 51;
+    const sync::ReceivedFrame frame = side.in->BeginReceive();
+    wrong += (frame.sequence != n) + WrongBytes(frame.bytes, side.in->frame_bytes(), n);
+    if (!side.out->WaitSend(policy)) return 52;
+    std::memcpy(side.out->BeginSend().bytes, frame.bytes, side.in->frame_bytes());
+    side.out->EndSend();
+    side.in->EndReceive();
+  }
+  return static_cast<int>(std::min<size_t>(wrong, 50));
+}
+
+TEST(TwoProcesses, OrderContentsOddSizesAndWrapAroundAsleepAndSpinning) {
+  LARDER_SKIP_UNDER_TSAN();
+  for (const size_t frame_bytes : {1, 63, 129, 12289}) {
+    for (const size_t slots : {1, 3}) {
+      const bool spins = frame_bytes == 129;  // few frames then: a hand-over may cost a scheduler's turn
+      const uint32_t count = spins ? 30 : 500;
+      const WaitPolicy policy = spins ? kSpin : kSleepAtOnce;
+      const Shape shape = {{frame_bytes, slots}, 0u - 15};
+      const std::string name = NewName();
+      const pid_t child = Fork([&] {
+        Side side = ConnectSide(name, shape);
+        return Echo(side, shape.first_sequence, count, policy);
+      });
+      Side side = ListenSide(name, shape);
+      uint32_t received = 0;
+      size_t wrong = 0;
+      for (uint32_t n = 0; n < count; ++n) {
+        ASSERT_TRUE(side.out->WaitSend(policy));
+        FillFrame(side.out->BeginSend().bytes, frame_bytes, shape.first_sequence + n);
+        side.out->EndSend();
+        if (n + 1 < slots) continue;  // keeps all slots in use
+        for (; received <= n + 1 - slots || (n + 1 == count && received < count); ++received) {
+          ASSERT_TRUE(side.in->WaitReceive(policy));
+          const sync::ReceivedFrame frame = side.in->BeginReceive();
+          wrong += frame.sequence != shape.first_sequence + received;
+          wrong += WrongBytes(frame.bytes, frame_bytes, shape.first_sequence + received);
+          side.in->EndReceive();
+        }
+      }
+      EXPECT_EQ(received, count);
+      EXPECT_EQ(wrong, 0u);
+      EXPECT_TRUE(Exited(WaitFor(child), 0)) << frame_bytes << " x " << slots;
+    }
+  }
+}
+
+TEST(TwoProcesses, AWrongNumberFaultsBoth) {
+  LARDER_SKIP_UNDER_TSAN();
+  const Shape shape = {{64, 2}};
+  const std::string name = NewName();
+  const pid_t child = Fork([&] {
+    Side side = ConnectSide(name, shape);
+    return !side.in->WaitReceive(kSleepAtOnce) && side.in->fault().code == FaultCode::kSequence ? 0 : 1;
+  });
+  Side side = ListenSide(name, shape);
+  const uint32_t wrong = 77;
+  std::memcpy(side.out->BeginSend().bytes - kCacheLineBytes, &wrong, sizeof(wrong));
+  reinterpret_cast<internal::ShmLinkHeader*>(side.memory.data())->sent.count.store(1);
+  const auto& sent = reinterpret_cast<internal::ShmLinkHeader*>(side.memory.data())->sent.count;
+  sync::internal::FutexWakeAll(sent);
+  EXPECT_TRUE(Exited(WaitFor(child), 0));
+  EXPECT_EQ(side.out->fault().code, FaultCode::kSequence);
+  EXPECT_EQ(side.out->fault().detail, wrong);
+  EXPECT_FALSE(side.out->WaitSend(kSpin));
+}
+
+// The parent's part in one round of being abandoned: set-up, monitor, frames for ever until the link fails.
+// How it ended: by an Error of the set-up, or by the monitor.
+enum class Ended { kSettingUp, kRunning };
+Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child, const WaitPolicy& policy) {
+  ControlListener listener(name);  // the same name every time: nothing of the last round may be in the way
+  std::optional<Side> side;
+  try {
+    side.emplace(listener.Accept(300), shape, true, "weight0");
+  } catch (const Error&) {
+    return Ended::kSettingUp;
+  }
+  std::pair<pid_t, bool> reported = {0, true};
+  {
+    PeerMonitor monitor(side->channel, [&](pid_t pid, bool clean) {
+      reported = {pid, clean};
+      side->out->Fail(FaultCode::kLinkDown);
+      side->in->Fail(FaultCode::kLinkDown);
+    });
+    while (side->out->WaitSend(policy)) {
+      std::memset(side->out->BeginSend().bytes, 1, shape.link.frame_bytes);
+      side->out->EndSend();
+      if (!side->in->WaitReceive(policy)) break;
+      side->in->EndReceive();
+    }
+    while (!monitor.peer_ended()) std::this_thread::yield();
+  }
+  EXPECT_EQ(reported.first, child);
+  EXPECT_FALSE(reported.second);
+  const sync::Fault fault = side->out->fault() ? side->out->fault() : side->in->fault();
+  EXPECT_EQ(fault.code, FaultCode::kLinkDown);
+  return Ended::kRunning;
+}
+
+TEST(TwoProcesses, KilledAtRandomMoments) {
+  LARDER_SKIP_UNDER_TSAN();
+  const Shape shape = {{300, 2}};
+  const std::string name = NewName();
+  std::mt19937 random(20240607);
+  int running = 0, first_start_failed = 0;
+  for (int round = 0; round < 50; ++round) {
+    const WaitPolicy policy = round % 10 == 9 ? kSpin : kSleepAtOnce;
+    const pid_t child = Fork([&] {
+      Side side = ConnectSide(name, shape);
+      while (side.in->WaitReceive(policy)) {
+        side.in->EndReceive();
+        if (!side.out->WaitSend(policy)) break;
+        side.out->EndSend();
+      }
+      return 0;
+    });
+    // some die while the two find each other, most while frames travel
+    const int delay_us = static_cast<int>(random() % (round % 5 == 0 ? 3000 : 30000));
+    int64_t killed_ns = 0;
+    std::thread killer([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+      killed_ns = NowNs();
+      kill(child, SIGKILL);
+    });
+    const Ended ended = RunUntilAbandoned(name, shape, child, policy);
+    const int64_t ended_ns = NowNs();
+    killer.join();
+    EXPECT_TRUE(Killed(WaitFor(child))) << "round " << round;
+    // the bound that a user is promised, a thousand times what it takes
+    EXPECT_LT(ended_ns - killed_ns, 2'000'000'000)
+        << "round " << round << ", killed after " << delay_us << " us";
+    (ended == Ended::kRunning ? running : first_start_failed) += 1;
+  }
+  EXPECT_GE(running, 10) << first_start_failed << " rounds ended during set-up";
+}
+
+TEST(TwoProcesses, AKilledListenersNameIsFreeAtOnce) {
+  LARDER_SKIP_UNDER_TSAN();
+  const Shape shape = {{64, 2}};
+  const std::string name = NewName();
+  for (int round = 0; round < 10; ++round) {
+    const pid_t child = Fork([&] {
+      ControlListener listener(name);
+      Side side(listener.Accept(kLongMs), shape, true, "weight0");
+      pause();
+      return 0;
+    });
+    Side side = ConnectSide(name, shape);
+    EXPECT_EQ(side.channel.peer_pid(), child);
+    try {
+      ControlListener taken(name);
+      ADD_FAILURE() << "the child has this name";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("in use by pid {}", child)), std::string::npos)
+          << error.what();
+    }
+    kill(child, SIGKILL);
+    EXPECT_TRUE(Killed(WaitFor(child)));
+    ControlListener listener(name);  // throws if the name is still taken
+  }
+}
+
+// What `larder node` does: no callback of its own, its data path spins on a frame that will never come.
+TEST(TwoProcesses, AProgramWhosePeerIsGoneSaysSoAndExits75) {
+  LARDER_SKIP_UNDER_TSAN();
+  const Shape shape = {{64, 2}};
+  const std::string name = NewName();
+  int output[2];
+  ASSERT_EQ(pipe2(output, O_CLOEXEC), 0);
+  const pid_t child = Fork([&] {
+    dup2(output[1], STDERR_FILENO);
+    Side side = ConnectSide(name, shape);
+    PeerMonitor monitor(side.channel);
+    side.in->WaitReceive(kSpin);
+    return 1;
+  });
+  close(output[1]);
+  { Side side = ListenSide(name, shape); }  // ends without a goodbye, as a killed process would
+  const int64_t gone_ns = NowNs();
+  EXPECT_TRUE(Exited(WaitFor(child), kPeerLostExitCode));
+  EXPECT_LT(NowNs() - gone_ns, 2'000'000'000);
+  char text[200] = {};
+  ASSERT_GT(read(output[0], text, sizeof(text) - 1), 0);
+  EXPECT_EQ(std::string(text),
+            fmt::format("larder: error: socket weight0 (pid {}) is gone; stopping\n", getpid()));
+  close(output[0]);
+}
+
+TEST(TwoProcesses, ASecondClientIsRefusedAndTheFirstGoesOn) {
+  LARDER_SKIP_UNDER_TSAN();
+  const Shape shape = {{64, 2}};
+  const std::string name = NewName();
+  const pid_t first = Fork([&] {
+    Side side = ConnectSide(name, shape);
+    return Echo(side, 0, 3, kSleepAtOnce);
+  });
+  int go[2];
+  ASSERT_EQ(pipe2(go, O_CLOEXEC), 0);
+  const pid_t second = Fork([&] {
+    close(go[1]);
+    char byte;
+    if (read(go[0], &byte, 1) != 1) return 3;
+    try {
+      ConnectSide(name, shape);
+    } catch (const Error& error) {
+      const std::string why = error.what();
+      return why.find(fmt::format("already has its 1 peer (pid {})", first)) == std::string::npos ? 2 : 0;
+    }
+    return 1;
+  });
+  ControlListener listener(name);
+  Side side(listener.Accept(kLongMs), shape, true, "weight0");
+  ASSERT_EQ(write(go[1], "g", 1), 1);
+  EXPECT_TRUE(Exited(WaitFor(second), 0));
+  for (uint32_t n = 0; n < 3; ++n) {
+    ASSERT_TRUE(side.out->WaitSend(kSleepAtOnce));
+    FillFrame(side.out->BeginSend().bytes, 64, n);
+    side.out->EndSend();
+    ASSERT_TRUE(side.in->WaitReceive(kSleepAtOnce));
+    side.in->EndReceive();
+  }
+  EXPECT_TRUE(Exited(WaitFor(first), 0));
+  close(go[0]);
+  close(go[1]);
+}
+
+}  // namespace
+}  // namespace larder::rdma
