@@ -109,7 +109,7 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path, const s
   }
   if (socket.l3_fraction && !HoldsWeights(socket.role) && socket.role != Role::kAuto) {
     fields.Fail("l3_fraction",
-                fmt::format("it is for weights, and a {} socket holds none; expected it only with "
+                fmt::format("it is for weights, and a socket of role {} holds none; expected it only with "
                             "role weight, colocated or auto",
                             RoleName(socket.role)));
   }

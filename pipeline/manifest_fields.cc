@@ -34,6 +34,7 @@ std::string Value(const toml::node& node) {
   if (const auto* text = node.as_string()) return fmt::format("\"{}\"", Shown(text->get()));
   if (node.is_table() || node.is_array()) return TypeName(node.type());
   std::ostringstream out;
+  out << std::boolalpha;
   node.visit([&](const auto& value) {
     if constexpr (toml::is_value<decltype(value)>) out << value.get();
   });
@@ -145,7 +146,7 @@ void Fields::Done() const {
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
     const bool close = EditDistance(key.str().substr(0, kShownBytes), *nearest) <= 2;
     throw Error("{}: unknown key '{}'{}; expected {}", At(path_, LineOf(node), where_), Shown(key.str()),
-                close ? fmt::format(", did you mean '{}'", *nearest) : std::string(), known);
+                close ? fmt::format(" (did you mean '{}'?)", *nearest) : std::string(), known);
   }
 }
 

@@ -1,0 +1,61 @@
+// Test support: machines to hold manifests against, made with hwloc's synthetic topologies, and model shapes.
+// Included by tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/error.h"
+#include "model/config.h"
+#include "model/synth.h"
+#include "topology/topology.h"
+
+namespace larder::pipeline {
+
+// "two-packages": 2 packages and NUMA nodes, 4 L3 groups of 32 MB, 8 cores of 2 CPUs (2i and 2i + 1).
+// "two-cores": one L3 of 32 MB, 2 cores. "no-l3": 4 cores, no L3 described.
+inline topology::Topology TestMachine(const std::string& name) {
+  return topology::Topology::FromXml(std::string(LARDER_SOURCE_DIR "/pipeline/testdata/") + name + ".xml");
+}
+
+inline std::string TopologyData(const std::string& name) {
+  const char* root = std::getenv("LARDER_TEST_DATA");
+  return (root != nullptr ? std::string(root) : std::string(LARDER_SOURCE_DIR "/../shared/data")) +
+         "/topologies/" + name;
+}
+
+// What ReadModelConfig would say of a model of this shape.
+inline model::ModelConfig ConfigOf(const model::ModelShape& shape) {
+  model::ModelConfig config;
+  config.architecture = shape.architecture;
+  config.architecture_name = "llama";
+  config.name = "test";
+  config.layers = shape.layers;
+  config.dim = shape.dim;
+  config.ffn = shape.ffn;
+  config.heads = shape.heads;
+  config.kv_heads = shape.kv_heads;
+  config.head_size = shape.head_size;
+  config.vocab = shape.vocab;
+  config.trained_context = shape.context;
+  config.tied_embeddings = shape.tied;
+  config.rotary_dim = shape.head_size;
+  config.rope_base = shape.rope_base;
+  return config;
+}
+
+// The text of the Error that `run` throws; empty, and a failure, if it throws none.
+template <typename Run>
+std::string ErrorOf(const Run& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error";
+  return {};
+}
+
+}  // namespace larder::pipeline
