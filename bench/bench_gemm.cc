@@ -1,0 +1,229 @@
+// Matrix products over packed panels, one pinned core: GEMV and GEMM over a shard that stays in the cache
+// and over shards that come from DRAM, for every instruction set of the host. Limits: plain reads of the same
+// shard, and the core's peak of integer multiply-adds.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "bench/bench_main.h"
+#include "bench/ratio.h"
+#include "bench/vnni_peak.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/pack.h"
+#include "topology/arena.h"
+#include "topology/probe.h"
+#include "topology/sysfs.h"
+
+namespace larder::bench {
+namespace {
+
+using benchmark::State;
+using kernels::Isa;
+
+constexpr size_t kMb = size_t{1} << 20;
+constexpr double kLimitSeconds = 0.03;
+constexpr size_t kEvictedShardMb = 7;
+
+NumaNodeId Node() { return Machine().core(Machine().PickCores(1)[0]).numa_node; }
+
+// `shards` shards of n_panels panels of random weights, one after the other.
+class Panels {
+ public:
+  Panels(size_t k, size_t shard_mb, size_t shards)
+      : blocks_(k / kernels::kBlock),
+        n_panels_(std::max<size_t>(1, shard_mb * kMb / kernels::PanelBytes(blocks_))),
+        shards_(shards),
+        arena_(shards * shard_bytes(), Node()) {
+    std::mt19937 random(1);
+    std::uniform_int_distribution<int> weight(-127, 127);
+    constexpr size_t kDistinct = 4;  // the kernels' time does not depend on the values
+    std::vector<model::Q8Block> rows(kernels::kPanelRows * blocks_);
+    const model::Q8Block* row[kernels::kPanelRows];
+    for (size_t r = 0; r < kernels::kPanelRows; ++r) row[r] = &rows[r * blocks_];
+    const size_t panel_bytes = kernels::PanelBytes(blocks_), panels = shards_ * n_panels_;
+    for (size_t p = 0; p < panels; ++p) {
+      if (p >= kDistinct) {
+        std::memcpy(panel(p), panel(p % kDistinct), panel_bytes);
+        continue;
+      }
+      for (model::Q8Block& block : rows) {
+        block.d = model::F32ToF16(0.01f);
+        for (int8_t& q : block.q) q = static_cast<int8_t>(weight(random));
+      }
+      kernels::PackPanel(row, blocks_, panel(p));
+    }
+  }
+
+  size_t blocks() const { return blocks_; }
+  size_t n_panels() const { return n_panels_; }
+  size_t shards() const { return shards_; }
+  size_t shard_bytes() const { return n_panels_ * kernels::PanelBytes(blocks_); }
+  const uint8_t* shard(size_t i) const {
+    return reinterpret_cast<const uint8_t*>(arena_.data()) + i * shard_bytes();
+  }
+  std::span<const std::byte> bytes() const { return {arena_.data(), shards_ * shard_bytes()}; }
+
+ private:
+  uint8_t* panel(size_t p) {
+    return reinterpret_cast<uint8_t*>(arena_.data()) + p * kernels::PanelBytes(blocks_);
+  }
+  size_t blocks_, n_panels_, shards_;
+  topology::Arena arena_;
+};
+
+// m quantised rows and room for the results.
+class Rows {
+ public:
+  Rows(size_t m, size_t blocks, size_t outputs)
+      : stride_(kernels::ActRowBytes(blocks)),
+        arena_(m * stride_ + RoundUp(m * outputs * sizeof(float), kPageBytes), Node()) {
+    std::mt19937 random(2);
+    std::normal_distribution<float> normal;
+    std::vector<float> row(blocks * kernels::kBlock);
+    std::byte* x = arena_.Allocate(m * stride_);
+    for (size_t i = 0; i < m; ++i) {
+      for (float& value : row) value = normal(random);
+      kernels::GetElementwise(Isa::kScalar)
+          .quantize(row.data(), reinterpret_cast<kernels::ActBlock*>(x + i * stride_), row.size());
+    }
+    x_ = reinterpret_cast<kernels::ActBlock*>(x);
+    y_ = arena_.AllocateArray<float>(m * outputs).data();
+  }
+  const kernels::ActBlock* x() const { return x_; }
+  float* y() const { return y_; }
+
+ private:
+  size_t stride_;
+  topology::Arena arena_;
+  const kernels::ActBlock* x_;
+  float* y_;
+};
+
+kernels::Gemm MakeGemm(Isa isa, const Panels& panels) {
+  return kernels::Gemm::Make(isa, {.blocks = panels.blocks(),
+                                   .x_stride_bytes = kernels::ActRowBytes(panels.blocks()),
+                                   .y_stride_bytes = panels.n_panels() * kernels::kPanelRows * sizeof(float),
+                                   .accumulate = false});
+}
+
+// The region that no cache keeps: 512 MB, or four times a large L3, or what memory allows.
+size_t EvictedMb() {
+  const size_t wanted = std::max<size_t>(512, 4 * Machine().total_l3_bytes() / kMb);
+  const size_t allowed = topology::AvailableMemoryBytes().value_or(size_t{4} << 30) / kMb / 4;
+  return std::min(wanted, allowed);
+}
+
+// One region at a time: making it takes longer than a row. Its read bandwidth, several seconds for all access
+// patterns, is measured once.
+struct Evicted {
+  std::unique_ptr<Panels> panels;
+  double read_gbps = 0;
+};
+const Evicted& EvictedPanels(size_t k) {
+  static Evicted evicted;
+  if (!evicted.panels || evicted.panels->blocks() != k / kernels::kBlock) {
+    evicted.panels.reset();
+    evicted.panels =
+        std::make_unique<Panels>(k, kEvictedShardMb, std::max<size_t>(2, EvictedMb() / kEvictedShardMb));
+    evicted.read_gbps = topology::ReadBandwidthGbps(evicted.panels->bytes(), 0);
+  }
+  return evicted;
+}
+
+void SetOps(State& state, const Stopwatch& watch, const Panels& panels, size_t m, double peak) {
+  const double ops = 2.0 * static_cast<double>(panels.n_panels() * kernels::kPanelRows * panels.blocks() *
+                                               kernels::kBlock * m);
+  SetRate(state, watch, "GOP/s", ops, peak, "of peak");
+}
+
+// m rows over one shard, again and again.
+void Resident(State& state, Isa isa, size_t k, size_t shard_mb, size_t m) {
+  const Pinned pinned(Cpus(1)[0]);
+  const Panels panels(k, shard_mb, 1);
+  const Rows rows(m, panels.blocks(), panels.n_panels() * kernels::kPanelRows);
+  const kernels::Gemm gemm = MakeGemm(isa, panels);
+  double read = topology::ReadBandwidthGbps(panels.bytes(), kLimitSeconds);
+  double peak = PeakGops(isa, kLimitSeconds);
+  gemm.Run(panels.shard(0), rows.x(), rows.y(), panels.n_panels(), m);
+  Stopwatch watch(state);
+  for (auto _ : state) {
+    watch.Time([&] { gemm.Run(panels.shard(0), rows.x(), rows.y(), panels.n_panels(), m); });
+    benchmark::ClobberMemory();
+  }
+  peak = std::max(peak, PeakGops(isa, kLimitSeconds));
+  read = std::max(read, topology::ReadBandwidthGbps(panels.bytes(), kLimitSeconds));
+  SetRate(state, watch, "GB/s", static_cast<double>(panels.shard_bytes()), read, "of read");
+  if (m > 1) SetOps(state, watch, panels, m, peak);
+}
+
+// Each iteration takes the next shard of a region that no cache keeps.
+void Evict(State& state, Isa isa, size_t k, size_t m) {
+  const Pinned pinned(Cpus(1)[0]);
+  const Evicted& evicted = EvictedPanels(k);
+  const Panels& panels = *evicted.panels;
+  const Rows rows(m, panels.blocks(), panels.n_panels() * kernels::kPanelRows);
+  const kernels::Gemm gemm = MakeGemm(isa, panels);
+  const double peak = PeakGops(isa, kLimitSeconds);
+  static size_t next = 0;  // carried over: the last shards of one call are still cached at the next
+  Stopwatch watch(state);
+  for (auto _ : state) {
+    const uint8_t* shard = panels.shard(next++ % panels.shards());
+    watch.Time([&] { gemm.Run(shard, rows.x(), rows.y(), panels.n_panels(), m); });
+    benchmark::ClobberMemory();
+  }
+  SetRate(state, watch, "GB/s", static_cast<double>(panels.shard_bytes()), evicted.read_gbps, "of read");
+  if (m > 1) SetOps(state, watch, panels, m, peak);
+}
+
+benchmark::internal::Benchmark* Row(const std::string& name, void (*run)(State&, Isa), Isa isa) {
+  return benchmark::RegisterBenchmark(name.c_str(), run, isa)->UseManualTime()->Unit(benchmark::kMicrosecond);
+}
+
+void RegisterAll() {
+  for (const Isa isa : {Isa::kAvx512Vnni, Isa::kAvxVnni, Isa::kAvx2, Isa::kScalar}) {
+    if (!kernels::HostHas(isa)) continue;
+    const std::string name(kernels::IsaName(isa));
+    const bool fast = isa != Isa::kScalar;  // the oracle is there for scale, in few rows
+    const std::vector<int64_t> depths =
+        fast ? std::vector<int64_t>{1024, 2048, 2816, 4096, 8192} : std::vector<int64_t>{2048};
+    const std::vector<int64_t> shards = fast ? std::vector<int64_t>{3, 7, 12} : std::vector<int64_t>{3};
+    Row(
+        "gemv/resident/" + name,
+        [](State& s, Isa i) {
+          Resident(s, i, static_cast<size_t>(s.range(0)), static_cast<size_t>(s.range(1)), 1);
+        },
+        isa)
+        ->ArgNames({"K", "MB"})
+        ->ArgsProduct({depths, shards});
+    Row(
+        "gemm/resident/" + name,
+        [](State& s, Isa i) {
+          Resident(s, i, static_cast<size_t>(s.range(0)), kEvictedShardMb, static_cast<size_t>(s.range(1)));
+        },
+        isa)
+        ->ArgNames({"K", "m"})
+        ->ArgsProduct(
+            {fast ? std::vector<int64_t>{1024, 2816} : std::vector<int64_t>{1024},
+             fast ? std::vector<int64_t>{2, 3, 4, 6, 8, 12, 16, 24, 32, 128} : std::vector<int64_t>{8}});
+    if (!fast) continue;
+    Row(
+        "gemv/evicted/" + name, [](State& s, Isa i) { Evict(s, i, static_cast<size_t>(s.range(0)), 1); }, isa)
+        ->ArgNames({"K"})
+        ->ArgsProduct({{2048, 8192}});
+    Row(
+        "gemm/evicted/" + name, [](State& s, Isa i) { Evict(s, i, 2048, static_cast<size_t>(s.range(0))); },
+        isa)
+        ->ArgNames({"m"})
+        ->ArgsProduct({{8, 32, 128}});
+  }
+}
+
+}  // namespace
+}  // namespace larder::bench
+
+int main(int argc, char** argv) {
+  return larder::bench::RunBenchmarks(argc, argv, larder::bench::RegisterAll);
+}

@@ -1,0 +1,187 @@
+// One decode step with the same kernels and operands, and other ways of waiting between them:
+//   heads      as the Stage runs it: attention of a head starts when that head's rows are there
+//   operators  a barrier of all threads after QKV, and one after appending, instead of the heads' flags
+//   openmp     as `heads`, with a parallel region of GNU OpenMP in place of each barrier
+// What they have in common with the row `decode` is everything else, so the differences are what waiting
+// costs.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "bench/engine_under_test.h"
+#include "bench/ratio.h"
+
+namespace larder::bench {
+namespace {
+
+using benchmark::State;
+using threadpool::Step;
+using threadpool::StepKind;
+using Steps = std::vector<Step>;
+
+constexpr size_t kContext = 128;  // tokens in the KV cache
+
+bool Is(const Step& step, StepKind kind) { return step.kind == static_cast<uint16_t>(kind); }
+
+Step WithoutFlags(Step step) {
+  step.waits = nullptr;
+  step.wait_count = 0;
+  step.signal = nullptr;
+  return step;
+}
+
+// The steps of one thread without flags: where a layer's attention begins, a barrier, the layer's appends, a
+// barrier. Every thread has a step of kind kAttention in every layer, if only the meeting at its end.
+Steps OperatorSteps(std::span<const Step> from) {
+  Step meet;
+  meet.barrier = true;
+  Steps to;
+  int attending_layer = -1;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const bool append = Is(from[i], StepKind::kAppend);
+    if ((append || Is(from[i], StepKind::kAttention)) && attending_layer != from[i].layer) {
+      attending_layer = from[i].layer;
+      to.push_back(meet);
+      for (size_t k = i; k < from.size() && from[k].layer == attending_layer; ++k) {
+        if (Is(from[k], StepKind::kAppend)) to.push_back(WithoutFlags(from[k]));
+      }
+      to.push_back(meet);
+    }
+    if (!append) to.push_back(WithoutFlags(from[i]));
+  }
+  return to;
+}
+
+// One row: a token at position kContext of slot 0, whose context is there.
+struct DecodeFrame {
+  int32_t token = 1, slot = 0;
+  uint32_t position = kContext, logit_row = 0;
+  threadpool::FrameRows rows() { return {1, &token, &slot, &position, 1, &logit_row}; }
+};
+
+void FillContext(pipeline::Engine& engine) {
+  std::vector<pipeline::TokenRow> rows(kContext);
+  for (size_t i = 0; i < kContext; ++i)
+    rows[i] = {static_cast<int32_t>(i % engine.plan().config.vocab), 0, static_cast<uint32_t>(i),
+               i + 1 == kContext};
+  engine.Run(rows);
+}
+
+void Report(State& state, const Stopwatch& watch, double heads_s) {
+  state.counters["tokens/s"] = 1 / watch.mean_s();
+  state.counters["best tokens/s"] = 1 / watch.best_s();
+  state.counters["best of heads"] = heads_s / watch.best_s();
+}
+
+// The yardstick of all three: the Stage's own steps, before and after the loop.
+double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
+  double best = 1e9;
+  for (int i = 0; i < 200; ++i) {
+    threadpool::FrameRows rows = frame.rows();
+    const int64_t start = NowNs();
+    engine.stage().Execute(rows);
+    best = std::min(best, SecondsSince(start));
+  }
+  return best;
+}
+
+void Heads(State& state) {
+  pipeline::Engine& engine = BenchEngine(static_cast<size_t>(state.range(0)));
+  FillContext(engine);
+  DecodeFrame frame;
+  const double heads_s = HeadsSeconds(engine, frame);
+  threadpool::FrameRows rows = frame.rows();
+  Stopwatch watch(state);
+  for (auto _ : state) watch.Time([&] { engine.stage().Execute(rows); });
+  Report(state, watch, heads_s);
+}
+
+void Operators(State& state) {
+  pipeline::Engine& engine = BenchEngine(static_cast<size_t>(state.range(0)));
+  FillContext(engine);
+  std::vector<Steps> steps;
+  std::vector<threadpool::Program> programs;
+  for (size_t t = 0; t < engine.plan().threads.size(); ++t)
+    steps.push_back(OperatorSteps(engine.stage().steps(weight_node::Phase::kDecode, t)));
+  for (const Steps& s : steps) programs.push_back({s.data(), static_cast<uint32_t>(s.size())});
+  DecodeFrame frame;
+  double heads_s = HeadsSeconds(engine, frame);
+  threadpool::FrameRows rows = frame.rows();
+  Stopwatch watch(state);
+  for (auto _ : state) watch.Time([&] { engine.stage().pool().Execute(programs, &rows, 1); });
+  heads_s = std::min(heads_s, HeadsSeconds(engine, frame));
+  Report(state, watch, heads_s);
+}
+
+#ifdef _OPENMP
+// Thread t's walk from its cursor to its next barrier; false at the end of its program.
+bool WalkSegment(std::span<const Step> steps, size_t& cursor, uint32_t base_epoch, void* frame) {
+  const sync::WaitPolicy wait{sync::WaitPolicy::Mode::kAdaptive, 1000};
+  while (cursor < steps.size()) {
+    const Step& step = steps[cursor++];
+    const uint32_t target = base_epoch + step.epoch_offset;
+    for (uint32_t w = 0; w < step.wait_count; ++w) step.waits[w]->Wait(target, wait);
+    if (step.kernel != nullptr) step.kernel(step.operand, frame);
+    if (step.signal != nullptr) step.signal->Signal(target);
+    if (step.barrier) return true;
+  }
+  return false;
+}
+
+void OpenMpRegions(State& state) {
+  const auto threads = static_cast<int>(state.range(0));
+  // An engine of its own: what the regions signal is ahead of its pool's epochs, so the pool never runs
+  // again.
+  DropBenchEngine();
+  const std::unique_ptr<pipeline::Engine> engine = MakeBenchEngine(static_cast<size_t>(threads));
+  FillContext(*engine);
+  DecodeFrame frame;
+  const double heads_s = HeadsSeconds(*engine, frame);
+  const auto& cpus = engine->plan().threads;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int t = 0; t < threads; ++t) PinSelf(cpus[static_cast<size_t>(t)].cpu);
+  std::vector<std::span<const Step>> steps;
+  for (int t = 0; t < threads; ++t)
+    steps.push_back(engine->stage().steps(weight_node::Phase::kDecode, static_cast<size_t>(t)));
+  threadpool::FrameRows rows = frame.rows();
+  uint32_t base_epoch = engine->stage().pool().next_base_epoch();
+  struct alignas(kFalseSharingBytes) Cursor {
+    size_t step = 0;
+    bool more = true;
+  };
+  std::vector<Cursor> cursors(static_cast<size_t>(threads));
+  auto step_all = [&] {
+    std::fill(cursors.begin(), cursors.end(), Cursor{});
+    do {
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+      for (int t = 0; t < threads; ++t) {
+        const auto i = static_cast<size_t>(t);
+        cursors[i].more = WalkSegment(steps[i], cursors[i].step, base_epoch, &rows);
+      }
+    } while (cursors[0].more);
+    base_epoch += static_cast<uint32_t>(engine->plan().config.layers);
+  };
+  step_all();
+  Stopwatch watch(state);
+  for (auto _ : state) watch.Time(step_all);
+  Report(state, watch, heads_s);
+}
+#endif
+
+}  // namespace
+
+void RegisterAblation() {
+  auto add = [](const char* name, void (*run)(State&)) {
+    auto* row = benchmark::RegisterBenchmark(name, run);
+    row->ArgName("threads")->UseManualTime()->Unit(benchmark::kMicrosecond);
+    for (const int64_t threads : ThreadCounts(std::min<size_t>(2, Cores()))) row->Arg(threads);
+  };
+  add("waiting/heads", Heads);
+  add("waiting/operators", Operators);
+#ifdef _OPENMP
+  add("waiting/openmp", OpenMpRegions);
+#endif
+}
+
+}  // namespace larder::bench

@@ -1,0 +1,37 @@
+// The textbook barrier, to compare with: all threads count up one line, the last one opens the gate on
+// another. The same waiting and the same policy as sync/'s, so that only the shape differs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/memory.h"
+#include "sync/wait.h"
+
+namespace larder::bench {
+
+class FlatBarrier {
+ public:
+  FlatBarrier(int threads, sync::WaitPolicy policy)
+      : threads_(static_cast<uint32_t>(threads)), policy_(policy) {}
+
+  void Wait() {
+    const uint32_t round = round_.load(std::memory_order_acquire);
+    // acq_rel: the last to arrive has seen what all others wrote, and passes it on by round_
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
+      arrived_.store(0, std::memory_order_relaxed);  // ordered before the next round's counts by Publish
+      sync::Publish(round_, sleepers_, round + 1);
+      return;
+    }
+    sync::WaitUntil(round_, sleepers_, policy_, [round](uint32_t value) { return value != round; });
+  }
+
+ private:
+  const uint32_t threads_;
+  const sync::WaitPolicy policy_;
+  alignas(kFalseSharingBytes) std::atomic<uint32_t> arrived_{0};
+  alignas(kFalseSharingBytes) std::atomic<uint32_t> round_{0};
+  alignas(kFalseSharingBytes) std::atomic<uint32_t> sleepers_{0};
+};
+
+}  // namespace larder::bench

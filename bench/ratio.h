@@ -1,0 +1,107 @@
+// What the benches share: a pinned thread, the machine they run on, and how a rate becomes a ratio. Every row
+// reports a share of a limit that was measured in the same run, before and after its loop, on the same
+// buffers: absolute figures from a shared machine cannot be compared, ratios in one run can.
+#pragma once
+
+#include <benchmark/benchmark.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "topology/topology.h"
+
+namespace larder::bench {
+
+inline const topology::Topology& Machine() {
+  static const topology::Topology topology = topology::Topology::Detect();
+  return topology;
+}
+
+// A CPU for each of `threads` threads: one per core as long as there are cores, then from the first again.
+inline std::vector<CpuId> Cpus(size_t threads) { return Machine().CpusOf(Machine().PickCores(threads)); }
+inline size_t Cores() { return Machine().cores().size(); }
+
+// 1, 2, 4 ... and the number of cores.
+inline std::vector<int64_t> ThreadCounts(size_t from) {
+  std::vector<int64_t> counts;
+  for (size_t n = from; n < Cores(); n *= 2) counts.push_back(static_cast<int64_t>(n));
+  counts.push_back(static_cast<int64_t>(std::max(from, Cores())));
+  return counts;
+}
+
+inline bool PinSelf(CpuId cpu) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (!cpu.valid() || cpu.value >= CPU_SETSIZE) return false;
+  CPU_SET(static_cast<size_t>(cpu.value), &mask);
+  return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
+}
+
+// The calling thread runs on `cpu` while this lives.
+class Pinned {
+ public:
+  explicit Pinned(CpuId cpu) {
+    restore_ = pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_) == 0;
+    pinned_ = PinSelf(cpu);
+  }
+  ~Pinned() {
+    if (restore_) pthread_setaffinity_np(pthread_self(), sizeof(before_), &before_);
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+  bool pinned() const { return pinned_; }
+
+ private:
+  cpu_set_t before_;
+  bool restore_ = false;
+  bool pinned_ = false;
+};
+
+// Times one piece of work per iteration of a loop with UseManualTime. The clock costs 25 ns a reading: for
+// work of 10 us and more. The best iteration is kept beside the mean that Google Benchmark takes, for a limit
+// that is a best of many is met fairly only by a best of many.
+class Stopwatch {
+ public:
+  explicit Stopwatch(benchmark::State& state) : state_(state) {}
+  template <typename Work>
+  void Time(Work&& work) {
+    const int64_t start = NowNs();
+    work();
+    Add(SecondsSince(start));
+  }
+  void Add(double seconds) {
+    best_s_ = std::min(best_s_, seconds);
+    total_s_ += seconds;
+    ++count_;
+    state_.SetIterationTime(seconds);
+  }
+  double best_s() const { return best_s_; }
+  double mean_s() const { return total_s_ / static_cast<double>(std::max<uint64_t>(1, count_)); }
+
+ private:
+  benchmark::State& state_;
+  uint64_t count_ = 0;
+  double total_s_ = 0;
+  double best_s_ = std::numeric_limits<double>::infinity();
+};
+
+// `units` (a billion of them is one of `name`) in each iteration, against `limit` billions a second.
+inline void SetRate(benchmark::State& state, const Stopwatch& watch, const std::string& name, double units,
+                    double limit, const std::string& of_limit) {
+  const double rate = units * 1e-9 / watch.mean_s();
+  state.counters[name] = rate;
+  if (limit <= 0) return;
+  state.counters["limit " + name] = limit;
+  state.counters[of_limit] = rate / limit;
+  state.counters["best " + of_limit] = units * 1e-9 / watch.best_s() / limit;
+}
+
+}  // namespace larder::bench
