@@ -1,7 +1,135 @@
 #include "node/app.h"
 
-namespace larder::node {
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
-int Main(int, char**) { return 2; }
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/isa.h"
+#include "node/command.h"
+
+namespace larder::node {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+// llama.cpp has options of several letters after one dash, which CLI11 would read as one-letter options.
+struct Spelling {
+  std::string_view short_form, long_form;
+};
+constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"},
+                                   {"-no-cnv", "--no-conversation"},
+                                   {"-sys", "--system"},
+                                   {"-ub", "--ubatch-size"},
+                                   {"-tb", "--threads-batch"}};
+
+std::vector<std::string> Arguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    const auto* found = std::find_if(std::begin(kSpellings), std::end(kSpellings),
+                                     [&](const Spelling& s) { return s.short_form == argument; });
+    if (found != std::end(kSpellings)) argument = found->long_form;
+  }
+  return arguments;
+}
+
+// Anything that a message quotes (a path, a key of a file) may hold line ends; an error stays one line.
+void Complain(const char* kind, std::string text) {
+  std::fflush(stdout);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  fmt::print(stderr, "larder: {}: {}\n", kind, text);
+}
+
+int Usage(const std::string& text, const CLI::App* command) {
+  Complain("usage", text);
+  fmt::print(stderr, "try: larder {}--help\n", command == nullptr ? "" : command->get_name() + " ");
+  return kUsage;
+}
+
+int Run(const Command& command) {
+  try {
+    const int code = command.run();
+    // A full disk or a closed pipe shows only here.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Error("can't write to standard output");
+    return code;
+  } catch (const CLI::ParseError& error) {
+    return Usage(error.what(), command.options);
+  } catch (const Error& error) {
+    Complain("error", error.what());
+  } catch (const std::bad_alloc&) {
+    Complain("error", "out of memory; use a smaller context (-c), fewer slots, or a smaller model");
+  } catch (const std::exception& error) {
+    Complain("error", error.what());
+  }
+  return kFailed;
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  auto log = spdlog::stderr_color_mt("larder");
+  log->set_pattern("larder: %^%l%$: %v");
+  spdlog::set_default_logger(std::move(log));
+  spdlog::set_level(spdlog::level::warn);
+
+  CLI::App program("Runs language models from the last-level caches of CPUs.", "larder");
+  program.set_version_flag("--version", [] {
+    return fmt::format("larder {} ({} kernels on this machine)", LARDER_VERSION,
+                       kernels::IsaName(kernels::BestIsa()));
+  });
+  program.require_subcommand(1);
+  program.footer(
+      "\nFirst steps:\n"
+      "  larder run -m model.gguf -p \"Once upon a time\"\n"
+      "  larder synth --shape bench-24m -o bench.gguf && larder bench -m bench.gguf\n"
+      "  larder doctor\n"
+      "larder COMMAND --help says more.");
+  program.get_formatter()->column_width(34);
+  const std::array commands = {AddRun(program),        AddBench(program),    AddPlan(program),
+                               AddPerplexity(program), AddTokenize(program), AddInspect(program),
+                               AddSynth(program),      AddDoctor(program)};
+
+  std::vector<std::string> arguments = Arguments(argc, argv);
+  if (arguments.empty()) {
+    fmt::print(stderr, "{}", program.help());
+    return kUsage;
+  }
+  const bool known = std::any_of(commands.begin(), commands.end(),
+                                 [&](const Command& c) { return c.options->get_name() == arguments[0]; });
+  if (!arguments[0].starts_with('-') && !known) {
+    std::string names;
+    for (const Command& c : commands) names += (names.empty() ? "" : ", ") + c.options->get_name();
+    return Usage(fmt::format("there is no command '{}'; the commands are {}", arguments[0], names), nullptr);
+  }
+  auto chosen = [&] {
+    return std::find_if(commands.begin(), commands.end(),
+                        [](const Command& c) { return c.options->parsed(); });
+  };
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    program.parse(arguments);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    const auto command = chosen();
+    if (dynamic_cast<const CLI::CallForVersion*>(&wanted) != nullptr) {
+      fmt::print("{}\n", wanted.what());
+    } else {
+      fmt::print("{}", command == commands.end() ? program.help() : command->options->help("larder"));
+    }
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const auto command = chosen();
+    return Usage(error.what(), command == commands.end() ? nullptr : command->options);
+  }
+  return Run(*chosen());
+}
 
 }  // namespace larder::node

@@ -1,0 +1,57 @@
+// The measurements of `larder bench`: prefill (pp) and decode (tg) as llama-bench defines them: random token
+// ids, no sampling, a run that is not counted first; beside them the machine's read bandwidths, from the same
+// run on the same CPUs, as the limits to compare with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "pipeline/engine.h"
+#include "topology/probe.h"
+
+namespace larder::node {
+
+struct BenchTest {
+  bool decode = false;
+  size_t tokens = 0;         // pp: of the prompt; tg: of each sequence
+  size_t batch = 1;          // tg: sequences decoded together, each in a slot of its own
+  size_t depth = 0;          // tokens in each slot's KV cache before
+  std::string name() const;  // "pp512", "tg128", "tg128 b8 @ d512"
+  // Context that a slot needs.
+  size_t context() const { return depth + tokens; }
+};
+
+struct BenchResult {
+  BenchTest test;
+  std::vector<double> tokens_per_s;  // of each repetition, all sequences together
+  double bytes_per_step = 0;         // tg: weights and KV cache read, mean over the steps
+  double operations_per_token = 0;   // multiplications and additions of the weight matrices
+  double median() const;
+  double mean() const;
+  double deviation() const;  // of the sample; 0 for one repetition
+  double gbps() const;       // tg: bytes_per_step * steps/s
+  double gops() const;
+};
+
+struct BenchRun {
+  size_t threads = 0;
+  size_t rows_per_frame = 0;
+  topology::MachineBandwidth machine;
+  double shard_gbps = 0;  // all threads re-reading their shards at once
+  std::vector<BenchResult> results;
+};
+
+struct BenchSpec {
+  std::vector<BenchTest> tests;
+  size_t repetitions = 5;
+  double probe_budget_s = 1.0;
+};
+
+// False from `go_on` ends the bench after the repetition at hand. `engine` has the slots and the context that
+// the tests need. Fills run.results and run.shard_gbps.
+void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
+                  const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
+
+}  // namespace larder::node

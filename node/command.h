@@ -1,0 +1,27 @@
+// The commands of the program, one file each: cmd_NAME.cc. Add*() describes a command's options to CLI11 and
+// returns what runs it; nothing happens before run() is called.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace larder::node {
+
+struct Command {
+  CLI::App* options = nullptr;  // owned by the program's CLI::App
+  std::function<int()> run;  // returns the exit code; throws Error, or CLI::ValidationError for wrong usage
+};
+
+Command AddRun(CLI::App& program);
+Command AddPlan(CLI::App& program);
+Command AddBench(CLI::App& program);
+Command AddPerplexity(CLI::App& program);
+Command AddTokenize(CLI::App& program);
+Command AddInspect(CLI::App& program);
+Command AddSynth(CLI::App& program);
+Command AddDoctor(CLI::App& program);
+
+}  // namespace larder::node

@@ -1,0 +1,148 @@
+#include "node/model_options.h"
+
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "node/progress.h"
+#include "node/residency.h"
+#include "threadpool/wait_choice.h"
+
+namespace larder::node {
+
+void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set) {
+  const char* group = "Model and machine";
+  auto* model = command.add_option("-m,--model", options.model, "GGUF file")->type_name("FILE")->group(group);
+  if (set.model_required) model->required();
+  if (set.threads) {
+    command.add_option("-t,--threads", options.threads, "threads (default: one per physical core)")
+        ->type_name("N")
+        ->group(group);
+  }
+  if (set.context) {
+    command
+        .add_option("-c,--ctx-size", options.context,
+                    "tokens of context (default: the model's, at most 4096)")
+        ->type_name("N")
+        ->group(group);
+  }
+  if (set.slots) {
+    command.add_option("--slots", options.slots, "sequences with a place in the KV cache (default: 1)")
+        ->type_name("N")
+        ->group(group);
+  }
+  if (set.engine || set.budget) {
+    command
+        .add_option("--ubatch-size", options.ubatch,
+                    "-ub: the most rows of a prefill frame (default: as fit in L2)")
+        ->type_name("N")
+        ->group(group);
+  }
+  if (set.engine) {
+    command
+        .add_flag("--isolated", options.isolated, "these cores are ours alone: threads spin and never sleep")
+        ->group(group);
+    command
+        .add_flag("--residency", options.residency,
+                  "after loading, say how much of each shard re-reads at L3 speed")
+        ->group(group);
+  }
+  if (set.budget) {
+    command
+        .add_option("--l3-fraction", options.l3_fraction,
+                    "share of each L3 that weights may take (default: 0.75)")
+        ->type_name("F")
+        ->check(CLI::Range(0.01, 1.0))
+        ->group(group);
+  }
+  command
+      .add_option("--isa", options.isa,
+                  "instruction set: scalar, avx2, avx-vnni, avx512 (default: the best here)")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option("--topology", options.topology,
+                  "plan for another machine: XML from lstopo (threads aren't pinned)")
+      ->type_name("FILE")
+      ->group(group);
+  command.add_flag("-v,--verbose", options.verbose, "log the plan and what is done")->group(group);
+}
+
+kernels::Isa ResolveIsa(const std::string& name) {
+  if (name.empty()) return kernels::BestIsa();
+  const auto isa = kernels::IsaByName(name == "avx512" ? "avx512-vnni" : name);
+  if (!isa)
+    throw CLI::ValidationError("--isa", fmt::format("'{}' is none of scalar, avx2, avx-vnni, avx512", name));
+  if (!kernels::HostHas(*isa)) {
+    throw Error("--isa {}: this machine does not have it; the best it has is {}", name,
+                kernels::IsaName(kernels::BestIsa()));
+  }
+  return *isa;
+}
+
+topology::Topology ResolveTopology(const ModelOptions& options) {
+  auto machine =
+      options.topology.empty() ? topology::Topology::Detect() : topology::Topology::FromXml(options.topology);
+  for (const std::string& warning : machine.warnings()) {
+    if (options.verbose) spdlog::warn("topology: {}", warning);
+  }
+  return machine;
+}
+
+pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
+  pipeline::PlanOptions plan;
+  plan.threads = options.threads;
+  plan.context = options.context;
+  plan.slots = options.slots;
+  plan.prefill_rows = options.ubatch;
+  plan.l3_fraction = options.l3_fraction;
+  plan.isa = ResolveIsa(options.isa);
+  return plan;
+}
+
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::Plan& plan, bool isolated) {
+  std::vector<CpuId> cpus;
+  for (const auto& thread : plan.threads) cpus.push_back(thread.cpu);
+  return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
+}
+
+std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
+                                             const topology::Topology& machine,
+                                             pipeline::PlanOptions plan_options,
+                                             const ModelOptions& options) {
+  if (options.verbose) spdlog::set_level(spdlog::level::info);
+  pipeline::Plan plan = pipeline::MakePlan(model::ReadModelConfig(*file), machine, plan_options);
+  if (machine.from_xml()) {  // the other machine's numbers mean nothing here
+    for (auto& thread : plan.threads) {
+      thread.cpu = CpuId{};
+      thread.numa_node = NumaNodeId{};
+    }
+  }
+  ResidencyYardstick yardstick;
+  if (options.residency)
+    yardstick = MeasureYardstick(machine, plan);  // before the pool's threads wait on the cores
+
+  pipeline::StageOptions stage;
+  stage.wait = WaitPolicyFor(machine, plan, options.isolated);
+  if (options.verbose) {
+    fmt::print(stderr, "{}", plan.Table());
+    spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
+  }
+  const int64_t start = NowNs();
+  std::unique_ptr<pipeline::Engine> engine;
+  {
+    Progress progress("packing");
+    stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
+    engine = std::make_unique<pipeline::Engine>(std::move(file), plan, stage);
+  }
+  spdlog::info("packed {:.1f} MB in {:.2f} s",
+               static_cast<double>(plan.weight_bytes + plan.embedding_bytes) * 1e-6, SecondsSince(start));
+  for (const std::string& warning : engine->stage().pool().warnings()) spdlog::info("{}", warning);
+  if (options.residency) fmt::print(stderr, "{}", ResidencyReport(*engine, yardstick).Text());
+  return engine;
+}
+
+}  // namespace larder::node

@@ -1,0 +1,58 @@
+// What most commands need first: a model file, a machine and how to use it. Options are described to CLI11 in
+// one place, so that they mean the same everywhere.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kernels/isa.h"
+#include "model/gguf.h"
+#include "pipeline/engine.h"
+#include "pipeline/plan.h"
+#include "sync/wait.h"
+#include "topology/topology.h"
+
+namespace CLI {
+class App;
+}
+
+namespace larder::node {
+
+struct ModelOptions {
+  std::string model;     // path
+  std::string topology;  // hwloc XML of another machine; empty: this machine
+  std::string isa;       // empty: the best of the host
+  size_t threads = 0;
+  size_t context = 0;
+  size_t slots = 1;
+  size_t ubatch = 0;
+  double l3_fraction = 0.75;
+  bool isolated = false;
+  bool residency = false;
+  bool verbose = false;
+};
+
+// Which of the shared options a command takes, beside -m, -t, --isa, --topology and -v.
+struct ModelOptionSet {
+  bool model_required = true;
+  bool threads = true;  // bench has a list of its own
+  bool context = true;  // -c
+  bool slots = false;   // --slots
+  bool engine = true;   // -ub, --isolated, --residency: commands that load the model
+  bool budget = false;  // --l3-fraction
+};
+void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set);
+
+kernels::Isa ResolveIsa(const std::string& name);  // throws Error: lists the names, or what the host lacks
+topology::Topology ResolveTopology(const ModelOptions& options);
+pipeline::PlanOptions ToPlanOptions(const ModelOptions& options);
+// The waiting that suits the plan's CPUs.
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::Plan& plan, bool isolated);
+
+// Loads and packs with a progress bar, and logs plan and waiting if verbose; with options.residency prints
+// the report to stderr.
+std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
+                                             const topology::Topology& machine,
+                                             pipeline::PlanOptions plan_options, const ModelOptions& options);
+
+}  // namespace larder::node

@@ -1,0 +1,29 @@
+// A bar on stderr while something long goes on; nothing at all if stderr is no terminal. One thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace larder::node {
+
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  ~Progress();  // wipes the bar's line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Draws at most 20 times a second. `unit_bytes`: show the numbers as bytes, otherwise as counts.
+  void Update(uint64_t done, uint64_t all, bool unit_bytes = true);
+  // What is going on now, instead of `what`.
+  void Rename(std::string what);
+
+ private:
+  std::string what_;
+  bool shown_;
+  bool drawn_ = false;
+  int64_t start_ns_ = 0;
+  int64_t last_ns_ = 0;
+};
+
+}  // namespace larder::node
