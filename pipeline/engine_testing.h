@@ -66,8 +66,10 @@ inline Plan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& o
   plan.prefill_rows = options.prefill_rows;
   plan.decode_rows = options.decode_rows;
   for (const auto& socket : options.attention) {
-    plan.attention.push_back({"attention" + std::to_string(plan.attention.size()),
-                              topology.PickCores(socket.threads), socket.slots});
+    plan.attention.push_back({.name = "attention" + std::to_string(plan.attention.size()),
+                              .cores = topology.PickCores(socket.threads),
+                              .cpus = {},
+                              .slots = socket.slots});
   }
   return MakePlan(model::ReadModelConfig(file), topology, plan);
 }

@@ -49,7 +49,7 @@ void PlanAttention(Plan& plan, const topology::Topology& topology) {
                             .first_slot = first_slot,
                             .slots = socket.slots,
                             .kv_bytes = socket.slots * plan.kv_slot_bytes};
-    const auto cpus = topology.CpusOf(socket.cores);
+    const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
     const auto groups = topology.GroupsOf(socket.cores);
     for (size_t t = 0; t < socket.cores.size(); ++t) {
       out.threads.push_back(
@@ -89,7 +89,7 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   o.prefill_rows = std::max(o.prefill_rows, o.decode_rows);
 
   const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
-  const auto cpus = topology.CpusOf(cores);
+  const auto cpus = o.cpus.empty() ? topology.CpusOf(cores) : o.cpus;
   const auto groups = topology.GroupsOf(cores);
   plan.shards = weight_node::MakeShardPlan(config, o.threads);
   for (size_t t = 0; t < o.threads; ++t) {

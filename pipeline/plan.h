@@ -27,11 +27,16 @@ struct PlanOptions {
   std::vector<CoreId>
       cores;  // of the weight (or colocated) socket, a thread each; empty: `threads` cores are picked
 
+  // Of each thread; empty: the first CPU of its core. (With SMT threads a core stands in `cores` once for
+  // each of its CPUs.)
+  std::vector<CpuId> cpus;
+
   // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Else slots is the sum
   // of theirs.
   struct Attention {
     std::string name;
     std::vector<CoreId> cores;
+    std::vector<CpuId> cpus;  // as PlanOptions::cpus
     size_t slots = 1;
   };
   std::vector<Attention> attention;
