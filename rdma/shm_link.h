@@ -57,7 +57,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t
 
 }  // namespace internal
 
-class ShmLink {
+class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every frame
  public:
   // Makes the region (shape.bytes() bytes or more, aligned to a cache line) a link with nothing in flight.
   // first_sequence: for tests of the numbers' wrap-around; a link starts at 0.

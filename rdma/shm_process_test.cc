@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -26,6 +27,11 @@
 namespace larder::rdma {
 namespace {
 
+#if defined(__has_feature)  // clang's way of saying it
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
 #if defined(__SANITIZE_THREAD__)
 #define LARDER_SKIP_UNDER_TSAN() GTEST_SKIP() << "forks: ThreadSanitizer does not follow"
 #else
@@ -185,14 +191,17 @@ TEST(TwoProcesses, AWrongNumberFaultsBoth) {
 }
 
 // The parent's part in one round of being abandoned: set-up, monitor, frames for ever until the link fails.
-// How it ended: by an Error of the set-up, or by the monitor.
+// How it ended: by an Error of the set-up, or by the monitor. `up` is set when the set-up is over, either
+// way.
 enum class Ended { kSettingUp, kRunning };
-Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child, const WaitPolicy& policy) {
+Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child, const WaitPolicy& policy,
+                        int accept_ms, std::atomic<bool>& up) {
   ControlListener listener(name);  // the same name every time: nothing of the last round may be in the way
   std::optional<Side> side;
   try {
-    side.emplace(listener.Accept(300), shape, true, "weight0");
+    side.emplace(listener.Accept(accept_ms), shape, true, "weight0");
   } catch (const Error&) {
+    up = true;
     return Ended::kSettingUp;
   }
   std::pair<pid_t, bool> reported = {0, true};
@@ -202,6 +211,7 @@ Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child
       side->out->Fail(FaultCode::kLinkDown);
       side->in->Fail(FaultCode::kLinkDown);
     });
+    up = true;
     while (side->out->WaitSend(policy)) {
       std::memset(side->out->BeginSend().bytes, 1, shape.link.frame_bytes);
       side->out->EndSend();
@@ -222,7 +232,7 @@ TEST(TwoProcesses, KilledAtRandomMoments) {
   const Shape shape = {{300, 2}};
   const std::string name = NewName();
   std::mt19937 random(20240607);
-  int running = 0, first_start_failed = 0;
+  int running = 0;
   for (int round = 0; round < 50; ++round) {
     const WaitPolicy policy = round % 10 == 9 ? kSpin : kSleepAtOnce;
     const pid_t child = Fork([&] {
@@ -234,24 +244,26 @@ TEST(TwoProcesses, KilledAtRandomMoments) {
       }
       return 0;
     });
-    // some die while the two find each other, most while frames travel
-    const int delay_us = static_cast<int>(random() % (round % 5 == 0 ? 3000 : 30000));
+    // every fifth dies about when the two find each other, the others while frames travel
+    const bool early = round % 5 == 0;
+    const auto delay = std::chrono::microseconds(random() % (early ? 3000 : 20000));
+    std::atomic<bool> up{false};
     int64_t killed_ns = 0;
     std::thread killer([&] {
-      std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+      while (!early && !up) std::this_thread::yield();
+      std::this_thread::sleep_for(delay);
       killed_ns = NowNs();
       kill(child, SIGKILL);
     });
-    const Ended ended = RunUntilAbandoned(name, shape, child, policy);
+    const Ended ended = RunUntilAbandoned(name, shape, child, policy, early ? 500 : kLongMs, up);
     const int64_t ended_ns = NowNs();
     killer.join();
     EXPECT_TRUE(Killed(WaitFor(child))) << "round " << round;
     // the bound that a user is promised, a thousand times what it takes
-    EXPECT_LT(ended_ns - killed_ns, 2'000'000'000)
-        << "round " << round << ", killed after " << delay_us << " us";
-    (ended == Ended::kRunning ? running : first_start_failed) += 1;
+    EXPECT_LT(ended_ns - killed_ns, 2'000'000'000) << "round " << round;
+    running += ended == Ended::kRunning;
   }
-  EXPECT_GE(running, 10) << first_start_failed << " rounds ended during set-up";
+  EXPECT_GE(running, 40);
 }
 
 TEST(TwoProcesses, AKilledListenersNameIsFreeAtOnce) {
