@@ -4,7 +4,7 @@ namespace larder::pipeline {
 
 ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size_t weight_threads,
                              const std::vector<size_t>& attention_threads)
-    : kv_heads_(config.kv_heads), weight_threads_(weight_threads) {
+    : kv_heads_(config.kv_heads) {
   size_t threads = weight_threads;
   for (const size_t n : attention_threads) {
     first_attended_.push_back(threads);

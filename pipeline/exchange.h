@@ -32,7 +32,7 @@ class ExchangeShape {
 
  private:
   friend class Exchange;
-  size_t kv_heads_, weight_threads_;
+  size_t kv_heads_;
   std::vector<size_t> first_attended_;  // flag index of each attention socket's first thread
   size_t flags_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
 };

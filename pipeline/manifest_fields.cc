@@ -138,13 +138,13 @@ const toml::array* Fields::Tables(std::string_view key) {
 void Fields::Done() const {
   for (const auto& [key, node] : table_) {
     if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
-    const auto nearest = std::min_element(asked_.begin(), asked_.end(), [&](const auto& a, const auto& b) {
-      return EditDistance(key.str().substr(0, kShownBytes), a) <
-             EditDistance(key.str().substr(0, kShownBytes), b);
+    const std::string_view shown = key.str().substr(0, kShownBytes);
+    const auto nearest = std::min_element(asked_.begin(), asked_.end(), [shown](const auto& a, const auto& b) {
+      return EditDistance(shown, a) < EditDistance(shown, b);
     });
     std::string known;
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
-    const bool close = EditDistance(key.str().substr(0, kShownBytes), *nearest) <= 2;
+    const bool close = EditDistance(shown, *nearest) <= 2;
     throw Error("{}: unknown key '{}'{}; expected {}", At(path_, LineOf(node), where_), Shown(key.str()),
                 close ? fmt::format(" (did you mean '{}'?)", *nearest) : std::string(), known);
   }
