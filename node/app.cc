@@ -55,6 +55,15 @@ int Usage(const std::string& text, const CLI::App* command) {
   return kUsage;
 }
 
+// CLI11 complains of a missing option before an unknown one, which may be the same one mistyped.
+std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
+  const std::vector<std::string> unknown = command.remaining();
+  if (unknown.empty()) return error.what();
+  const bool option = unknown[0].starts_with('-');
+  return fmt::format("larder {} has no {} '{}'", command.get_name(), option ? "option" : "place for",
+                     unknown[0]);
+}
+
 int Run(const Command& command) {
   try {
     const int code = command.run();
@@ -96,7 +105,7 @@ int Main(int argc, char** argv) {
   program.get_formatter()->column_width(34);
   const std::array commands = {AddRun(program),        AddBench(program),    AddPlan(program),
                                AddPerplexity(program), AddTokenize(program), AddInspect(program),
-                               AddSynth(program),      AddDoctor(program)};
+                               AddSynth(program),      AddDoctor(program),   AddNode(program)};
 
   std::vector<std::string> arguments = Arguments(argc, argv);
   if (arguments.empty()) {
@@ -127,7 +136,8 @@ int Main(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     const auto command = chosen();
-    return Usage(error.what(), command == commands.end() ? nullptr : command->options);
+    if (command == commands.end()) return Usage(error.what(), nullptr);
+    return Usage(UsageText(error, *command->options), command->options);
   }
   return Run(*chosen());
 }

@@ -93,7 +93,7 @@ int Run(const BenchOptions& o) {
   const std::vector<size_t> threads =
       o.threads.empty() ? std::vector<size_t>{0} : ParseList("-t", o.threads, 1);
 
-  const auto file = model::GgufFile::Open(o.model.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
   const auto machine = ResolveTopology(o.model);
   BenchModel model{o.model.model, model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa)))};
@@ -125,15 +125,15 @@ Command AddBench(CLI::App& program) {
       ->add_option("-r,--repetitions", o->repetitions,
                    "repetitions of each test, after one that isn't counted (default: 5)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(size_t{1}, SIZE_MAX).description(""))
       ->group(group);
   command
       ->add_option("--probe-seconds", o->probe_s, "time to measure the machine's bandwidths in (default: 1)")
       ->type_name("S")
-      ->check(CLI::Range(0.01, 60.0))
+      ->check(CLI::Range(0.01, 60.0).description(""))
       ->group(group);
   command->add_option("-o,--output", o->format, "md or json (default: md)")
-      ->check(CLI::IsMember({"md", "json"}))
+      ->check(CLI::IsMember({"md", "json"}).description(""))
       ->type_name("FORMAT")
       ->group(group);
   ModelOptionSet set;

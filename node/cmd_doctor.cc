@@ -93,10 +93,11 @@ Command AddDoctor(CLI::App& program) {
       program.add_subcommand("doctor", "examine this machine: what it offers and what to change");
   command->add_option("--seconds", o->seconds, "time to measure bandwidths in (default: 2)")
       ->type_name("S")
-      ->check(CLI::Range(0.01, 60.0));
+      ->check(CLI::Range(0.01, 60.0).description(""));
   command->add_flag("--json", o->json, "print JSON");
   ModelOptionSet set;
   set.model_required = false;
+  set.manifest = false;
   set.engine = false;
   AddModelOptions(*command, o->model, set);
   return {command, [o] { return Run(*o); }};

@@ -156,7 +156,7 @@ int ScoreChunks(pipeline::Engine& engine, std::vector<TokenId> tokens, size_t ch
 int Run(PerplexityOptions& o) {
   if (o.text_file.empty() == o.ids_file.empty())
     throw CLI::ValidationError("perplexity", "give either -f TEXT or --ids FILE");
-  const auto file = model::GgufFile::Open(o.model.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
   std::vector<TokenId> tokens;
   TokenId bos = -1;
   if (!o.ids_file.empty()) {

@@ -26,8 +26,23 @@ int Run(const PlanCommandOptions& o) {
                                         ? model::ReadModelConfig(*model::GgufFile::Open(o.model.model))
                                         : ConfigOfShape(model::ShapeByName(o.shape), o.shape);
   const auto machine = ResolveTopology(o.model);
-  pipeline::PlanOptions options = ToPlanOptions(o.model);
-  const pipeline::Plan plan = pipeline::MakePlan(config, machine, options);
+  const pipeline::PlanOptions options = ToPlanOptions(o.model);
+  pipeline::Plan plan;
+  std::string table;
+  if (o.model.manifest.empty()) {
+    plan = pipeline::MakePlan(config, machine, options);
+    table = plan.Table();
+  } else {
+    const ManifestAndServer where = LoadManifest(o.model);
+    const auto server_machine =
+        where.server().topology ? pipeline::LoadTopology(where.manifest, where.server()) : machine;
+    const pipeline::ManifestPlan sockets =
+        pipeline::PlanManifest(where.manifest, where.server(), config, server_machine, options);
+    plan = sockets.plan;
+    table = pipeline::Table(sockets);
+    for (const std::string& line : pipeline::NotYetSupported(where.manifest))
+      table += fmt::format("\nnot run yet: {}\n", line);
+  }
   if (o.json) {
     nlohmann::json json = plan.Json();
     json["machine"] = machine.source();
@@ -37,7 +52,7 @@ int Run(const PlanCommandOptions& o) {
   }
   fmt::print("machine    {}: {} cores in {} L3 group(s), {:.1f} MB of L3\n{}", machine.source(),
              machine.cores().size(), machine.l3_groups().size(),
-             static_cast<double>(machine.total_l3_bytes()) * 1e-6, plan.Table());
+             static_cast<double>(machine.total_l3_bytes()) * 1e-6, table);
   for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
   if (!machine.warnings().empty()) fmt::print("\n");
   return 0;

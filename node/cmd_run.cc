@@ -43,7 +43,7 @@ void Describe(CLI::App& command, RunOptions& o) {
       .add_option("-n,--predict,--n-predict", o.max_tokens,
                   "tokens to generate; -1: until the text ends or the context is full (default: -1)")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{-2}, int64_t{1} << 40))
+      ->check(CLI::Range(int64_t{-2}, int64_t{1} << 40).description(""))
       ->group(text);
   command.add_option("--stop,-r,--reverse-prompt", o.stops, "end before this text; repeatable")
       ->type_name("TEXT")
@@ -121,7 +121,7 @@ int Run(const RunOptions& o) {
   for (const std::string& stop : o.stops) generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
   serving::StopStrings check(generate.stops);  // an empty one is refused before anything is loaded
 
-  const auto file = model::GgufFile::Open(o.model.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
   ChatSessionOptions chat;

@@ -23,5 +23,6 @@ Command AddTokenize(CLI::App& program);
 Command AddInspect(CLI::App& program);
 Command AddSynth(CLI::App& program);
 Command AddDoctor(CLI::App& program);
+Command AddNode(CLI::App& program);
 
 }  // namespace larder::node

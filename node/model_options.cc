@@ -1,6 +1,7 @@
 #include "node/model_options.h"
 
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <vector>
@@ -16,7 +17,26 @@ namespace larder::node {
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set) {
   const char* group = "Model and machine";
   auto* model = command.add_option("-m,--model", options.model, "GGUF file")->type_name("FILE")->group(group);
-  if (set.model_required) model->required();
+  if (set.model_required && !set.manifest) model->required();
+  if (set.manifest) {
+    command
+        .add_option("--manifest", options.manifest,
+                    "sockets of this server: who holds weights, who the KV cache")
+        ->type_name("FILE")
+        ->group(group);
+    command
+        .add_option("--server", options.server,
+                    "which server of the manifest this is (default: by host name)")
+        ->type_name("NAME")
+        ->group(group);
+    if (set.engine) {
+      command
+          .add_flag(
+              "--join", options.join,
+              "the manifest's attention sockets are running processes (larder node), not threads of this one")
+          ->group(group);
+    }
+  }
   if (set.threads) {
     command.add_option("-t,--threads", options.threads, "threads (default: one per physical core)")
         ->type_name("N")
@@ -55,7 +75,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         .add_option("--l3-fraction", options.l3_fraction,
                     "share of each L3 that weights may take (default: 0.75)")
         ->type_name("F")
-        ->check(CLI::Range(0.01, 1.0))
+        ->check(CLI::Range(0.01, 1.0).description(""))
         ->group(group);
   }
   command
@@ -109,12 +129,61 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline
   return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
 }
 
+std::string ModelPath(const ModelOptions& options) {
+  if (!options.model.empty()) return options.model;
+  if (!options.manifest.empty()) {
+    const pipeline::Manifest manifest = pipeline::Manifest::Load(options.manifest);
+    if (manifest.model) return manifest.ResolvePath(*manifest.model);
+    throw Error("{}: names no model (key model.path) and there is no -m FILE", options.manifest);
+  }
+  throw CLI::RequiredError("-m");
+}
+
+ManifestAndServer LoadManifest(const ModelOptions& options) {
+  ManifestAndServer result{pipeline::Manifest::Load(options.manifest), 0};
+  const auto& servers = result.manifest.servers;
+  std::string name = options.server;
+  if (name.empty() && servers.size() > 1) {
+    char host[256] = {};
+    gethostname(host, sizeof(host) - 1);
+    name = host;
+  }
+  if (!name.empty()) result.index = static_cast<size_t>(&result.manifest.server(name) - servers.data());
+  return result;
+}
+
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::ManifestPlan& plan,
+                               bool isolated) {
+  std::vector<CpuId> cpus;
+  for (const auto& socket : plan.sockets) cpus.insert(cpus.end(), socket.cpus.begin(), socket.cpus.end());
+  return threadpool::ChooseWaitPolicy(machine, cpus, isolated || plan.isolated);
+}
+
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const topology::Topology& machine,
                                              pipeline::PlanOptions plan_options,
                                              const ModelOptions& options) {
   if (options.verbose) spdlog::set_level(spdlog::level::info);
-  pipeline::Plan plan = pipeline::MakePlan(model::ReadModelConfig(*file), machine, plan_options);
+  const model::ModelConfig config = model::ReadModelConfig(*file);
+  pipeline::Plan plan;
+  pipeline::StageOptions stage;
+  if (options.manifest.empty()) {
+    plan = pipeline::MakePlan(config, machine, plan_options);
+    stage.wait = WaitPolicyFor(machine, plan, options.isolated);
+  } else {
+    const ManifestAndServer where = LoadManifest(options);
+    pipeline::CheckRunnable(where.manifest);
+    const pipeline::ManifestPlan sockets =
+        pipeline::PlanManifest(where.manifest, where.server(), config, machine, plan_options);
+    for (const std::string& warning : sockets.warnings) spdlog::warn("{}", warning);
+    plan = sockets.plan;
+    stage.wait = WaitPolicyFor(machine, sockets, options.isolated);
+    if (options.join) {
+      if (!plan.separated())
+        throw Error("{}: --join needs attention sockets; this manifest has none", options.manifest);
+      stage.processes = sockets.cluster;
+    }
+  }
   if (machine.from_xml()) {  // the other machine's numbers mean nothing here
     for (auto& thread : plan.threads) {
       thread.cpu = CpuId{};
@@ -125,8 +194,6 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   if (options.residency)
     yardstick = MeasureYardstick(machine, plan);  // before the pool's threads wait on the cores
 
-  pipeline::StageOptions stage;
-  stage.wait = WaitPolicyFor(machine, plan, options.isolated);
   if (options.verbose) {
     fmt::print(stderr, "{}", plan.Table());
     spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));

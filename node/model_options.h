@@ -8,6 +8,8 @@
 #include "kernels/isa.h"
 #include "model/gguf.h"
 #include "pipeline/engine.h"
+#include "pipeline/manifest.h"
+#include "pipeline/manifest_plan.h"
 #include "pipeline/plan.h"
 #include "sync/wait.h"
 #include "topology/topology.h"
@@ -22,6 +24,9 @@ struct ModelOptions {
   std::string model;     // path
   std::string topology;  // hwloc XML of another machine; empty: this machine
   std::string isa;       // empty: the best of the host
+  std::string manifest;  // TOML: which cores are which socket; empty: all in one
+  std::string server;    // of the manifest; empty: its only one, or the one that says this host's name
+  bool join = false;     // the manifest's attention sockets are processes (`larder node`), not threads
   size_t threads = 0;
   size_t context = 0;
   size_t slots = 1;
@@ -35,11 +40,12 @@ struct ModelOptions {
 // Which of the shared options a command takes, beside -m, -t, --isa, --topology and -v.
 struct ModelOptionSet {
   bool model_required = true;
-  bool threads = true;  // bench has a list of its own
-  bool context = true;  // -c
-  bool slots = false;   // --slots
-  bool engine = true;   // -ub, --isolated, --residency: commands that load the model
-  bool budget = false;  // --l3-fraction
+  bool threads = true;   // bench has a list of its own
+  bool context = true;   // -c
+  bool slots = false;    // --slots
+  bool engine = true;    // -ub, --isolated, --residency: commands that load the model
+  bool budget = false;   // --l3-fraction
+  bool manifest = true;  // --manifest, --server; with engine also --join
 };
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set);
 
@@ -48,6 +54,19 @@ topology::Topology ResolveTopology(const ModelOptions& options);
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options);
 // The waiting that suits the plan's CPUs.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::Plan& plan, bool isolated);
+
+// The manifest's path for the model if the command line names none. Error if neither does.
+std::string ModelPath(const ModelOptions& options);
+// The manifest of options.manifest and which of its servers this is.
+struct ManifestAndServer {
+  pipeline::Manifest manifest;
+  const pipeline::ServerSpec& server() const { return manifest.servers[index]; }
+  size_t index = 0;
+};
+ManifestAndServer LoadManifest(const ModelOptions& options);
+// Waiting for all sockets of a manifest alike: whoever signals a flag must know how its waiters wait.
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::ManifestPlan& plan,
+                               bool isolated);
 
 // Loads and packs with a progress bar, and logs plan and waiting if verbose; with options.residency prints
 // the report to stderr.
