@@ -231,6 +231,7 @@ TEST(PeerMonitor, ReportsACleanEndOnce) {
   Report report;
   PeerMonitor monitor(pair.here, report.Callback());
   EXPECT_FALSE(monitor.peer_ended());
+  pair.there.Ready();  // late, and no end
   pair.there.Bye();
   pair.there = ControlChannel();  // a second report would break the promise
   EXPECT_EQ(report.Get(), (std::pair<pid_t, bool>(getpid(), true)));
@@ -241,7 +242,6 @@ TEST(PeerMonitor, ReportsAnEndWithoutGoodbye) {
   Pair pair;
   Report report;
   PeerMonitor monitor(pair.here, report.Callback());
-  pair.there.Ready();  // no end
   pair.there = ControlChannel();
   EXPECT_EQ(report.Get(), (std::pair<pid_t, bool>(getpid(), false)));
   EXPECT_TRUE(monitor.peer_ended());

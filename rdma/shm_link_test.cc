@@ -163,7 +163,13 @@ TEST(ShmLink, FailGivesNoFrame) {
   pair.sender().Fail(FaultCode::kLinkDown, 9);
   EXPECT_FALSE(pair.receiver().BeginReceive());
   EXPECT_FALSE(pair.sender().BeginSend());
+  // an end just before its futex call holds the old 0: both must have moved, or it would sleep for ever (too
+  // narrow a window for FailEndsBothEndsWaits to hit), and a second Fail must not move them back
+  EXPECT_NE(pair.header().sent.count.load(), 0u);
+  EXPECT_NE(pair.header().received.count.load(), 0u);
   pair.receiver().Fail(FaultCode::kTimeout);  // the first one stays
+  EXPECT_NE(pair.header().sent.count.load(), 0u);
+  EXPECT_NE(pair.header().received.count.load(), 0u);
   EXPECT_EQ(pair.receiver().fault().code, FaultCode::kLinkDown);
   EXPECT_EQ(pair.sender().fault().detail, 9u);
 }
