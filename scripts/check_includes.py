@@ -46,7 +46,7 @@ THIRD_PARTY = {
     "pcre2": ["model"],
     "nlohmann/": ["pipeline", "serving", "node", "bench"],
     "toml++/": ["pipeline", "node"],
-    "benchmark/": ["bench"],
+    "benchmark/": ["bench"], "llama.h": ["bench"], "ggml": ["bench"],
     "gtest/": [], "gmock/": [],
 }
 # Tests, fuzz targets, and the headers that only they share.
