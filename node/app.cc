@@ -96,6 +96,8 @@ int Main(int argc, char** argv) {
                        kernels::IsaName(kernels::BestIsa()));
   });
   program.require_subcommand(1);
+  // An option given twice: the last one counts, so that a script's options can be followed by one's own.
+  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   program.footer(
       "\nFirst steps:\n"
       "  larder run -m model.gguf -p \"Once upon a time\"\n"

@@ -8,6 +8,7 @@
 #include "node/bench_measure.h"
 #include "node/bench_report.h"
 #include "node/command.h"
+#include "node/count_option.h"
 #include "node/model_options.h"
 #include "node/progress.h"
 #include "node/signals.h"
@@ -95,7 +96,7 @@ int Run(const BenchOptions& o) {
 
   const auto file = model::GgufFile::Open(ModelPath(o.model));
   const auto machine = ResolveTopology(o.model);
-  BenchModel model{o.model.model, model::ReadModelConfig(*file), 0,
+  BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa)))};
   for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
   std::vector<BenchRun> runs;
@@ -121,11 +122,8 @@ Command AddBench(CLI::App& program) {
   list("-b,--batch", o->batches, "sequences decoded together (default: 1)");
   list("-t,--threads", o->threads, "threads (default: one per physical core)");
   list("-d,--n-depth,--depth", o->depths, "tokens in the KV cache before (default: 0)");
-  command
-      ->add_option("-r,--repetitions", o->repetitions,
-                   "repetitions of each test, after one that isn't counted (default: 5)")
-      ->type_name("N")
-      ->check(CLI::Range(size_t{1}, SIZE_MAX).description(""))
+  AddCount(*command, "-r,--repetitions", o->repetitions,
+           "repetitions of each test, after one that isn't counted (default: 5)", 1)
       ->group(group);
   command
       ->add_option("--probe-seconds", o->probe_s, "time to measure the machine's bandwidths in (default: 1)")

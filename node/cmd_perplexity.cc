@@ -14,6 +14,7 @@
 #include "model/divergence.h"
 #include "model/tokenizer.h"
 #include "node/command.h"
+#include "node/count_option.h"
 #include "node/model_options.h"
 #include "node/progress.h"
 #include "node/signals.h"
@@ -203,8 +204,7 @@ Command AddPerplexity(CLI::App& program) {
       ->type_name("FILE");
   command->add_option("--logits", o->logits_file, "write float32 logits, [position][vocab], of one sequence")
       ->type_name("FILE");
-  command->add_option("--chunks", o->chunks, "score only so many chunks of -c tokens (default: all)")
-      ->type_name("N");
+  AddCount(*command, "--chunks", o->chunks, "score only so many chunks of -c tokens (default: all)");
   AddModelOptions(*command, o->model, {});
   command->get_option("--ctx-size")
       ->description("tokens of a chunk (default: 512; with --ids or --logits: all)");

@@ -48,6 +48,7 @@ void Describe(CLI::App& command, RunOptions& o) {
   command.add_option("--stop,-r,--reverse-prompt", o.stops, "end before this text; repeatable")
       ->type_name("TEXT")
       ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(text);
   command
       .add_flag("-e,--escape,!--no-escape", o.escapes,
@@ -71,15 +72,16 @@ void Describe(CLI::App& command, RunOptions& o) {
   AddModelOptions(command, o.model, {});
 }
 
-model::ChatFormat ChooseFormat(const RunOptions& o, const model::Tokenizer& tokenizer) {
+model::ChatFormat ChooseFormat(const RunOptions& o, const std::string& path,
+                               const model::Tokenizer& tokenizer) {
   if (!o.chat_template.empty()) {
     if (const auto format = model::ChatFormatByName(o.chat_template)) return *format;
     throw CLI::ValidationError("--chat-template",
                                fmt::format("'{}' is not known; see larder run --help", o.chat_template));
   }
   if (const auto format = model::DetectChatFormat(tokenizer.chat_template())) return *format;
-  throw Error("{}: its chat template is {}; name one with --chat-template, or run it without -i",
-              o.model.model, tokenizer.chat_template().empty() ? "missing" : "none that Larder knows");
+  throw Error("{}: its chat template is {}; name one with --chat-template, or run it without -i", path,
+              tokenizer.chat_template().empty() ? "missing" : "none that Larder knows");
 }
 
 std::string Prompt(const RunOptions& o) {
@@ -126,7 +128,7 @@ int Run(const RunOptions& o) {
   const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
   ChatSessionOptions chat;
   if (o.chat) {
-    chat.format = ChooseFormat(o, *tokenizer);
+    chat.format = ChooseFormat(o, file->path(), *tokenizer);
     chat.system = o.escapes ? Unescape(o.system) : o.system;
     chat.first_message = prompt;
     chat.think = o.think;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/synth.h"
 #include "node/command.h"
+#include "node/count_option.h"
 #include "node/progress.h"
 #include "node/shape_config.h"
 #include "node/terminal.h"
@@ -18,7 +19,7 @@ struct SynthCommandOptions {
   // 0: as the named shape has it
   size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocab = 0, context = 0;
   bool tied = false;
-  uint64_t seed = 1;
+  size_t seed = 1;
   bool list = false;
 };
 
@@ -98,18 +99,13 @@ Command AddSynth(CLI::App& program) {
   command->add_flag("--list", o->list, "list the shapes that have names");
   command->add_option("-o,--output", o->output, "the file to write")->type_name("FILE");
   command->add_option("--type", o->type, "type of the matrices: q8_0, f16, bf16, f32 (default: q8_0)")
-      ->check(CLI::IsMember({"q8_0", "f16", "bf16", "f32"}))
+      ->check(CLI::IsMember({"q8_0", "f16", "bf16", "f32"}).description(""))
       ->type_name("NAME");
-  command
-      ->add_option("-s,--seed", o->seed,
-                   "seed of the weights: the same options give the same file (default: 1)")
-      ->type_name("N");
+  AddCount(*command, "-s,--seed", o->seed,
+           "seed of the weights: the same options give the same file (default: 1)");
   std::vector<CLI::Option*> dimensions;
   auto add = [&](const char* name, size_t& value, const char* text) {
-    dimensions.push_back(command->add_option(name, value, text)
-                             ->type_name("N")
-                             ->check(CLI::PositiveNumber)
-                             ->group("Dimensions"));
+    dimensions.push_back(AddCount(*command, name, value, text, 1)->group("Dimensions"));
   };
   add("--layers", o->layers, "layers");
   add("--dim", o->dim, "width of the model");
@@ -121,7 +117,7 @@ Command AddSynth(CLI::App& program) {
   add("--context", o->context, "tokens of context");
   command->add_flag("--tied", o->tied, "the output head is the embedding table")->group("Dimensions");
   command->add_option("--arch", o->architecture, "llama, qwen2 or qwen3 (default: llama)")
-      ->check(CLI::IsMember({"llama", "qwen2", "qwen3"}))
+      ->check(CLI::IsMember({"llama", "qwen2", "qwen3"}).description(""))
       ->type_name("NAME")
       ->group("Dimensions");
   return {command, [o, dimensions] {

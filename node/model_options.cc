@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "node/count_option.h"
 #include "node/progress.h"
 #include "node/residency.h"
 #include "threadpool/wait_choice.h"
@@ -38,27 +39,21 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
     }
   }
   if (set.threads) {
-    command.add_option("-t,--threads", options.threads, "threads (default: one per physical core)")
-        ->type_name("N")
+    AddCount(command, "-t,--threads", options.threads, "threads (default: one per physical core)")
         ->group(group);
   }
   if (set.context) {
-    command
-        .add_option("-c,--ctx-size", options.context,
-                    "tokens of context (default: the model's, at most 4096)")
-        ->type_name("N")
+    AddCount(command, "-c,--ctx-size", options.context,
+             "tokens of context (default: the model's, at most 4096)")
         ->group(group);
   }
   if (set.slots) {
-    command.add_option("--slots", options.slots, "sequences with a place in the KV cache (default: 1)")
-        ->type_name("N")
+    AddCount(command, "--slots", options.slots, "sequences with a place in the KV cache (default: 1)")
         ->group(group);
   }
   if (set.engine || set.budget) {
-    command
-        .add_option("--ubatch-size", options.ubatch,
-                    "-ub: the most rows of a prefill frame (default: as fit in L2)")
-        ->type_name("N")
+    AddCount(command, "--ubatch-size", options.ubatch,
+             "-ub: the most rows of a prefill frame (default: as fit in L2)")
         ->group(group);
   }
   if (set.engine) {
@@ -136,7 +131,7 @@ std::string ModelPath(const ModelOptions& options) {
     if (manifest.model) return manifest.ResolvePath(*manifest.model);
     throw Error("{}: names no model (key model.path) and there is no -m FILE", options.manifest);
   }
-  throw CLI::RequiredError("-m");
+  throw CLI::RequiredError("-m,--model");
 }
 
 ManifestAndServer LoadManifest(const ModelOptions& options) {

@@ -31,6 +31,7 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options) {
                   "adds to a token's logit, as 15043+1 or 15043-inf; repeatable")
       ->type_name("ID(+|-)V")
       ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   command.add_flag("--ignore-eos", options.ignore_eos, "never end a text: bans the end tokens")->group(group);
 }
