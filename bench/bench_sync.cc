@@ -78,7 +78,7 @@ void Report(State& state, const Stopwatch& watch, const std::vector<CpuId>& cpus
   const double hand_over = HandOver(cpus);
   if (hand_over <= 0) return;  // one core only
   state.counters["hand-over ns"] = hand_over;
-  state.counters["best of 2 hand-overs"] = best_ns / (2 * hand_over);
+  state.counters["best / 2 hand-overs"] = best_ns / (2 * hand_over);
 }
 
 template <typename Meet>
@@ -165,7 +165,7 @@ void FlagPingPong(State& state) {
   state.counters["best ns"] = best_ns;
   if (const double hand_over = HandOver(cpus); hand_over > 0) {
     state.counters["hand-over ns"] = hand_over;
-    state.counters["best of 1 hand-over"] = best_ns / hand_over;
+    state.counters["best / hand-over"] = best_ns / hand_over;
   }
 }
 

@@ -57,7 +57,14 @@ Steps OperatorSteps(std::span<const Step> from) {
 struct DecodeFrame {
   int32_t token = 1, slot = 0;
   uint32_t position = kContext, logit_row = 0;
-  threadpool::FrameRows rows() { return {1, &token, &slot, &position, 1, &logit_row}; }
+  threadpool::FrameRows rows() {
+    return {.rows = 1,
+            .token = &token,
+            .slot = &slot,
+            .position = &position,
+            .logit_rows = 1,
+            .logit_row = &logit_row};
+  }
 };
 
 void FillContext(pipeline::Engine& engine) {

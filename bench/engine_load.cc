@@ -89,11 +89,11 @@ void Load(State& state) {
   const double model = child.at("model_bytes"), kv = child.at("kv_bytes"), peak = child.at("peak_bytes");
   state.counters["load s"] = watch.best_s();
   state.counters["read file s"] = read_s;
-  state.counters["best of read"] = watch.best_s() / read_s;
+  state.counters["load / read"] = watch.best_s() / read_s;
   state.counters["model MB"] = model * 1e-6;
   state.counters["KV MB"] = kv * 1e-6;
   state.counters["peak MB"] = peak * 1e-6;
-  state.counters["peak of model+KV"] = peak / (model + kv);
+  state.counters["peak / (model+KV)"] = peak / (model + kv);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // engines' logits lie from them and from each other. Part of bench/compare; no benchmark.
 //   reference_logits --model M --make-ids 160                            ids for --ids, to stdout
 //   reference_logits --model M --ids F [--logits OUT] [--with NAME=LOGITS]...   JSON to stdout
-// An ids file is decimal numbers, separated by anything. Logits files are [ids][vocab] float32.
+// An ids file is decimal numbers with spaces between. Logits files are [ids][vocab] float32.
 #include <cstdio>
 #include <exception>
 #include <fstream>
