@@ -223,6 +223,7 @@ void RegisterAll() {
   add("prefill", Prefill, "prompt", {kBenchPrompt});
   RegisterAblation();
   RegisterLoad();
+  RegisterSeparation();
 }
 
 // Takes our own flags out of argv.

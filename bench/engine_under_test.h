@@ -44,4 +44,7 @@ int MeasureLoad(const std::string& model, size_t threads);
 // engine_ablation.cc: the same steps with other ways of waiting.
 void RegisterAblation();
 
+// engine_separation.cc: attention on a socket of its own.
+void RegisterSeparation();
+
 }  // namespace larder::bench
