@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/gemm_generate.h"
+#include "kernels/gemm_tile.h"
 #include "kernels/jit.h"
 
 namespace larder::kernels {
@@ -18,64 +19,36 @@ namespace x86 = asmjit::x86;
 
 constexpr int kHalves = 2;
 
-class Avx2Tile {
+class Avx2Tile final : public GemmTile {
  public:
   Avx2Tile(x86::Assembler& a, const GemmShape& shape, int rows, bool avx_vnni)
-      : a_(a), shape_(shape), rows_(rows), vnni_(avx_vnni) {
+      : GemmTile(a, shape, rows, 1), vnni_(avx_vnni) {
     LARDER_CHECK(4 * rows + (vnni_ ? 3 : 5) <= 16, "tile of {} rows", rows);
-  }
-
-  void Emit() {
-    asmjit::Label next_panel = a_.newLabel(), done = a_.newLabel();
-    a_.test(count_, count_);
-    a_.jz(done);
-    a_.bind(next_panel);
-    for (int m = 0; m < rows_; ++m) {
-      for (int h = 0; h < kHalves; ++h) a_.vpxor(Sum(h, m), Sum(h, m), Sum(h, m));
-    }
-    a_.mov(block_x_, x_);
-    if (shape_.blocks / 2 > 0) {
-      asmjit::Label next_pair = a_.newLabel();
-      a_.mov(pairs_, static_cast<int64_t>(shape_.blocks / 2));
-      a_.align(asmjit::AlignMode::kCode, 64);
-      a_.bind(next_pair);
-      Block(0);
-      Block(1);
-      a_.add(panel_, kPairBytes);
-      a_.add(block_x_, 2 * sizeof(ActBlock));
-      a_.dec(pairs_);
-      a_.jnz(next_pair);
-    }
-    if (shape_.blocks % 2) {
-      Block(0);
-      a_.add(panel_, 64 + 512);
-    }
-    for (int m = 0; m < rows_; ++m) {
-      for (int h = 0; h < kHalves; ++h) {
-        const x86::Mem out = x86::ymmword_ptr(y_, static_cast<int32_t>(m * shape_.y_stride_bytes + h * 32));
-        if (shape_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
-        a_.vmovups(out, Sum(h, m));
-      }
-    }
-    a_.add(y_, 64);
-    a_.dec(count_);
-    a_.jnz(next_panel);
-    a_.bind(done);
-    a_.vzeroupper();
-    a_.ret();
   }
 
  private:
   x86::Ymm Int(int h, int m) const { return x86::ymm(h * rows_ + m); }
   x86::Ymm Sum(int h, int m) const { return x86::ymm((kHalves + h) * rows_ + m); }
   x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
-
-  x86::Mem Act(int m, size_t b, size_t field) const {
-    return x86::dword_ptr(block_x_,
-                          static_cast<int32_t>(m * shape_.x_stride_bytes + b * sizeof(ActBlock) + field));
-  }
+  x86::Ymm Magic() const { return Scratch(2); }
   x86::Mem Weights(size_t b, size_t j, int h) const {
-    return x86::ymmword_ptr(panel_, static_cast<int32_t>(64 + b * 512 + j * 64 + h * 32));
+    return Panel(0, WeightOffset(b, j) + static_cast<size_t>(h) * 32);
+  }
+
+  void Zero() override {
+    for (int m = 0; m < rows_; ++m) {
+      for (int h = 0; h < kHalves; ++h) a_.vpxor(Sum(h, m), Sum(h, m), Sum(h, m));
+    }
+  }
+
+  void Store() override {
+    for (int m = 0; m < rows_; ++m) {
+      for (int h = 0; h < kHalves; ++h) {
+        const x86::Mem out = Out(m, static_cast<size_t>(h) * 32);
+        if (shape_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
+        a_.vmovups(out, Sum(h, m));
+      }
+    }
   }
 
   void DotVnni(size_t b) {
@@ -120,11 +93,11 @@ class Avx2Tile {
     }
   }
 
-  void Block(size_t b) {
+  void Block(size_t b) override {
     vnni_ ? DotVnni(b) : DotAvx2(b);
     for (int h = 0; h < kHalves; ++h) {
       const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
-      a_.vcvtph2ps(scale, x86::xmmword_ptr(panel_, static_cast<int32_t>(b * 32 + h * 16)));
+      a_.vcvtph2ps(scale, Panel(0, ScaleOffset(b) + static_cast<size_t>(h) * 16));
       for (int m = 0; m < rows_; ++m) {
         a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
         if (vnni_) {
@@ -139,14 +112,7 @@ class Avx2Tile {
       }
     }
   }
-  x86::Ymm Magic() const { return Scratch(2); }
-
-  x86::Assembler& a_;
-  const GemmShape& shape_;
-  const int rows_;
   const bool vnni_;
-  const x86::Gp panel_ = x86::rdi, x_ = x86::rsi, y_ = x86::rdx, count_ = x86::rcx;
-  const x86::Gp block_x_ = x86::rax, pairs_ = x86::r8;
 };
 
 }  // namespace

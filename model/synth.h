@@ -41,6 +41,10 @@ const std::vector<NamedShape>& NamedShapes();
 // Throws Error that lists the names.
 ModelShape ShapeByName(std::string_view name);
 
+// The ModelConfig that ReadModelConfig would find in a synthetic file of this shape, without the file: for
+// plans.
+ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name);
+
 struct SynthOptions {
   ModelShape shape;
   TensorType type = TensorType::kQ8_0;  // of the matrices; those with rows of no whole blocks are F16, as

@@ -169,18 +169,7 @@ TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
       {"qwen3-4b", 4022468096},     {"qwen3-8b", 8190735360},
   };
   for (const auto& [name, parameters] : published) {
-    const ModelShape shape = ShapeByName(name);
-    ModelConfig config;
-    config.layers = shape.layers;
-    config.dim = shape.dim;
-    config.ffn = shape.ffn;
-    config.heads = shape.heads;
-    config.kv_heads = shape.kv_heads;
-    config.head_size = shape.head_size;
-    config.vocab = shape.vocab;
-    config.tied_embeddings = shape.tied;
-    config.qkv_bias = shape.qkv_bias;
-    config.qk_norm = shape.architecture == Architecture::kQwen3;
+    const ModelConfig config = ConfigOfShape(ShapeByName(name), std::string(name));
     EXPECT_EQ(config.parameters(), parameters) << name;
   }
   EXPECT_EQ(published.size() + 1, NamedShapes().size());  // bench-1b is ours and has no publisher

@@ -5,9 +5,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "model/synth.h"
 #include "node/command.h"
 #include "node/model_options.h"
-#include "node/shape_config.h"
 #include "threadpool/wait_choice.h"
 
 namespace larder::node {
@@ -24,7 +24,7 @@ int Run(const PlanCommandOptions& o) {
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME");
   const model::ModelConfig config = o.shape.empty()
                                         ? model::ReadModelConfig(*model::GgufFile::Open(o.model.model))
-                                        : ConfigOfShape(model::ShapeByName(o.shape), o.shape);
+                                        : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
   const auto machine = ResolveTopology(o.model);
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
   pipeline::Plan plan;

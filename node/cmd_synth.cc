@@ -8,7 +8,6 @@
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/progress.h"
-#include "node/shape_config.h"
 #include "node/terminal.h"
 
 namespace larder::node {
@@ -29,7 +28,7 @@ int List() {
   fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>10} {:>9}\n", "name", "layers", "dim", "ffn",
              "heads / KV", "vocab", "parameters", "Q8_0");
   for (const auto& [name, shape] : model::NamedShapes()) {
-    const auto parameters = static_cast<double>(ConfigOfShape(shape, std::string(name)).parameters());
+    const auto parameters = static_cast<double>(model::ConfigOfShape(shape, std::string(name)).parameters());
     fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>8.1f} M {:>9}\n", name, shape.layers, shape.dim,
                shape.ffn, fmt::format("{} / {}", shape.heads, shape.kv_heads), shape.vocab, parameters * 1e-6,
                HumanBytes(parameters * 34 / 32));  // a Q8_0 block: 34 bytes for 32 weights

@@ -156,7 +156,7 @@ TEST(ManifestResolve, SharesOutSlots) {
 }
 
 // Of 24 MB of weights, 24 MB of KV cache a thousand tokens.
-model::ModelConfig Bench24m() { return ConfigOf(model::ShapeByName("bench-24m")); }
+model::ModelConfig Bench24m() { return model::ConfigOfShape(model::ShapeByName("bench-24m"), "test"); }
 
 TEST(ManifestResolve, AutoByTheTextAlone) {
   const Topology machine = TestMachine("two-packages");
@@ -210,7 +210,7 @@ TEST(ManifestResolve, AutoSeparatesWhenTheKvCacheWouldPushTheWeightsOut) {
   EXPECT_NE(separated[0].reason.find("would push the weights out"), std::string::npos) << separated[0].reason;
 
   // weights that one socket cannot hold anyway: all cores for them
-  const model::ModelConfig big = ConfigOf(model::ShapeByName("llama-3.2-1b"));
+  const model::ModelConfig big = model::ConfigOfShape(model::ShapeByName("llama-3.2-1b"), "test");
   std::vector<std::string> warnings;
   const auto all = ResolveOn(machine, Make(autos), &warnings, &big);
   ASSERT_EQ(all.size(), 1u);

@@ -26,26 +26,6 @@ inline std::string TopologyData(const std::string& name) {
          "/topologies/" + name;
 }
 
-// What ReadModelConfig would say of a model of this shape.
-inline model::ModelConfig ConfigOf(const model::ModelShape& shape) {
-  model::ModelConfig config;
-  config.architecture = shape.architecture;
-  config.architecture_name = "llama";
-  config.name = "test";
-  config.layers = shape.layers;
-  config.dim = shape.dim;
-  config.ffn = shape.ffn;
-  config.heads = shape.heads;
-  config.kv_heads = shape.kv_heads;
-  config.head_size = shape.head_size;
-  config.vocab = shape.vocab;
-  config.trained_context = shape.context;
-  config.tied_embeddings = shape.tied;
-  config.rotary_dim = shape.head_size;
-  config.rope_base = shape.rope_base;
-  return config;
-}
-
 // The text of the Error that `run` throws; empty, and a failure, if it throws none.
 template <typename Run>
 std::string ErrorOf(const Run& run) {

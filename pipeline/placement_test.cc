@@ -21,7 +21,7 @@ using topology::Topology;
 using weight_node::PanelRange;
 
 const model::ModelConfig& Llama3b() {
-  static const model::ModelConfig config = ConfigOf(model::ShapeByName("llama-3.2-3b"));
+  static const model::ModelConfig config = model::ConfigOfShape(model::ShapeByName("llama-3.2-3b"), "test");
   return config;
 }
 

@@ -1,10 +1,9 @@
-#include "node/shape_config.h"
+#include "model/synth.h"
 
-namespace larder::node {
+namespace larder::model {
 
-model::ModelConfig ConfigOfShape(const model::ModelShape& shape, const std::string& name) {
-  using model::Architecture;
-  model::ModelConfig config;
+ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name) {
+  ModelConfig config;
   config.architecture = shape.architecture;
   config.architecture_name = shape.architecture == Architecture::kLlama   ? "llama"
                              : shape.architecture == Architecture::kQwen2 ? "qwen2"
@@ -22,15 +21,14 @@ model::ModelConfig ConfigOfShape(const model::ModelShape& shape, const std::stri
   config.qkv_bias = shape.qkv_bias || shape.architecture == Architecture::kQwen2;
   config.qk_norm = shape.architecture == Architecture::kQwen3;
   config.tied_embeddings = shape.tied;
-  config.rope_pairing = shape.architecture == Architecture::kLlama ? model::RopePairing::kInterleaved
-                                                                   : model::RopePairing::kHalves;
+  config.rope_pairing =
+      shape.architecture == Architecture::kLlama ? RopePairing::kInterleaved : RopePairing::kHalves;
   config.rotary_dim = shape.head_size;
   config.rope_base = shape.rope_base;
   if (shape.llama3_rope_factor > 0) {
-    config.rope_freq_factors =
-        model::Llama3FreqFactors(shape.head_size, shape.rope_base, shape.llama3_rope_factor);
+    config.rope_freq_factors = Llama3FreqFactors(shape.head_size, shape.rope_base, shape.llama3_rope_factor);
   }
   return config;
 }
 
-}  // namespace larder::node
+}  // namespace larder::model

@@ -1,0 +1,38 @@
+#include "kernels/gemm_tile.h"
+
+namespace larder::kernels {
+
+void GemmTile::Emit() {
+  asmjit::Label next_group = a_.newLabel(), done = a_.newLabel();
+  a_.test(count_, count_);
+  a_.jz(done);
+  a_.bind(next_group);
+  Zero();
+  a_.mov(block_x_, x_);
+  if (shape_.blocks / 2 > 0) {
+    asmjit::Label next_pair = a_.newLabel();
+    a_.mov(pairs_, static_cast<int64_t>(shape_.blocks / 2));
+    a_.align(asmjit::AlignMode::kCode, 64);
+    a_.bind(next_pair);
+    Block(0);
+    Block(1);
+    a_.add(panel_, kPairBytes);
+    a_.add(block_x_, 2 * sizeof(ActBlock));
+    a_.dec(pairs_);
+    a_.jnz(next_pair);
+  }
+  if (shape_.blocks % 2) {
+    Block(0);
+    a_.add(panel_, 64 + 512);
+  }
+  Store();
+  if (panels_ > 1) a_.add(panel_, static_cast<int64_t>((panels_ - 1) * PanelBytes(shape_.blocks)));
+  a_.add(y_, panels_ * static_cast<int64_t>(kPanelRows * sizeof(float)));
+  a_.sub(count_, panels_);
+  a_.jnz(next_group);
+  a_.bind(done);
+  a_.vzeroupper();
+  a_.ret();
+}
+
+}  // namespace larder::kernels

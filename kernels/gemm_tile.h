@@ -1,0 +1,54 @@
+// Internal to kernels/: what the generators of matrix products have in common: registers of the System V
+// calling convention, addresses of operands, and the loops over panels and pairs of blocks around a tile's
+// own instructions.
+#pragma once
+
+#include <asmjit/x86.h>
+
+#include "kernels/gemm.h"
+
+namespace larder::kernels {
+
+class GemmTile {
+ public:
+  GemmTile(asmjit::x86::Assembler& a, const GemmShape& shape, int rows, int panels)
+      : a_(a), shape_(shape), rows_(rows), panels_(panels) {}
+  virtual ~GemmTile() = default;
+
+  // The whole function: for each group of `panels` panels: Zero, Block for each block, Store.
+  void Emit();
+
+ protected:
+  virtual void Zero() = 0;
+  virtual void Block(size_t block_in_pair) = 0;
+  virtual void Store() = 0;
+
+  // A field of ActBlock, of row m, in the block that Block() is at; 4 bytes.
+  asmjit::x86::Mem Act(int m, size_t block_in_pair, size_t field) const {
+    return asmjit::x86::dword_ptr(
+        block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes + block_in_pair * sizeof(ActBlock) + field));
+  }
+  // `offset` bytes into the current pair of blocks of panel p, and into what row m writes for it.
+  asmjit::x86::Mem Panel(int p, size_t offset) const {
+    return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * PanelBytes(shape_.blocks) + offset));
+  }
+  asmjit::x86::Mem Out(int m, size_t offset) const {
+    return asmjit::x86::ptr(y_, static_cast<int32_t>(m * shape_.y_stride_bytes + offset));
+  }
+  static constexpr size_t WeightOffset(size_t block_in_pair, size_t vector) {
+    return 64 + block_in_pair * 512 + vector * 64;
+  }
+  static constexpr size_t ScaleOffset(size_t block_in_pair) { return block_in_pair * 32; }
+
+  asmjit::x86::Assembler& a_;
+  const GemmShape& shape_;
+  const int rows_, panels_;
+
+ private:
+  // Arguments: panels, x, y, n_panels; then two scratch registers that need no saving.
+  const asmjit::x86::Gp panel_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,
+                        count_ = asmjit::x86::rcx;
+  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, pairs_ = asmjit::x86::r8;
+};
+
+}  // namespace larder::kernels
