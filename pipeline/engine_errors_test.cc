@@ -39,11 +39,11 @@ TEST(EngineErrorsTest, OverflowIsAnErrorNotANumber) {
   options.standard_deviation = 1e18f;
   const TestModel model(options);
   try {
-    auto engine = MakeEngine(model.file(), {.context = 64});
-    EXPECT_NE(ErrorOf(*engine, {{5, 0, 0, true}}).find("not finite"), std::string::npos);
+    MakeEngine(model.file(), {.context = 64});
+    FAIL() << "no error";
   } catch (const Error& error) {
-    // The loader may refuse first: a Q8_0 scale beyond f16 is infinite.
-    EXPECT_NE(std::string(error.what()).find("scale"), std::string::npos) << error.what();
+    // The loader refuses first: a Q8_0 scale beyond f16 is infinite.
+    EXPECT_NE(std::string(error.what()).find("finite"), std::string::npos) << error.what();
   }
 }
 
