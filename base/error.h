@@ -15,7 +15,24 @@ class Error : public std::runtime_error {
  public:
   template <typename... Args>
   explicit Error(fmt::format_string<Args...> format, Args&&... args)
-      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+      : std::runtime_error(Printable(fmt::format(format, std::forward<Args>(args)...))) {}
+
+ private:
+  // Messages quote what files say: a line end, a NUL or an escape sequence in it must not reach a terminal as
+  // such.
+  static std::string Printable(std::string text) {
+    constexpr char kHex[] = "0123456789abcdef";
+    std::string out;
+    for (const char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte >= 0x20 && byte != 0x7f) {
+        out += c;
+      } else {
+        out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+      }
+    }
+    return out;
+  }
 };
 
 }  // namespace larder

@@ -72,18 +72,19 @@ namespace {
 
 void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
   const GemmShape& shape = gemm.shape();
-  constexpr size_t kPanels = 5;  // not a multiple of any tile's panels
+  // Not a multiple of any tile's panels, where the caller's rows of y have room for so many.
+  const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 5);
   std::minstd_rand random(20260101);
   auto allocate = [](size_t bytes) {
     return std::unique_ptr<uint8_t, void (*)(void*)>(
         static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(bytes, 64))), std::free);
   };
-  auto panels = allocate(kPanels * PanelBytes(shape.blocks));
+  auto panels = allocate(n_panels * PanelBytes(shape.blocks));
   auto x = allocate(max_rows * shape.x_stride_bytes + shape.blocks * sizeof(ActBlock));
-  const size_t y_floats = max_rows * shape.y_stride_bytes / 4 + kPanels * kPanelRows;
-  for (size_t i = 0; i < kPanels * PanelBytes(shape.blocks); ++i)
+  const size_t y_floats = max_rows * shape.y_stride_bytes / 4 + n_panels * kPanelRows;
+  for (size_t i = 0; i < n_panels * PanelBytes(shape.blocks); ++i)
     panels.get()[i] = static_cast<uint8_t>(random() >> 8);
-  for (size_t p = 0; p < kPanels; ++p) {  // scales must be finite: f16 in [2^-8, 2^-6)
+  for (size_t p = 0; p < n_panels; ++p) {  // scales must be finite: f16 in [2^-8, 2^-6)
     for (size_t b = 0; b < shape.blocks; ++b) {
       auto* scales = reinterpret_cast<uint16_t*>(panels.get() + p * PanelBytes(shape.blocks) +
                                                  b / 2 * kPairBytes + b % 2 * 32);
@@ -112,12 +113,12 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
   // sizes.
   constexpr float kUntouched = 0.25f;
   std::vector<float> reference(y_floats, kUntouched), got(y_floats);
-  GemmReference(shape, panels.get(), acts, reference.data(), kPanels, max_rows);
+  GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);
   for (size_t rows = 1; rows <= max_rows; ++rows) {
     std::fill(got.begin(), got.end(), kUntouched);
-    gemm.Run(panels.get(), acts, got.data(), kPanels, rows);
+    gemm.Run(panels.get(), acts, got.data(), n_panels, rows);
     for (size_t m = 0; m < max_rows; ++m) {
-      for (size_t i = 0; i < kPanels * kPanelRows; ++i) {
+      for (size_t i = 0; i < n_panels * kPanelRows; ++i) {
         const size_t at = m * shape.y_stride_bytes / sizeof(float) + i;
         const float expected = m < rows ? reference[at] : kUntouched;
         if (__builtin_bit_cast(uint32_t, expected) == __builtin_bit_cast(uint32_t, got[at])) continue;

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +31,11 @@ void AppendText(std::string& out, std::string_view text) {
 class NewFile {
  public:
   explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
+    // Renaming onto a device or a pipe would replace it.
+    struct stat found;
+    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+      throw Error("{}: exists and is not a regular file; name another", path);
+    }
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd_ < 0) throw Error("{}: can't create: {}", temporary_, std::strerror(errno));
   }

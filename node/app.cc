@@ -29,7 +29,11 @@ constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"},
                                    {"-no-cnv", "--no-conversation"},
                                    {"-sys", "--system"},
                                    {"-ub", "--ubatch-size"},
-                                   {"-tb", "--threads-batch"}};
+                                   {"-l", "--logit-bias"}};
+
+// Options of llama.cpp that Larder has nothing for. CLI11 would read "-hf" as "-h".
+constexpr std::string_view kForeign[] = {"-hf",  "-hfr", "-hff", "-fa", "-ngl",  "-mg", "-sm", "-ts",
+                                         "-ctk", "-ctv", "-dt",  "-lv", "-nkvo", "-tb", "-mu", "-cb"};
 
 std::vector<std::string> Arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -120,6 +124,13 @@ int Main(int argc, char** argv) {
     std::string names;
     for (const Command& c : commands) names += (names.empty() ? "" : ", ") + c.options->get_name();
     return Usage(fmt::format("there is no command '{}'; the commands are {}", arguments[0], names), nullptr);
+  }
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    const bool is_text =
+        arguments[i - 1] == "-p" || arguments[i - 1] == "--prompt" || arguments[i - 1] == "--system";
+    if (is_text || std::find(std::begin(kForeign), std::end(kForeign), arguments[i]) == std::end(kForeign))
+      continue;
+    return Usage(fmt::format("larder has no option '{}' (llama.cpp has)", arguments[i]), nullptr);
   }
   auto chosen = [&] {
     return std::find_if(commands.begin(), commands.end(),

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "base/clock.h"
+#include "node/signals.h"
 
 namespace larder::node {
 namespace {
@@ -34,7 +36,8 @@ class Bench {
       return SecondsSince(start);
     }
     const int64_t start = NowNs();
-    for (size_t step = 0; step < test.tokens; ++step) DecodeStep(test, test.depth + step);
+    for (size_t step = 0; step < test.tokens && Interrupts() == 0; ++step)
+      DecodeStep(test, test.depth + step);
     return SecondsSince(start);
   }
 
@@ -47,7 +50,10 @@ class Bench {
       rows_.push_back({RandomToken(), static_cast<int32_t>(slot), static_cast<uint32_t>(position + i),
                        logits && i + 1 == count});
     }
-    engine_.Run(rows_);
+    // Frame by frame, as Run would split it, so that Ctrl-C is seen between frames.
+    for (size_t begin = 0; begin < count && Interrupts() == 0; begin += engine_.stage().max_rows()) {
+      engine_.Run(std::span(rows_).subspan(begin, std::min(engine_.stage().max_rows(), count - begin)));
+    }
   }
 
   // One token for each sequence; batches beyond a frame's logits go in several frames.
@@ -141,7 +147,9 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     const auto tokens = static_cast<double>(test.tokens * test.batch);
     for (size_t r = 0; r < spec.repetitions; ++r) {
       if (!go_on(test, r + 1)) return;
-      result.tokens_per_s.push_back(tokens / bench.Measure(test));
+      const double seconds = bench.Measure(test);
+      if (Interrupts() > 0) return;  // cut short: no figure
+      result.tokens_per_s.push_back(tokens / seconds);
     }
     run.results.push_back(std::move(result));
   }

@@ -128,6 +128,7 @@ Command AddBench(CLI::App& program) {
   command
       ->add_option("--probe-seconds", o->probe_s, "time to measure the machine's bandwidths in (default: 1)")
       ->type_name("S")
+      ->check(NotFinite)
       ->check(CLI::Range(0.01, 60.0).description(""))
       ->group(group);
   command->add_option("-o,--output", o->format, "md or json (default: md)")

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "node/command.h"
+#include "node/count_option.h"
 #include "node/diagnosis.h"
 #include "node/model_options.h"
 #include "node/residency.h"
@@ -93,6 +94,7 @@ Command AddDoctor(CLI::App& program) {
       program.add_subcommand("doctor", "examine this machine: what it offers and what to change");
   command->add_option("--seconds", o->seconds, "time to measure bandwidths in (default: 2)")
       ->type_name("S")
+      ->check(NotFinite)
       ->check(CLI::Range(0.01, 60.0).description(""));
   command->add_flag("--json", o->json, "print JSON");
   ModelOptionSet set;

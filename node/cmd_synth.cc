@@ -8,6 +8,7 @@
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/progress.h"
+#include "node/signals.h"
 #include "node/terminal.h"
 
 namespace larder::node {
@@ -76,10 +77,18 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
                : o.type == "bf16" ? model::TensorType::kBF16
                                   : model::TensorType::kQ8_0;
   {
+    const InterruptGuard guard;
     Progress progress("writing");
     current_progress = &progress;
-    model::WriteSynth(synth, o.output,
-                      [](uint64_t done, uint64_t all) { current_progress->Update(done, all); });
+    try {
+      model::WriteSynth(synth, o.output, [](uint64_t done, uint64_t all) {
+        current_progress->Update(done, all);
+        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes what it has written
+      });
+    } catch (const Error&) {
+      if (Interrupts() == 0) throw;
+      return InterruptExitCode();
+    }
     current_progress = nullptr;
   }
   const auto config = model::ReadModelConfig(*model::GgufFile::Open(o.output));

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 
 namespace larder::node {
 
@@ -17,6 +19,12 @@ CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value,
     return fmt::format("'{}' is not a whole number from {} on", given, least);
   };
   return command.add_option(name, value, text)->type_name("N")->check(check, "");
+}
+
+std::string NotFinite(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return *end == '\0' && std::isfinite(value) ? "" : fmt::format("'{}' is not a number", text);
 }
 
 }  // namespace larder::node

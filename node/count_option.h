@@ -15,4 +15,8 @@ namespace larder::node {
 CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value, const std::string& text,
                       size_t least = 0);
 
+// For CLI11's check(), beside a Range, which lets "nan" pass: empty if the text is a finite number, else what
+// is wrong.
+std::string NotFinite(const std::string& text);
+
 }  // namespace larder::node

@@ -70,6 +70,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         .add_option("--l3-fraction", options.l3_fraction,
                     "share of each L3 that weights may take (default: 0.75)")
         ->type_name("F")
+        ->check(NotFinite)
         ->check(CLI::Range(0.01, 1.0).description(""))
         ->group(group);
   }
@@ -189,6 +190,10 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   if (options.residency)
     yardstick = MeasureYardstick(machine, plan);  // before the pool's threads wait on the cores
 
+  if (plan.options.threads > machine.cores().size()) {
+    spdlog::warn("{} threads on {} cores: they share them and wait for each other", plan.options.threads,
+                 machine.cores().size());
+  }
   if (options.verbose) {
     fmt::print(stderr, "{}", plan.Table());
     spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));

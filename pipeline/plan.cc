@@ -11,6 +11,7 @@ namespace larder::pipeline {
 namespace {
 
 constexpr size_t kMaxThreads = 1024;
+constexpr size_t kMaxFrameRows = 4096;
 constexpr size_t kDefaultContext = 4096;
 constexpr size_t kMaxContext = size_t{1} << 20;
 
@@ -60,6 +61,35 @@ void PlanAttention(Plan& plan, const topology::Topology& topology) {
   }
 }
 
+// One note for all L3 groups that are too small, one for all of unknown size.
+void NoteResidency(Plan& plan) {
+  size_t unknown = 0, small = 0;
+  const PlanL3Group* worst = nullptr;
+  for (const PlanL3Group& l3 : plan.l3_groups) {
+    if (l3.l3_bytes == 0) {
+      ++unknown;
+    } else if (!l3.resident()) {
+      ++small;
+      if (!worst || l3.weight_bytes > worst->weight_bytes) worst = &l3;
+    }
+  }
+  if (unknown > 0) {
+    plan.notes.push_back(fmt::format(
+        "{} of {} L3 groups: size unknown, residency can't be planned; the residency report measures it",
+        unknown, plan.l3_groups.size()));
+  }
+  if (small > 0) {
+    plan.notes.push_back(
+        fmt::format("{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: "
+                    "{:.1f} MB, {:.0f} % of {:.1f} MB): they will "
+                    "stream from memory; {} such groups would hold the model",
+                    small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
+                    worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
+                    100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
+                    CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
+  }
+}
+
 }  // namespace
 
 Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topology,
@@ -70,7 +100,14 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   PlanOptions& o = plan.options;
   if (!o.cores.empty()) o.threads = o.cores.size();
   if (o.threads == 0) o.threads = topology.cores().size();
-  if (o.threads > kMaxThreads) throw Error("plan: {} threads asked for; at most {}", o.threads, kMaxThreads);
+  const size_t most_threads = std::min(kMaxThreads, std::max<size_t>(16, 4 * topology.cores().size()));
+  if (o.threads > most_threads) {
+    throw Error("plan: {} threads asked for (-t) on {} cores; at most {}: they would wait for each other",
+                o.threads, topology.cores().size(), most_threads);
+  }
+  if (o.prefill_rows > kMaxFrameRows) {
+    throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.prefill_rows, kMaxFrameRows);
+  }
   if (o.context == 0) o.context = std::clamp<size_t>(config.trained_context, 1, kDefaultContext);
   if (o.context > kMaxContext)
     throw Error("plan: a context of {} tokens; at most {}", o.context, kMaxContext);
@@ -115,19 +152,11 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   plan.kv_slot_bytes = kv.slot_bytes();
   plan.kv_bytes = kv.bytes();
   PlanAttention(plan, topology);
-  for (const PlanL3Group& l3 : plan.l3_groups) {
-    if (l3.l3_bytes == 0) {
-      plan.notes.push_back(fmt::format(
-          "L3 group {}: size unknown, residency can't be planned; the residency report measures it",
-          l3.id.value));
-    } else if (!l3.resident()) {
-      plan.notes.push_back(fmt::format(
-          "L3 group {}: {:.1f} MB of weights exceed its budget of {:.1f} MB ({:.0f} % of {:.1f} MB): they "
-          "will stream "
-          "from memory; {} such groups would hold the model",
-          l3.id.value, l3.weight_bytes * 1e-6, l3.budget_bytes * 1e-6, 100 * o.l3_fraction,
-          l3.l3_bytes * 1e-6, CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, l3.budget_bytes))));
-    }
+  NoteResidency(plan);
+  if (topology.from_xml()) {
+    plan.notes.push_back(
+        fmt::format("kernels are those of this host ({}); the other machine may have others (--isa)",
+                    kernels::IsaName(o.isa)));
   }
   CheckMemory(plan, topology);
   return plan;

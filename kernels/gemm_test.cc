@@ -1,0 +1,139 @@
+// Matrix products and packing: every instruction set of this host against the scalar reference, bit for bit,
+// on shapes that are multiples of nothing.
+#include "kernels/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "kernels/pack.h"
+#include "model/formats.h"
+
+namespace larder::kernels {
+namespace {
+
+struct AlignedBytes {
+  explicit AlignedBytes(size_t n) : data(static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(n, 64)))) {
+    std::memset(data, 0, n);
+  }
+  ~AlignedBytes() { std::free(data); }
+  AlignedBytes(const AlignedBytes&) = delete;
+  AlignedBytes& operator=(const AlignedBytes&) = delete;
+  uint8_t* data;
+};
+
+// A matrix of n_panels * 16 rows, the last 3 of them missing, and its panels.
+struct Matrix {
+  Matrix(size_t n_blocks, size_t n_panels, uint32_t seed)
+      : blocks(n_blocks), rows(n_panels * kPanelRows - 3), packed(n_panels * PanelBytes(n_blocks)) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    values.resize(rows * blocks * kBlock);
+    for (float& v : values) v = normal(random);
+    quantised.resize(rows * blocks);
+    model::QuantizeQ8_0(values, quantised.data());
+    for (size_t p = 0; p < n_panels; ++p) {
+      const model::Q8Block* at[kPanelRows];
+      for (size_t r = 0; r < kPanelRows; ++r) {
+        const size_t row = p * kPanelRows + r;
+        at[r] = row < rows ? &quantised[row * blocks] : nullptr;
+      }
+      PackPanel(at, blocks, packed.data + p * PanelBytes(blocks));
+    }
+  }
+  size_t blocks, rows;
+  std::vector<float> values;
+  std::vector<model::Q8Block> quantised;
+  AlignedBytes packed;
+};
+
+TEST(Pack, RowsComeBackExactly) {
+  for (const size_t blocks : {1, 2, 3, 6, 33}) {
+    const Matrix matrix(blocks, 2, 7);
+    std::vector<float> expected(blocks * kBlock), got(blocks * kBlock);
+    for (size_t row = 0; row < 2 * kPanelRows; ++row) {
+      std::fill(expected.begin(), expected.end(), 0.0f);
+      if (row < matrix.rows) model::DequantizeQ8_0(&matrix.quantised[row * blocks], expected);
+      UnpackRow(matrix.packed.data + row / kPanelRows * PanelBytes(blocks), row % kPanelRows, blocks,
+                got.data());
+      EXPECT_EQ(expected, got) << blocks << " blocks, row " << row;
+    }
+  }
+}
+
+TEST(Gemm, EqualsItsReferenceToTheBit) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!HostHas(isa)) {
+      std::printf("skipped: this CPU has no %s\n", std::string(IsaName(isa)).c_str());
+      continue;
+    }
+    for (const size_t blocks : {1, 2, 5, 32}) {
+      for (const size_t n_panels : {1, 2, 7}) {
+        for (const bool accumulate : {false, true}) {
+          const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
+          const GemmShape shape{blocks, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float),
+                                accumulate};
+          const Gemm gemm = Gemm::Make(isa, shape);
+          for (const size_t m : {1, 2, 3, 13, 14, 15, 33}) {
+            AlignedBytes x(m * shape.x_stride_bytes);
+            for (size_t i = 0; i < m; ++i) {
+              std::vector<float> row(matrix.values.begin(),
+                                     matrix.values.begin() + static_cast<std::ptrdiff_t>(blocks * kBlock));
+              for (float& v : row) v *= static_cast<float>(i) - 6.5f;
+              GetElementwise(Isa::kScalar)
+                  .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes),
+                            row.size());
+            }
+            const size_t floats = m * shape.y_stride_bytes / sizeof(float);
+            std::vector<float> expected(floats, -0.75f), got(floats, -0.75f);
+            const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
+            GemmReference(shape, matrix.packed.data, acts, expected.data(), n_panels, m);
+            gemm.Run(matrix.packed.data, acts, got.data(), n_panels, m);
+            ASSERT_EQ(std::memcmp(expected.data(), got.data(), floats * sizeof(float)), 0)
+                << IsaName(isa) << ", " << blocks << " blocks, " << n_panels << " panels, " << m << " rows";
+          }
+        }
+      }
+    }
+  }
+}
+
+// The reference itself, against a product in double: d * q of both sides is exact there, so only float
+// accumulation differs.
+TEST(Gemm, TheReferenceIsAProduct) {
+  const Matrix matrix(5, 2, 3);
+  const GemmShape shape{5, ActRowBytes(5), 2 * kPanelRows * sizeof(float), false};
+  AlignedBytes x(shape.x_stride_bytes);
+  auto* acts = reinterpret_cast<ActBlock*>(x.data);
+  GetElementwise(Isa::kScalar).quantize(matrix.values.data() + 31, acts, 5 * kBlock);
+  std::vector<float> y(2 * kPanelRows);
+  GemmReference(shape, matrix.packed.data, acts, y.data(), 2, 1);
+  for (size_t row = 0; row < matrix.rows; ++row) {
+    double sum = 0, magnitude = 0;
+    for (size_t i = 0; i < 5 * kBlock; ++i) {
+      const model::Q8Block& w = matrix.quantised[row * 5 + i / kBlock];
+      const double term = static_cast<double>(model::F16ToF32(w.d)) * w.q[i % kBlock] * acts[i / kBlock].d *
+                          acts[i / kBlock].q[i % kBlock];
+      sum += term;
+      magnitude += std::abs(term);
+    }
+    // 5 blocks: a product and a fused multiply-add each, of relative error 2^-24 of what has been added up so
+    // far.
+    EXPECT_NEAR(y[row], sum, magnitude * 10 * 0x1p-24) << row;
+  }
+  for (size_t row = matrix.rows; row < y.size(); ++row) EXPECT_EQ(y[row], 0.0f);
+}
+
+// Rows of y that lie closer together than the check's panels are wide: small models.
+TEST(Gemm, NarrowOutputs) {
+  for (const size_t n_panels : {1, 2, 3}) {
+    if (!HostHas(BestIsa()) || BestIsa() == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
+    EXPECT_NO_THROW(Gemm::Make(BestIsa(), GemmShape{2, ActRowBytes(2), n_panels * 64, false})) << n_panels;
+  }
+}
+
+}  // namespace
+}  // namespace larder::kernels
