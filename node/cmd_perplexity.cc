@@ -33,16 +33,21 @@ struct PerplexityOptions {
   size_t chunks = 0;  // 0: all
 };
 
+// White space, and the brackets and commas that `larder tokenize --ids` prints.
+bool IsSeparator(char c) {
+  return std::isspace(static_cast<unsigned char>(c)) || c == ',' || c == '[' || c == ']';
+}
+
 std::vector<TokenId> ParseIds(const std::string& text, const std::string& path) {
   std::vector<TokenId> ids;
   const char* at = text.data();
   const char* end = at + text.size();
   for (;;) {
-    while (at != end && std::isspace(static_cast<unsigned char>(*at))) ++at;
+    while (at != end && IsSeparator(*at)) ++at;
     if (at == end) return ids;
     TokenId id = 0;
     const auto [stop, failed] = std::from_chars(at, end, id);
-    if (failed != std::errc() || (stop != end && !std::isspace(static_cast<unsigned char>(*stop)))) {
+    if (failed != std::errc() || (stop != end && !IsSeparator(*stop))) {
       throw Error("{}: after {} token ids comes something that is none; expected numbers and spaces only",
                   path, ids.size());
     }
