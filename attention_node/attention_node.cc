@@ -86,7 +86,6 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       .group = config.group(),
       .kv_heads = config.kv_heads,
       .blocks = blocks,
-      .group_stride = io.group_stride,
       .epsilon = config.norm_epsilon,
       .query_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_size))),
       .rope = table.data(),
@@ -103,7 +102,6 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   scratch_.resize(options.threads);
   auto lay_out = [&](auto&& take) {
     for (AttentionScratch& s : scratch_) {
-      s.head = reinterpret_cast<float*>(take(blocks * kBlock * sizeof(float)));
       s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
       s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * ActRowBytes(blocks)));
       s.scores = reinterpret_cast<float*>(take(tile_queries * kChunkStride * sizeof(float)));

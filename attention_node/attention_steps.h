@@ -16,7 +16,6 @@ namespace larder::attention_node {
 struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
   size_t kv_heads, blocks;              // blocks of a head
-  size_t group_stride;                  // floats between groups of a qkv row
   float epsilon;                        // of q/k norms
   float query_scale;                    // 1 / sqrt(head_size)
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
@@ -31,7 +30,6 @@ struct AttentionShape {
 
 // One thread's own memory for a tile of queries.
 struct AttentionScratch {
-  float* head;             // [32 * blocks]
   kernels::ActBlock* act;  // [blocks]
   uint8_t* queries;        // [tile_queries] rows of ActRowBytes(blocks)
   float* scores;           // [tile_queries][scores_stride]

@@ -1,5 +1,6 @@
 # How every folder is built: larder_folder(NAME deps...) makes the library larder_NAME from the
-# folder's *.cc, and with LARDER_TESTS one test program NAME_test from its *_test.cc.
+# folder's *.cc, with LARDER_TESTS one test program NAME_test from its *_test.cc, and with LARDER_FUZZ one
+# libFuzzer program from each *_fuzz.cc.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -31,6 +32,7 @@ function(larder_folder name)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "(_test|_fuzz|/main|_stress)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cc)
   list(TRANSFORM ARGN PREPEND larder_ OUTPUT_VARIABLE deps)
   if(sources)
     add_library(larder_${name} STATIC ${sources})
@@ -45,5 +47,17 @@ function(larder_folder name)
     target_compile_definitions(${name}_test PRIVATE
       LARDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LARDER_BINARY_DIR="${PROJECT_BINARY_DIR}")
     gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
+  endif()
+  # Run: NAME_fuzz -max_total_time=60 -malloc_limit_mb=64 NEW_CORPUS FOLDER/fuzz/NAME
+  if(LARDER_FUZZ AND fuzzers)
+    target_compile_options(larder_${name} PRIVATE -fsanitize=fuzzer-no-link)
+    foreach(source ${fuzzers})
+      get_filename_component(fuzzer ${source} NAME_WE)
+      add_executable(${fuzzer} ${source})
+      target_compile_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
+      target_link_options(${fuzzer} PRIVATE -fsanitize=fuzzer)
+      target_compile_definitions(${fuzzer} PRIVATE LARDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+      target_link_libraries(${fuzzer} PRIVATE larder_${name})
+    endforeach()
   endif()
 endfunction()

@@ -46,8 +46,8 @@ TEST_F(EngineBitsTest, ThreadsDoNotMatter) {
 
 TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
   auto engine = MakeEngine(model_.file(), {.threads = 2});
-  for (const size_t chunk : {1, 7, 64, 300}) {
-    if (chunk > engine->max_logits()) continue;
+  for (const size_t chunk : {1, 7, 64, 128}) {
+    ASSERT_LE(chunk, engine->max_logits());
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, chunk), baseline_), "") << "chunks of " << chunk;
   }
   // All at once, logits of the last row only.

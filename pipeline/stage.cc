@@ -127,7 +127,7 @@ void Stage::BuildPrograms() {
     all.resize(threads);
     for (size_t t = 0; t < threads; ++t) {
       std::vector<Step>& steps = all[t];
-      weights_->AddEmbed(t, phase, steps);
+      weights_->AddEmbed(t, steps);
       for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
         weights_->AddQkv(t, layer, phase, steps, [&](size_t head) { return signals_[t][head]; });
         AddAttention(t, layer, steps);

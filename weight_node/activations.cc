@@ -46,7 +46,7 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       acts(thread.dim, shape.dim_blocks, decode);
       acts(thread.q, shape.q_blocks, decode);
       floats(thread.ffn_tile, 4 * kernels::kPanelRows, prefill);
-      thread.scratch = reinterpret_cast<float*>(take(config.dim * sizeof(float)));
+      thread.scratch = reinterpret_cast<float*>(take(shape.dim_blocks * kernels::kBlock * sizeof(float)));
     }
   };
   size_t bytes = 0;

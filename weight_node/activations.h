@@ -32,7 +32,7 @@ struct ThreadActivations {
   ActRows dim;         // normalised and quantised residual: input of QKV, gate/up and the head
   ActRows q;           // quantised attention output: input of O
   FloatRows ffn_tile;  // one FFN unit: 32 gate, 32 up
-  float* scratch;      // [dim]
+  float* scratch;      // [dim], padded to blocks
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated, they lie in

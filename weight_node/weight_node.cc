@@ -91,14 +91,13 @@ RowShare WeightNode::ShareOf(size_t thread, Phase phase) const {
   return {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())};
 }
 
-void WeightNode::AddEmbed(size_t thread, Phase, Steps& steps) {
+void WeightNode::AddEmbed(size_t thread, Steps& steps) {
   const EmbedOperand* operand = Keep(
       embeds_, EmbedOperand{.table = config_.tied_embeddings
                                          ? nullptr
                                          : reinterpret_cast<const model::Q8Block*>(embedding_.data()),
                             .head_panels = head_panels_.data(),
                             .head_first_panel = head_first_panel_.data(),
-                            .head_threads = static_cast<uint32_t>(shards_.size()),
                             .blocks = shape_.dim_blocks,
                             .dim = config_.dim,
                             .x = activations_.x,

@@ -48,7 +48,7 @@ class WeightNode {
   void Finish();
 
   using Steps = std::vector<threadpool::Step>;
-  void AddEmbed(size_t thread, Phase, Steps&);
+  void AddEmbed(size_t thread, Steps&);
   // ready(group) gives the flag to signal when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
   void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {

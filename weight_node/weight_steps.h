@@ -25,7 +25,6 @@ struct EmbedOperand {
   const model::Q8Block* table;        // [vocab][blocks] or null
   const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of the head
   const uint32_t* head_first_panel;   // [threads + 1]
-  uint32_t head_threads;
   size_t blocks, dim;
   FloatRows x;
   float* scratch;  // [32 * blocks]

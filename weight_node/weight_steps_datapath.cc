@@ -26,12 +26,7 @@ void EmbedStep(const void* operand, void* frame) {
     const auto token = static_cast<size_t>(rows.token[m]);
     float* x = op.x.row(m);
     if (op.table) {
-      const model::Q8Block* blocks = op.table + token * op.blocks;
-      for (size_t b = 0; b < op.blocks; ++b) {
-        const float d = model::F16ToF32(blocks[b].d);
-        for (size_t i = 0; i < model::kBlock; ++i)
-          op.scratch[b * model::kBlock + i] = d * static_cast<float>(blocks[b].q[i]);
-      }
+      model::DequantizeQ8_0(op.table + token * op.blocks, {op.scratch, op.blocks * model::kBlock});
     } else {
       const auto panel = static_cast<uint32_t>(token / kernels::kPanelRows);
       uint32_t owner = 0;
