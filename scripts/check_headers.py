@@ -13,7 +13,7 @@ import tree
 
 # The project's own warnings (cmake/larder.cmake); an unused inline function of a header is none.
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Wno-missing-field-initializers", "-Werror",
-         '-DLARDER_SOURCE_DIR="."', '-DLARDER_BINARY_DIR="."']  # what tests get from cmake/larder.cmake
+         '-DLARDER_SOURCE_DIR="."', '-DLARDER_BINARY_DIR="."', '-DLARDER_PROGRAM="."']  # what tests get from cmake/larder.cmake
 
 
 def compile_alone(compiler, root, path):

@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""What bad input gets from the server: a clear error or a closed connection, bounded memory, and others are served meanwhile.
+
+    scripts/hostile_serve.py --larder build/larder --model model/demo/larder-stories.gguf
+"""
+import argparse
+import json
+import resource
+import socket
+import sys
+import time
+
+from serve_testing import Server, events, read_all, split_reply
+
+MODEL_TIMEOUT_S = 2  # --timeout of the server under test
+
+
+def expect_error(reply, status, *words):
+    got, body = reply
+    assert got == status, (got, status, body[:300])
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}, error
+    for word in words:
+        assert word in error["message"], (word, error)
+
+
+def bad_bodies(server):
+    post = lambda body: server.post("/v1/completions", body)
+    expect_error(post(b"{"), 400, "not JSON")
+    expect_error(post(b""), 400, "not JSON")
+    expect_error(post(b"[" * 100000), 400, "nested")
+    expect_error(post(b'{"prompt":"\xff\xfe"}'), 400, "not JSON")
+    expect_error(post(b'{"prompt":"a","temperature":NaN}'), 400, "not JSON")
+    expect_error(post(b'{"prompt":"a","temperature":1e999}'), 400)
+    expect_error(post(b'{"prompt":"a","temperature":1e30}'), 400, "temperature")
+    expect_error(post(b'{"prompt":"a","max_tokens":1e300}'), 400, "max_tokens")
+    expect_error(post(b'{"prompt":"a","max_tokens":99999999999999999999999}'), 400, "max_tokens")
+    expect_error(post(b'{"prompt":"a","seed":-99999999999999999999999}'), 400, "seed")
+    expect_error(post({"prompt": 5}), 400, "prompt")
+    expect_error(post({"prompt": []}), 400, "prompt")
+    expect_error(post({"prompt": [1, -1]}), 400, "prompt")
+    expect_error(post({"prompt": [1, 10**9]}), 400, "prompt")
+    expect_error(post({"prompt": {"a": 1}}), 400, "prompt")
+    expect_error(post({}), 400, "prompt is missing")
+    expect_error(post([1]), 400, "object")
+    expect_error(post({"prompt": "a", "temperature": "hot"}), 400, "temperature")
+    expect_error(post({"prompt": "a", "top_p": 2}), 400, "top_p")
+    expect_error(post({"prompt": "a", "stop": [""]}), 400, "stop")
+    expect_error(post({"prompt": "a", "stop": ["x"] * 1000}), 400, "stop")
+    expect_error(post({"prompt": "a", "n": 10**6}), 400, "n is")
+    expect_error(post({"prompt": "a", "stream": "yes"}), 400, "stream")
+    expect_error(post({"prompt": "a", "logit_bias": {"99999999": 1}}), 400, "logit_bias")
+    expect_error(post({"prompt": "a", "model": "gpt-4"}), 404, "gpt-4")
+    expect_error(post({"prompt": "word " * 5000}), 400, "context of 512", "tokens")
+    expect_error(post({"prompt": "a", "suffix": "b"}), 400, "suffix")
+    chat = lambda body: server.post("/v1/chat/completions", body)
+    expect_error(chat({"messages": "hi"}), 400, "messages")
+    expect_error(chat({"messages": [{"role": "wizard", "content": "hi"}]}), 400, "messages")
+    expect_error(chat({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), 400, "type")
+    expect_error(chat({"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}), 400, "tools")
+    expect_error(server.get("/nothing"), 404, "/nothing")
+    expect_error(server.get("/v1/completions"), 405, "POST")
+    expect_error(server.post("/health", b""), 405)
+
+
+def bad_http(server):
+    def raw(data):
+        with server.connect(server.http) as connection:
+            try:
+                connection.sendall(data)
+                return split_reply(read_all(connection))
+            except ConnectionError:
+                return None
+    expect_error(raw(b"nonsense\r\n\r\n"), 400)
+    expect_error(raw(b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n"), 400)
+    expect_error(raw(b"GET / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"), 400)
+    expect_error(raw(b"GET /" + b"a" * 100000), 431)
+    expect_error(raw(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20000), 431)
+    expect_error(raw(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 104857600\r\n\r\n"), 413, "larger")
+    raw(b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"FFFFFFFFFFFFFFFFFF\r\n")
+    # 100 MB that are sent in spite of the answer: refused, and not kept.
+    with server.connect(server.http) as connection:
+        try:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 104857600\r\n\r\n")
+            for _ in range(100):
+                connection.sendall(b"x" * (1 << 20))
+        except ConnectionError:
+            pass
+    # A request in single bytes is as good as any, if it comes in time.
+    with server.connect(server.http) as connection:
+        for byte in b"GET /health HTTP/1.0\r\n\r\n":
+            connection.sendall(bytes([byte]))
+        assert split_reply(read_all(connection))[0] == 200
+    # Several at once on a connection are answered in turn.
+    with server.connect(server.http) as connection:
+        body = b'{"prompt":"The cat","max_tokens":3,"temperature":0}'
+        one = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        connection.sendall(one * 3 + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert read_all(connection).count(b"HTTP/1.1 200") == 4
+
+
+def bad_lines(server):
+    def say(data, end=True):
+        with server.connect(server.text) as connection:
+            connection.sendall(data)
+            if end:
+                connection.shutdown(socket.SHUT_WR)
+            return read_all(connection)
+    assert say(b"\xff\xfe\n").startswith(b"error: ")
+    assert say(b"a" * (2 << 20), end=False).startswith(b"error: the line is longer")
+    for line in [b"{", b'{"prompt":1}', b'{"prompt":"a","id":[]}', b'{"cancel":{}}', b"{}", b'{"prompt":"a","temperature":"x"}', b'{"prompt":"a","n_predict":1e99}']:
+        replies = say(line + b"\n").splitlines()
+        assert len(replies) == 1 and "error" in json.loads(replies[0]), (line, replies)
+    # An error ends the request, not the connection; half-closed clients get their answers.
+    replies = [json.loads(line) for line in say(b'{bad\n\n{"prompt":"The cat","n_predict":2,"id":"x","stream":false}\n{"cancel":"y"}\n').splitlines()]
+    assert "error" in replies[0] and replies[1]["id"] == "x" and replies[1]["tokens_predicted"] == 2, replies
+    many = b"".join(b'{"prompt":"The cat","ignore_eos":true,"id":%d}\n' % i for i in range(20))
+    with server.connect(server.text) as connection:
+        connection.sendall(many)
+        codes = [json.loads(line) for line, _ in zip(connection.makefile("rb"), range(40))]
+        assert any(reply.get("error", {}).get("code") == 429 for reply in codes), codes[-1]
+
+
+def slow_and_silent(server):
+    """Slow senders are cut off after the time limit, whoever never reads after it too; thousands of idle ones hurt nobody."""
+    idle = [server.connect(server.http) for _ in range(500)] + [server.connect(server.text) for _ in range(500)]
+    greedy = server.connect(server.http)
+    greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    body = json.dumps({"prompt": ["The cat"] * 8, "n": 8, "stream": True, "ignore_eos": True, "logprobs": 20, "max_tokens": 400}).encode()
+    greedy.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    slow = server.connect(server.http)
+    slow_line = server.connect(server.text)
+    begin = time.monotonic()
+    reply = b""
+    try:
+        while time.monotonic() - begin < 5 * MODEL_TIMEOUT_S + 20:
+            slow.sendall(b"GET /health"[:1] if time.monotonic() - begin < 0.1 else b"x")
+            slow_line.sendall(b"x")
+            time.sleep(0.2)
+    except ConnectionError:
+        pass
+    seconds = time.monotonic() - begin
+    assert MODEL_TIMEOUT_S * 0.5 < seconds < 5 * MODEL_TIMEOUT_S + 19, seconds
+    status, text = server.post("/v1/completions", {"prompt": "The cat", "max_tokens": 4})
+    assert status == 200, text
+    deadline = time.monotonic() + 60
+    while json.loads(server.get("/v1/larder/status")[1])["queue"]["waiting"] > 0:
+        assert time.monotonic() < deadline, "the client that never reads holds its slots"
+        time.sleep(0.1)
+    for connection in idle + [greedy, slow, slow_line]:
+        connection.close()
+
+
+def too_many(larder, model):
+    with Server(larder, model, "--max-connections", "8", "--parallel", "1", "--queue", "1") as server:
+        held = [server.connect(server.http) for _ in range(8)]
+        with server.connect(server.http) as connection:
+            expect_error(split_reply(read_all(connection)), 503, "connections")
+        for connection in held:
+            connection.close()
+        time.sleep(0.3)
+        # One has the slot, one waits, the third is told.
+        long = json.dumps({"prompt": "The cat", "ignore_eos": True, "stream": True, "n_predict": 480}).encode() + b"\n"
+        with server.connect(server.text) as connection:
+            connection.sendall(long * 3)
+            codes = []
+            for line in connection.makefile("rb"):
+                reply = json.loads(line)
+                if "error" in reply:
+                    codes.append(reply["error"]["code"])
+                    break
+            assert codes == [503], codes
+        assert server.idle()
+
+
+def keys(larder, model, folder):
+    path = f"{folder}/keys-{time.time_ns()}"
+    with open(path, "w", encoding="ascii") as file:
+        file.write("# ours\nsecret-1\n\nsecret-2\n")
+    with Server(larder, model, "--api-key-file", path) as server:
+        body = {"prompt": "The cat", "max_tokens": 1}
+        expect_error(server.post("/v1/completions", body), 401, "API key")
+        expect_error(server.post("/v1/completions", body, "Authorization: Bearer secret-3\r\n"), 401)
+        expect_error(server.get("/metrics"), 401)
+        assert server.post("/v1/completions", body, "Authorization: Bearer secret-2\r\n")[0] == 200
+        assert server.get("/health")[0] == 200
+        for line, good in [(b"The cat\n", False), (b'{"prompt":"a","api_key":"no"}\n', False), (b'{"prompt":"a","n_predict":1,"api_key":"secret-1"}\n', True)]:
+            with server.connect(server.text) as connection:
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
+                assert (b"error" not in read_all(connection)) == good, line
+
+
+def drains(larder, model):
+    """SIGTERM: what has begun is finished, nothing new is begun, exit 0; a second one ends at once."""
+    with Server(larder, model) as server:
+        with server.connect(server.text) as connection:
+            connection.sendall(b'{"prompt":"The cat","ignore_eos":true,"n_predict":400}\n')
+            lines = connection.makefile("rb")
+            lines.readline()
+            server.process.terminate()
+            last = [json.loads(line) for line in lines][-1]
+            assert last["stop"] and last["tokens_predicted"] == 400, last
+        assert server.process.wait(30) == 0
+    server = Server(larder, model, "--drain-timeout", "1000").__enter__()
+    with server.connect(server.http) as connection:  # a request half sent keeps it draining
+        connection.sendall(b"POST ")
+        time.sleep(0.3)
+        server.process.terminate()
+        time.sleep(0.5)
+        assert server.process.poll() is None, "it did not wait for the client"
+        server.process.terminate()
+        assert server.process.wait(10) == 143
+    server.process.stdout.close()
+
+
+def answers(server):
+    """The good cases over real sockets."""
+    body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    status, reply = server.post("/v1/completions", body)
+    whole = json.loads(reply)
+    assert status == 200 and whole["usage"]["completion_tokens"] == 8, whole
+    status, reply = server.post("/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+    chunks = events(reply)
+    assert "".join(c["text"] for e in chunks for c in e["choices"]) == whole["choices"][0]["text"]
+    assert chunks[-1]["usage"]["completion_tokens"] == 8 and chunks[-1]["choices"] == []
+    assert chunks[-2]["choices"][0]["finish_reason"] == "length"
+    several = json.loads(server.post("/v1/completions", {**body, "n": 3, "temperature": 1, "seed": 5, "logprobs": 2})[1])
+    again = json.loads(server.post("/v1/completions", {**body, "n": 3, "temperature": 1, "seed": 5, "logprobs": 2})[1])
+    assert [c["text"] for c in several["choices"]] == [c["text"] for c in again["choices"]]
+    assert len({c["text"] for c in several["choices"]}) > 1
+    logprobs = several["choices"][0]["logprobs"]
+    assert len(logprobs["tokens"]) == 8 and all(value <= 0 for value in logprobs["token_logprobs"])
+    stopped = json.loads(server.post("/v1/completions", {**body, "max_tokens": 200, "stop": [" a "]})[1])["choices"][0]
+    assert stopped["finish_reason"] == "stop" and " a " not in stopped["text"], stopped
+    echo = json.loads(server.post("/v1/completions", {**body, "echo": True})[1])
+    assert echo["choices"][0]["text"] == body["prompt"] + whole["choices"][0]["text"]
+    tokens = json.loads(server.post("/tokenize", {"content": "The cat"})[1])["tokens"]
+    assert json.loads(server.post("/detokenize", {"tokens": tokens})[1])["content"].strip() == "The cat"
+    assert json.loads(server.get("/v1/models")[1])["data"][0]["id"] == whole["model"]
+    assert server.get("/metrics")[1].count(b"larder_") > 10
+    native = json.loads(server.post("/completion", {"prompt": "Once upon a time", "n_predict": 8, "temperature": 0})[1])
+    assert native["content"] == whole["choices"][0]["text"] and native["stop_type"] == "limit", native
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--larder", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--folder", default="/tmp", help="for small files")
+    args = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+    options = ["--timeout", str(MODEL_TIMEOUT_S), "--max-connections", "1000", "--chat-template", "chatml"]
+    with Server(args.larder, args.model, *options) as server:
+        answers(server)
+        before = server.resident_bytes()
+        for attack in [bad_bodies, bad_http, bad_lines, slow_and_silent]:
+            begin = time.monotonic()
+            attack(server)
+            server.idle()
+            print(f"{attack.__name__}: {time.monotonic() - begin:.1f} s, memory {(server.resident_bytes() - before) / 1e6:+.1f} MB", flush=True)
+        answers(server)
+        grown = (server.resident_bytes() - before) / 1e6
+        assert grown < 128, f"memory has grown by {grown:.1f} MB"
+    too_many(args.larder, args.model)
+    keys(args.larder, args.model, args.folder)
+    drains(args.larder, args.model)
+    print("all as expected")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
