@@ -17,6 +17,8 @@ enum class FaultCode : uint32_t {
   kTimeout,    // a wait took longer than its limit
   kCapacity,   // a pre-allocated table was full
   kInternal,   // a check of the data path failed
+  kMalformed,  // what came over a link cannot be a frame
+  kStation,    // of a chain of sockets, another than the two ends of this link: detail is its number
 };
 constexpr const char* FaultName(FaultCode code) {
   switch (code) {
@@ -34,6 +36,10 @@ constexpr const char* FaultName(FaultCode code) {
       return "table full";
     case FaultCode::kInternal:
       return "internal check";
+    case FaultCode::kMalformed:
+      return "malformed frame";
+    case FaultCode::kStation:
+      return "another socket of the chain is lost, number";
   }
   return "unknown";
 }

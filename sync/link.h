@@ -3,11 +3,11 @@
 // crosses a link; both ends know them from the Plan.
 //
 // Sender's thread:    BeginSend() -> the next slot's bytes, or null if all slots are in flight
-//                     EndSend()   -> hands the slot over; it belongs to the link until the receiver released
-//                     it
+//                     EndSend(n)  -> hands the slot over with its first n bytes (all, if not said); it
+//                     belongs to
+//                                    the link until the receiver released it
 // Receiver's thread:  BeginReceive() -> the oldest frame not yet released, or null if none has come; calling
-// it
-//                                       again before EndReceive() gives the same frame
+//                                       it again before EndReceive() gives the same frame
 //                     EndReceive()   -> gives the slot back; its bytes may be overwritten from here on
 // Nothing blocks, throws or allocates. If a frame's sequence number is not the expected one or the other end
 // is gone, the link raises its FaultFlag and BeginSend/BeginReceive return null for ever.
@@ -21,6 +21,8 @@
 
 namespace larder::sync {
 
+inline constexpr size_t kWholeFrame = ~size_t{0};  // EndSend: all frame_bytes()
+
 struct SendSlot {
   std::byte* bytes = nullptr;  // frame_bytes() writable bytes, aligned to a cache line
   uint32_t sequence = 0;       // the number that this frame will carry
@@ -28,8 +30,9 @@ struct SendSlot {
 };
 
 struct ReceivedFrame {
-  const std::byte* bytes = nullptr;  // frame_bytes() bytes, aligned to a cache line
+  const std::byte* bytes = nullptr;  // room for frame_bytes(), aligned to a cache line
   uint32_t sequence = 0;
+  size_t size_bytes = 0;  // that the sender gave to EndSend(); what lies behind them is an older frame's
   explicit operator bool() const { return bytes != nullptr; }
 };
 
@@ -39,6 +42,7 @@ concept Link = requires(L& link, const L& constant) {
   { constant.slots() } -> std::same_as<size_t>;  // frames that can be in flight
   { link.BeginSend() } -> std::same_as<SendSlot>;
   { link.EndSend() } -> std::same_as<void>;
+  { link.EndSend(size_t{}) } -> std::same_as<void>;
   { link.BeginReceive() } -> std::same_as<ReceivedFrame>;
   { link.EndReceive() } -> std::same_as<void>;
   { constant.fault() } -> std::same_as<Fault>;

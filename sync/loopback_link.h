@@ -39,9 +39,11 @@ class LoopbackLink {
     if (sent - received_.load(std::memory_order_acquire) == slots_) return {};
     return {Slot(send_slot_) + kHeaderBytes, sent};
   }
-  void EndSend() {
+  void EndSend(size_t size_bytes = kWholeFrame) {
     const uint32_t sent = sent_.load(std::memory_order_relaxed);
-    *reinterpret_cast<uint32_t*>(Slot(send_slot_)) = sent;
+    auto* header = reinterpret_cast<Header*>(Slot(send_slot_));
+    header->sequence = sent;
+    header->size_bytes = size_bytes < frame_bytes_ ? size_bytes : frame_bytes_;
     send_slot_ = send_slot_ + 1 == slots_ ? 0 : send_slot_ + 1;
     sent_.store(sent + 1, std::memory_order_release);
   }
@@ -52,12 +54,12 @@ class LoopbackLink {
     // acquire: pairs with the release in EndSend; the frame's bytes and its number are there
     if (sent_.load(std::memory_order_acquire) == received) return {};
     const std::byte* slot = Slot(receive_slot_);
-    const uint32_t sequence = *reinterpret_cast<const uint32_t*>(slot);
-    if (sequence != received) {
-      fault_.Raise(FaultCode::kSequence, sequence);
+    const auto* header = reinterpret_cast<const Header*>(slot);
+    if (header->sequence != received) {
+      fault_.Raise(FaultCode::kSequence, header->sequence);
       return {};
     }
-    return {slot + kHeaderBytes, sequence};
+    return {slot + kHeaderBytes, received, header->size_bytes};
   }
   void EndReceive() {
     receive_slot_ = receive_slot_ + 1 == slots_ ? 0 : receive_slot_ + 1;
@@ -65,8 +67,13 @@ class LoopbackLink {
   }
 
  private:
-  static constexpr size_t kHeaderBytes =
-      kCacheLineBytes;  // the sequence number; keeps the frame line-aligned
+  struct Header {
+    uint32_t sequence;
+    uint32_t reserved;
+    size_t size_bytes;
+  };
+  static constexpr size_t kHeaderBytes = kCacheLineBytes;  // keeps the frame line-aligned
+  static_assert(sizeof(Header) <= kHeaderBytes);
   struct Free {
     void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kFalseSharingBytes}); }
   };

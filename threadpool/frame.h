@@ -9,17 +9,21 @@ namespace larder::threadpool {
 
 struct FrameRows {
   uint32_t rows = 0;                    // tokens in this micro-batch
-  uint32_t first_row = 0;               // where they begin in the buffers that sockets share: row m is there first_row + m
+  uint32_t first_row = 0;               // row m is row first_row + m of every activation buffer
   const int32_t* token = nullptr;       // [rows]
   const int32_t* slot = nullptr;        // [rows]; rows of one slot are adjacent, in ascending position
   const uint32_t* position = nullptr;   // [rows]
   uint32_t logit_rows = 0;              // rows whose next-token logits are wanted
   const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows
+  const float* received = nullptr;      // stages after the first: [rows][dim], the residual as it came
+  float* sending = nullptr;             // stages before the last: [rows][dim], where it leaves
 };
 
 // What a step is, for timelines, traces and the test that counts synchronisation points.
 enum class StepKind : uint16_t {
   kEmbed,
+  kReceive,
+  kSend,
   kNorm,
   kQkv,
   kAppend,

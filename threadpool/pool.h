@@ -46,10 +46,13 @@ class Pool {
   // same.
   const std::vector<std::string>& warnings() const;
 
-  // Each thread t walks per_thread[t] with `frame`; returns when all have finished, and all they wrote is
-  // visible. per_thread.size() == threads(). epochs: the largest epoch_offset in the programs; base_epoch
-  // grows by it.
-  void Execute(std::span<const Program> per_thread, void* frame, uint32_t epochs);
+  // Each thread t walks per_thread[t]; a step of part p gets frames[p]. Returns when all have finished, and
+  // all they wrote is visible. per_thread.size() == threads(). epochs: the largest epoch_offset in the
+  // programs; base_epoch grows by it.
+  void Execute(std::span<const Program> per_thread, std::span<void* const> frames, uint32_t epochs);
+  void Execute(std::span<const Program> per_thread, void* frame, uint32_t epochs) {
+    Execute(per_thread, std::span<void* const>(&frame, 1), epochs);
+  }
 
   // Runs fn(context, t) on each thread t; for set-up (first touch, packing). Returns when all have finished;
   // if any threw, rethrows the exception of the lowest thread.

@@ -13,7 +13,7 @@ void Pool::Shared::Walk(const Command& now, int thread) {
     for (uint32_t w = 0; w < step->wait_count; ++w) step->waits[w]->Wait(target, wait);
     [[maybe_unused]] uint64_t start = 0;
     if constexpr (kTimeline) start = ReadTicks();
-    if (step->kernel != nullptr) step->kernel(step->operand, now.frame);
+    if (step->kernel != nullptr) step->kernel(step->operand, now.frames[step->part]);
     if constexpr (kTimeline) {
       if (worker.recorded < worker.timeline.size()) {
         worker.timeline[worker.recorded++] = {start, ReadTicks(), step->kind, step->layer, worker.frames};
@@ -56,12 +56,12 @@ void Pool::Shared::WorkerLoop(int thread) {
   }
 }
 
-void Pool::Execute(std::span<const Program> per_thread, void* frame, uint32_t epochs) {
+void Pool::Execute(std::span<const Program> per_thread, std::span<void* const> frames, uint32_t epochs) {
   Shared& shared = *shared_;
   LARDER_CHECK(per_thread.size() == shared.workers.size(), "{} programs, {} threads", per_thread.size(),
                shared.workers.size());
   LARDER_CHECK(pthread_equal(shared.owner, pthread_self()), "only the thread that made the pool executes");
-  const Command command{Command::Kind::kExecute, shared.base_epoch, per_thread, frame, nullptr, nullptr};
+  const Command command{Command::Kind::kExecute, shared.base_epoch, per_thread, frames, nullptr, nullptr};
   shared.Publish(command);
   shared.Run(command, 0);
   shared.base_epoch += epochs;

@@ -35,7 +35,7 @@ struct Command {
   Kind kind = Kind::kStop;
   uint32_t base_epoch = 0;
   std::span<const Program> programs;
-  void* frame = nullptr;
+  std::span<void* const> frames;
   void (*call)(void* context, int thread) = nullptr;
   void* context = nullptr;
 };

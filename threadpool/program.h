@@ -1,7 +1,7 @@
 // Program: what one thread does for one frame, as a flat array of steps. Built once at set-up (weight_node,
 // attention_node), then read-only and walked for every frame. A step:
 //   1. waits until each flag of waits[0..wait_count) has reached base_epoch + epoch_offset,
-//   2. runs kernel(operand, frame), if there is one,
+//   2. runs kernel(operand, frames[part]), if there is one,
 //   3. signals `signal` with base_epoch + epoch_offset, if there is one,
 //   4. meets all threads of the pool at the pool's barrier, if `barrier`.
 // base_epoch is the pool's and grows by `epochs` with each Pool::Execute; so epoch_offset is in [1, epochs]
@@ -16,7 +16,7 @@
 
 namespace larder::threadpool {
 
-// operand: what was known at set-up (addresses, shapes). frame: what changes per frame, from Execute.
+// operand: what was known at set-up (addresses, shapes). frame: what changes per frame, one of Execute's.
 using Kernel = void (*)(const void* operand, void* frame);
 
 struct Step {
@@ -27,6 +27,7 @@ struct Step {
   uint32_t epoch_offset = 1;
   sync::EpochFlag* signal = nullptr;
   bool barrier = false;
+  uint8_t part = 0;    // which of Execute's frames the kernel gets
   uint16_t kind = 0;   // for timelines and traces: what the step is, in the numbering of whoever built it
   uint16_t layer = 0;  // for timelines and traces
 };

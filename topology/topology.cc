@@ -183,8 +183,9 @@ class TopologyBuilder {
   std::map<std::pair<int, hwloc_obj_t>, int32_t> group_index_;
 };
 
-Topology Topology::Detect() {
+Topology Topology::Detect(Scope scope) {
   Tree tree = NewTree();
+  if (scope == Scope::kAll) hwloc_topology_set_flags(tree.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   if (hwloc_topology_load(tree.get()) != 0) {
     throw Error("topology: hwloc cannot read this machine: {}; are /proc and /sys mounted?",
                 std::strerror(errno));
@@ -193,7 +194,8 @@ Topology Topology::Detect() {
   if (!hwloc_topology_is_thissystem(tree.get())) {
     return TopologyBuilder(tree.get(), "the machine in HWLOC_XMLFILE", true).Build({});
   }
-  return TopologyBuilder(tree.get(), "this machine", false).Build(AffinityCpus());
+  return TopologyBuilder(tree.get(), "this machine", false)
+      .Build(scope == Scope::kAll ? std::set<int>{} : AffinityCpus());
 }
 
 Topology Topology::FromXml(const std::string& path) {

@@ -43,8 +43,11 @@ struct NumaNode {
 
 class Topology {
  public:
-  // The machine we run on, cut down to the CPUs that this process may use (affinity mask, cpuset cgroup).
-  static Topology Detect();
+  // The machine we run on, by default cut down to the CPUs that this process may use (affinity mask, cpuset
+  // cgroup). kAll: the same for all processes of the machine, however each is confined; what several of them
+  // must agree on (a Plan) is computed from it.
+  enum class Scope { kAllowed, kAll };
+  static Topology Detect(Scope scope = Scope::kAllowed);
   // A file written by `lstopo file.xml` (hwloc 1.x or 2.x). Error if it cannot be read.
   static Topology FromXml(const std::string& path);
 

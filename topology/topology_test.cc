@@ -207,10 +207,14 @@ TEST(Detect, ShowsOnlyTheCpusOfTheAffinityMask) {
   CPU_SET(last, &one);
   if (sched_setaffinity(0, sizeof(one), &one) != 0) GTEST_SKIP() << "affinity may not be set here";
   const Topology t = Topology::Detect();
+  const Topology all = Topology::Detect(Topology::Scope::kAll);
   sched_setaffinity(0, sizeof(before), &before);
   ExpectConsistent(t);
   ASSERT_EQ(t.cpu_count(), 1u);
   EXPECT_EQ(t.cores()[0].cpus[0], CpuId(last));
+  ExpectConsistent(all);
+  EXPECT_GE(all.cpu_count(), static_cast<size_t>(CPU_COUNT(&before)))
+      << "what it is confined to does not count";
 }
 
 }  // namespace
