@@ -222,6 +222,18 @@ class ConfigReader {
 
 ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Read(); }
 
+ModelConfig LayersOf(ModelConfig config, size_t first, size_t count) {
+  config.first_layer += first;
+  config.layers = count;
+  config.ends = false;
+  return config;
+}
+
+ModelConfig EndsOf(ModelConfig config) {
+  config.layers = 0;
+  return config;
+}
+
 std::string LayerTensor(size_t layer, const char* suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
 
 uint64_t ModelConfig::parameters() const {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/gguf_impl.h"
+#include "model/split.h"
 
 namespace larder::model {
 namespace {
@@ -13,23 +14,45 @@ class TensorChecker {
   TensorChecker(const GgufFile& file, ModelConfig& config) : file_(file), config_(config) {}
 
   void Check() {
-    // The embedding's rows are the vocabulary: the one dimension that no key has to say.
-    const TensorInfo& embedding = file_.Tensor("token_embd.weight");
-    config_.vocab = embedding.rows;
-    Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
-    Expect("output_norm.weight", 1, config_.dim, "embedding_length");
-    config_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
-    if (!config_.tied_embeddings)
-      Expect("output.weight", config_.vocab, config_.dim, "vocabulary x embedding_length");
-    config_.qkv_bias = config_.architecture == Architecture::kQwen2 ||
-                       file_.FindTensor(LayerTensor(0, "attn_q.bias")) != nullptr;
-    config_.qk_norm = config_.architecture == Architecture::kQwen3;
-    for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
+    const auto part = ReadPart(file_, config_.layers);
+    part ? CheckPart(*part) : CheckWhole();
     ReadRopeFactors();
     RefuseOthers();
   }
 
  private:
+  void CheckWhole() {
+    CheckEnds();
+    config_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
+    config_.qkv_bias = config_.architecture == Architecture::kQwen2 ||
+                       file_.FindTensor(LayerTensor(0, "attn_q.bias")) != nullptr;
+    config_.qk_norm = config_.architecture == Architecture::kQwen3;
+    if (!config_.tied_embeddings) CheckHead();
+    for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
+  }
+
+  void CheckPart(const ModelPart& part) {
+    config_.part = part;
+    config_.vocab = part.vocab;
+    config_.tied_embeddings = part.tied_embeddings;
+    config_.qkv_bias = part.qkv_bias || config_.architecture == Architecture::kQwen2;
+    config_.qk_norm = config_.architecture == Architecture::kQwen3;
+    if (part.kind == ModelPart::Kind::kServing) {
+      CheckEnds();
+      if (!config_.tied_embeddings) CheckHead();
+    }
+    for (size_t layer = part.first_layer; layer < part.first_layer + part.layers; ++layer) CheckLayer(layer);
+  }
+
+  void CheckEnds() {
+    // The embedding's rows are the vocabulary: the one dimension that no key of a whole model has to say.
+    const TensorInfo& embedding = file_.Tensor("token_embd.weight");
+    if (config_.vocab == 0) config_.vocab = embedding.rows;
+    Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
+    Expect("output_norm.weight", 1, config_.dim, "embedding_length");
+  }
+  void CheckHead() { Expect("output.weight", config_.vocab, config_.dim, "vocabulary x embedding_length"); }
+
   void CheckLayer(size_t layer) {
     const size_t dim = config_.dim, ffn = config_.ffn, q_rows = config_.q_rows(), kv_rows = config_.kv_rows();
     const auto expect = [&](const char* suffix, size_t rows, size_t cols, std::string_view meaning) {

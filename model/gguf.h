@@ -77,6 +77,8 @@ class GgufFile {
   // The value as text on one line: arrays cut after max_items, strings after 100 bytes, control characters
   // escaped.
   std::string Describe(const Entry&, size_t max_items) const;
+  // The entry's type and value as they lie in the file.
+  std::string_view RawValue(const Entry&) const;
   bool Has(std::string_view key) const;
   uint64_t GetUnsigned(std::string_view key) const;
   double GetFloat(std::string_view key) const;
@@ -123,6 +125,8 @@ class GgufWriter {
   void Add(std::string key, const std::vector<std::string>& values);
   void Add(std::string key, const std::vector<int32_t>& values);
   void Add(std::string key, const std::vector<float>& values);
+  // The entry as it is in another file.
+  void Copy(const GgufFile& file, const GgufFile::Entry& entry);
   // `fill(row0, n, dst)` is called in row order while Write() runs, so that a big file needs no big memory.
   using Fill = void (*)(void* context, size_t row0, size_t n, void* dst);
   void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill, void* context);

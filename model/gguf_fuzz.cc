@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "model/config.h"
 #include "model/gguf.h"
+#include "model/split.h"
 
 namespace {
 
@@ -47,6 +48,9 @@ void ReadEverything(const std::string& path) {
   }
   const ModelConfig config = ReadModelConfig(*file);
   LARDER_CHECK(config.heads % config.kv_heads == 0 && config.rotary_dim <= config.head_size, "config");
+  LARDER_CHECK(config.part.first_layer + config.part.layers <= config.layers, "part");
+  Describe(config.part);
+  Fingerprint(*file);
   RopeTable(config, 3);
 }
 

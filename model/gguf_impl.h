@@ -29,6 +29,7 @@ struct GgufFile::Impl {
   std::vector<Entry> entries;
   std::vector<uint64_t>
       payloads;  // of entries[i]: where in `header` its value starts (arrays: the first element)
+  std::vector<uint64_t> ends;    // of entries[i]: where in `header` its value ends
   std::vector<uint32_t> by_key;  // indices of entries in order of key
   std::vector<TensorInfo> tensors;
   std::vector<uint32_t> by_name;  // indices of tensors in order of name

@@ -153,6 +153,7 @@ class GgufHeaderParser {
       file_.payloads.push_back(at_);
       SkipElements(entry.type, 1, 0);
     }
+    file_.ends.push_back(at_);
     file_.entries.push_back(std::move(entry));
   }
 

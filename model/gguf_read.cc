@@ -126,7 +126,8 @@ const TensorInfo* GgufFile::FindTensor(std::string_view name) const {
 
 const TensorInfo& GgufFile::Tensor(std::string_view name) const {
   if (const TensorInfo* tensor = FindTensor(name)) return *tensor;
-  throw Error("{}: tensor {} is missing", impl_->path, Quoted(name));
+  throw Error("{}: tensor {} is missing{}", impl_->path, Quoted(name),
+              Has("larder.split.part") ? ": the file is a part of a model (larder inspect says which)" : "");
 }
 
 void GgufFile::ReadRows(const TensorInfo& tensor, size_t row0, size_t n, void* dst) const {

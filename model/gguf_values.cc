@@ -128,6 +128,14 @@ ptrdiff_t GgufFile::Impl::FindEntry(std::string_view key) const {
   return it != by_key.end() && key_of(*it) == key ? static_cast<ptrdiff_t>(*it) : -1;
 }
 
+std::string_view GgufFile::RawValue(const Entry& entry) const {
+  const auto i = static_cast<size_t>(&entry - impl_->entries.data());
+  LARDER_CHECK(i < impl_->entries.size(), "an entry of another file");
+  // Before the value: its type, and of an array its elements' type and count.
+  const uint64_t first = impl_->payloads[i] - (entry.type == GgufValueType::kArray ? 4 + 4 + 8 : 4);
+  return {impl_->header.data() + first, impl_->ends[i] - first};
+}
+
 bool GgufFile::Has(std::string_view key) const { return impl_->FindEntry(key) >= 0; }
 
 std::optional<uint64_t> GgufFile::FindUnsigned(std::string_view key) const {

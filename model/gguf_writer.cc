@@ -149,6 +149,10 @@ void GgufWriter::Add(std::string key, const std::vector<float>& values) {
   for (const float value : values) Append(impl_->entries, value);
 }
 
+void GgufWriter::Copy(const GgufFile& file, const GgufFile::Entry& entry) {
+  impl_->NewEntry(entry.key) += file.RawValue(entry);
+}
+
 void GgufWriter::AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill,
                            void* context) {
   LARDER_CHECK(rows > 0 && cols > 0 && fill != nullptr, "tensor {}", name);

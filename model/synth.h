@@ -38,7 +38,7 @@ struct NamedShape {
 };
 // Well-known models, as their config.json files give them, and Larder's own bench-24m and bench-1b.
 const std::vector<NamedShape>& NamedShapes();
-// Throws Error that lists the names.
+// Case does not matter. Throws Error that lists the names.
 ModelShape ShapeByName(std::string_view name);
 
 // The ModelConfig that ReadModelConfig would find in a synthetic file of this shape, without the file: for

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -32,6 +33,8 @@ ModelShape Shape(Architecture architecture, size_t layers, size_t dim, size_t ff
   return shape;
 }
 
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
 }  // namespace
 
 const std::vector<NamedShape>& NamedShapes() {
@@ -42,6 +45,7 @@ const std::vector<NamedShape>& NamedShapes() {
       {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},
       {"llama-2-7b", Shape(kLlama, 32, 4096, 11008, 32, 32, 128, 32000, 4096, false, 1e4)},
       {"llama-2-13b", Shape(kLlama, 40, 5120, 13824, 40, 40, 128, 32000, 4096, false, 1e4)},
+      {"llama-2-70b", Shape(kLlama, 80, 8192, 28672, 64, 8, 128, 32000, 4096, false, 1e4)},
       {"llama-3.2-1b", Shape(kLlama, 16, 2048, 8192, 32, 8, 64, 128256, 131072, true, 5e5, 32)},
       {"llama-3.2-3b", Shape(kLlama, 28, 3072, 8192, 24, 8, 128, 128256, 131072, true, 5e5, 32)},
       {"llama-3.1-8b", Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 5e5, 8)},
@@ -55,6 +59,8 @@ const std::vector<NamedShape>& NamedShapes() {
       {"qwen3-1.7b", Shape(kQwen3, 28, 2048, 6144, 16, 8, 128, 151936, 40960, true, 1e6)},
       {"qwen3-4b", Shape(kQwen3, 36, 2560, 9728, 32, 8, 128, 151936, 40960, true, 1e6)},
       {"qwen3-8b", Shape(kQwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6)},
+      {"qwen3-14b", Shape(kQwen3, 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6)},
+      {"qwen3-32b", Shape(kQwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6)},
   };
   return shapes;
 }
@@ -62,7 +68,7 @@ const std::vector<NamedShape>& NamedShapes() {
 ModelShape ShapeByName(std::string_view name) {
   std::string names;
   for (const NamedShape& named : NamedShapes()) {
-    if (named.name == name) return named.shape;
+    if (std::ranges::equal(named.name, name, {}, {}, Lower)) return named.shape;
     names += names.empty() ? "" : ", ";
     names += named.name;
   }

@@ -50,7 +50,7 @@ def tensor(name, dims, kind):
     return name, dims, kind, raw
 
 
-def model(arch, extra_keys=(), extra_tensors=()):
+def model(arch, extra_keys=(), extra_tensors=(), part=None):
     def k(suffix):
         return f"{arch}.{suffix}"
 
@@ -80,6 +80,13 @@ def model(arch, extra_keys=(), extra_tensors=()):
         tensor(b + "ffn_down.weight", [8, 4], TYPE_F16),
         *extra_tensors,
     ]
+    if part is not None:  # as `larder split` writes it
+        stage = part == "stage"
+        tensors = [t for t in tensors if t[0].startswith("blk.") == stage]
+        keys += [("larder.split.part", STRING, part), ("larder.split.index", U32, 0), ("larder.split.count", U32, 1),
+                 ("larder.split.first_layer", U32, 0), ("larder.split.layers", U32, int(stage)),
+                 ("larder.split.vocab", U32, 3), ("larder.split.tied", BOOL, 1), ("larder.split.qkv_bias", BOOL, 0),
+                 ("larder.split.fingerprint", U64, 7)]
     return gguf(keys, tensors)
 
 
@@ -108,6 +115,8 @@ def main():
                        [tensor("blk.0.attn_q_norm.weight", [2], TYPE_F32),
                         tensor("blk.0.attn_k_norm.weight", [2], TYPE_F32)]),
         "q8": gguf([], [tensor("q", [64, 2], TYPE_Q8_0), ("k", [256, 1], 12, bytes(144))]),
+        "part-stage": model("llama", part="stage"),
+        "part-serving": model("llama", part="serving"),
         "truncated": model("llama")[:300],
         "vocabulary": gguf([("tokenizer.ggml.model", STRING, "llama"),
                             ("tokenizer.ggml.tokens", ARRAY, (STRING, ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581a"])),
