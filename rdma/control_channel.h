@@ -1,8 +1,8 @@
 // ControlChannel: how two processes of one server find each other, check that they mean the same, hand over
 // the shared memory and know that the other lives. A SOCK_SEQPACKET Unix socket in the abstract namespace:
 // the kernel forgets the name with its last owner, so a crash leaves nothing that could block the next start.
-// Set-up only, blocking, one thread; after WaitReady() nothing but Bye() travels, and a PeerMonitor
-// (rdma/peer_monitor.h) listens for it. No data of a step ever comes this way.
+// Set-up only, blocking, one thread. After WaitReady() both ends start a PeerMonitor (rdma/peer_monitor.h);
+// nothing but its signs of life and Bye() travels then. No data of a step ever comes this way.
 //
 // In this order, both ends:  ExchangeHello  ->  SendMemory / ReceiveMemory  ->  Ready, WaitReady  ->  Bye
 #pragma once
@@ -21,8 +21,9 @@
 namespace larder::rdma {
 
 inline constexpr uint64_t kHelloMagic = 0x4f4c4c4548524cull;  // "LRHELLO"
-inline constexpr uint64_t kHelloVersion = 1;
+inline constexpr uint64_t kHelloVersion = 2;
 inline constexpr int kNoTimeout = -1;
+inline constexpr size_t kAnyPeers = ~size_t{0};
 
 struct Hello {
   uint64_t magic = kHelloMagic;
@@ -78,6 +79,7 @@ class ControlListener {
  public:
   // name: up to 100 bytes; the caller makes it unique among the runs of a server (manifest, socket). Error if
   // it is in use, with the pid of who has it if the kernel tells.
+  // kAnyPeers: refuses nobody; who comes while nobody accepts, waits.
   explicit ControlListener(std::string name, size_t peers = 1);
   ~ControlListener();
   ControlListener(const ControlListener&) = delete;

@@ -2,15 +2,18 @@
 #include "rdma/control_channel.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "rdma/peer_monitor.h"
@@ -99,8 +102,8 @@ TEST(ControlChannel, AnotherVersionOrSizeOfMemoryIsAnError) {
     Hello newer = HelloOf("attention0");
     newer.version = kHelloVersion + 1;
     const auto [here, there] = Exchange(pair, HelloOf("weight0"), newer);
-    EXPECT_TRUE(Has(here, "has version 2")) << here;
-    EXPECT_TRUE(Has(there, "this process version 2")) << there;
+    EXPECT_TRUE(Has(here, fmt::format("has version {}", kHelloVersion + 1))) << here;
+    EXPECT_TRUE(Has(there, fmt::format("this process version {}", kHelloVersion + 1))) << there;
   }
   Pair pair;
   const auto [here, there] = Exchange(pair, HelloOf("weight0", 1, 4096), HelloOf("attention0", 1, 8192));
@@ -215,13 +218,14 @@ TEST(ControlChannel, AnotherProgramIsAnError) {
 }
 
 struct Report {
-  std::promise<std::pair<pid_t, bool>> promise;
+  std::promise<std::pair<pid_t, PeerEnd>> promise;
   PeerLost Callback() {
-    return [this](pid_t pid, bool clean) { promise.set_value({pid, clean}); };
+    return [this](pid_t pid, PeerEnd how) { promise.set_value({pid, how}); };
   }
-  std::pair<pid_t, bool> Get() {
+  std::pair<pid_t, PeerEnd> Get() {
     auto future = promise.get_future();
-    if (future.wait_for(std::chrono::milliseconds(kLongMs)) != std::future_status::ready) return {-1, false};
+    if (future.wait_for(std::chrono::milliseconds(kLongMs)) != std::future_status::ready)
+      return {-1, PeerEnd::kGone};
     return future.get();
   }
 };
@@ -234,7 +238,7 @@ TEST(PeerMonitor, ReportsACleanEndOnce) {
   pair.there.Ready();  // late, and no end
   pair.there.Bye();
   pair.there = ControlChannel();  // a second report would break the promise
-  EXPECT_EQ(report.Get(), (std::pair<pid_t, bool>(getpid(), true)));
+  EXPECT_EQ(report.Get(), std::pair(getpid(), PeerEnd::kGoodbye));
   EXPECT_TRUE(monitor.peer_ended());
 }
 
@@ -243,15 +247,71 @@ TEST(PeerMonitor, ReportsAnEndWithoutGoodbye) {
   Report report;
   PeerMonitor monitor(pair.here, report.Callback());
   pair.there = ControlChannel();
-  EXPECT_EQ(report.Get(), (std::pair<pid_t, bool>(getpid(), false)));
+  EXPECT_EQ(report.Get(), std::pair(getpid(), PeerEnd::kGone));
   EXPECT_TRUE(monitor.peer_ended());
+}
+
+// An end that lives and never says so: what a stopped process looks like from here.
+TEST(PeerMonitor, ReportsSilence) {
+  Pair pair;
+  Report report;
+  PeerMonitor monitor(pair.here, report.Callback());
+  EXPECT_EQ(report.Get(), std::pair(getpid(), PeerEnd::kSilent));
+}
+
+TEST(PeerMonitor, TwoThatHaveNothingToSayKeepEachOtherQuietUnderLoad) {
+  Pair pair;
+  std::atomic<int> reports{0};
+  std::atomic<bool> over{false};
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 8; ++i) {
+    busy.emplace_back([&] {
+      while (!over.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  {
+    PeerMonitor here(pair.here, [&](pid_t, PeerEnd) { ++reports; });
+    PeerMonitor there(pair.there, [&](pid_t, PeerEnd) { ++reports; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(kSilenceMs * 5 / 4));
+  }
+  over = true;
+  for (std::thread& thread : busy) thread.join();
+  EXPECT_EQ(reports, 0);
+}
+
+// The thread that makes a monitor is the first of a pool and pinned; the monitor's thread is not to share its
+// core when there is another.
+TEST(PeerMonitor, RunsWhereTheProcessMayNotWhereItsMakerIsPinned) {
+  cpu_set_t before, one, watch;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "this process has one CPU only";
+  CPU_ZERO(&one);
+  for (size_t cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  }
+  if (sched_setaffinity(0, sizeof(one), &one) != 0) GTEST_SKIP() << "affinity may not be set here";
+  Pair pair;
+  std::promise<cpu_set_t> mask;
+  {
+    PeerMonitor monitor(pair.here, [&](pid_t, PeerEnd) {
+      cpu_set_t own;
+      CPU_ZERO(&own);
+      sched_getaffinity(0, sizeof(own), &own);
+      mask.set_value(own);
+    });
+    sched_setaffinity(0, sizeof(before), &before);
+    pair.there.Bye();
+    watch = mask.get_future().get();
+  }
+  EXPECT_TRUE(CPU_EQUAL(&watch, &before));
 }
 
 TEST(PeerMonitor, StopsWatchingWhenDestroyed) {
   Pair pair;
   int reports = 0;
   {
-    PeerMonitor monitor(pair.here, [&](pid_t, bool) { ++reports; });
+    PeerMonitor monitor(pair.here, [&](pid_t, PeerEnd) { ++reports; });
   }
   pair.there = ControlChannel();
   EXPECT_EQ(reports, 0);

@@ -106,7 +106,7 @@ struct ControlListener::State {
   Descriptor AcceptOne() const {
     return Descriptor(accept4(fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   }
-  bool RefuseOne() const {
+  std::optional<int> RefuseOne() const {
     const Descriptor one_too_many = AcceptOne();
     if (one_too_many) {
       Refuse(one_too_many,
@@ -114,7 +114,7 @@ struct ControlListener::State {
                          "a name of its own",
                          peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
     }
-    return true;
+    return FdWatch::kUntilReadable;
   }
 };
 
@@ -131,7 +131,7 @@ ControlListener::ControlListener(std::string name, size_t peers) : state_(std::m
         "run a name of its own",
         name, owner ? fmt::format("pid {}", *owner) : "another process");
   }
-  if (listen(state_->fd.get(), static_cast<int>(peers) + 8) != 0) {
+  if (listen(state_->fd.get(), peers == kAnyPeers ? 16 : static_cast<int>(peers) + 8) != 0) {
     throw Error("control channel {}: cannot listen: {}", name, std::strerror(errno));
   }
   state_->name = std::move(name);
@@ -146,6 +146,10 @@ ControlChannel ControlListener::Accept(int timeout_ms) {
   }
   for (;;) {
     if (!internal::WaitReadable(state.fd.get(), timeout_ms)) {
+      if (state.peers == kAnyPeers) {
+        throw Error("control channel {}: nobody came in {} ms: start the other socket's process too",
+                    state.name, timeout_ms);
+      }
       throw Error("control channel {}: {} of {} peers came in {} ms: start the other socket's process too",
                   state.name, state.accepted.size(), state.peers, timeout_ms);
     }

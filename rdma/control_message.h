@@ -16,6 +16,7 @@ enum class MessageKind : uint32_t {
   kReady,
   kBye,
   kRefused,  // text says why
+  kAlive,    // a PeerMonitor's sign of life
 };
 
 struct Message {

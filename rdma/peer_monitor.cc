@@ -2,17 +2,27 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "rdma/control_message.h"
 
 namespace larder::rdma {
+namespace {
+
+constexpr int64_t kMsNs = 1'000'000;
+
+}  // namespace
 
 PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
-  const std::string line = fmt::format("larder: error: {} is gone; stopping\n", channel.peer());
-  return [line](pid_t, bool clean) {
-    if (clean) return;
+  const std::string gone = fmt::format("larder: error: {} is gone; stopping\n", channel.peer());
+  const std::string silent = fmt::format("larder: error: {} has not answered for {:.1f} s; stopping\n",
+                                         channel.peer(), kSilenceMs * 1e-3);
+  return [gone, silent](pid_t, PeerEnd how) {
+    if (how == PeerEnd::kGoodbye) return;
+    const std::string& line = how == PeerEnd::kSilent ? silent : gone;
     // write, not stdio: whatever thread holds a lock there, this one ends the process
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
     _exit(kPeerLostExitCode);
@@ -20,19 +30,51 @@ PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
 }
 
 PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLost on_lost)
-    : on_lost_(std::move(on_lost)),
-      watch_(channel.fd(), [this, fd = channel.fd(), pid = channel.peer_pid()] { return Watch(fd, pid); }) {}
+    : fd_(channel.fd()),
+      pid_(channel.peer_pid()),
+      on_lost_(std::move(on_lost)),
+      woken_ns_(NowNs()),
+      watch_(fd_, [this] { return Watch(); }) {}
 
-bool PeerMonitor::Watch(int fd, pid_t pid) {
-  internal::Message message;
-  Descriptor unexpected;
-  const internal::Received received = internal::Receive(fd, &message, &unexpected, 0);
-  if (received == internal::Received::kTimeout) return true;
-  const bool clean = received == internal::Received::kMessage && message.kind == internal::MessageKind::kBye;
-  if (received == internal::Received::kMessage && !clean) return true;  // nothing else means an end
-  ended_.store(true, std::memory_order_release);
-  on_lost_(pid, clean);
-  return false;
+// All that has come. How the peer ended, if it did.
+std::optional<PeerEnd> PeerMonitor::Read() {
+  for (;;) {
+    internal::Message message;
+    Descriptor unexpected;
+    switch (internal::Receive(fd_, &message, &unexpected, 0)) {
+      case internal::Received::kTimeout:
+        return std::nullopt;
+      case internal::Received::kMessage:
+        if (message.kind == internal::MessageKind::kBye) return PeerEnd::kGoodbye;
+        silent_ns_ = 0;
+        break;
+      case internal::Received::kEnded:
+      case internal::Received::kForeign:
+        return PeerEnd::kGone;
+    }
+  }
+}
+
+std::optional<int> PeerMonitor::Watch() {
+  // Only time in which this thread was awake when it meant to be counts as the peer's silence: a process that
+  // was itself stopped, or a whole virtual machine, does not blame the peer for it.
+  const int64_t now_ns = NowNs();
+  silent_ns_ += std::min(now_ns - std::exchange(woken_ns_, now_ns), 2 * kAliveEveryMs * kMsNs);
+  std::optional<PeerEnd> end = Read();
+  if (!end && silent_ns_ >= kSilenceMs * kMsNs) end = PeerEnd::kSilent;
+  if (end) {
+    ended_.store(true, std::memory_order_release);
+    on_lost_(pid_, *end);
+    return std::nullopt;
+  }
+  if (now_ns >= next_alive_ns_) {
+    next_alive_ns_ = now_ns + kAliveEveryMs * kMsNs;
+    internal::Message alive;
+    alive.kind = internal::MessageKind::kAlive;
+    internal::Send(fd_, alive);  // if the peer has gone, or reads no more, the next waking sees it
+  }
+  const int64_t sleep_ns = std::min(next_alive_ns_ - now_ns, kSilenceMs * kMsNs - silent_ns_);
+  return static_cast<int>(sleep_ns / kMsNs + 1);
 }
 
 }  // namespace larder::rdma

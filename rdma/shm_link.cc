@@ -9,7 +9,7 @@ namespace larder::rdma {
 namespace {
 
 constexpr uint64_t kMagic = 0x4b4e494c4d48534cull;  // "LSHMLINK"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kMaxFrameBytes = size_t{1} << 30;
 constexpr size_t kMaxSlots = size_t{1} << 16;
 
@@ -55,8 +55,8 @@ internal::ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const ShmLin
 
 size_t ShmLinkShape::bytes() const {
   if (frame_bytes == 0 || frame_bytes > kMaxFrameBytes || slots == 0 || slots > kMaxSlots) {
-    throw Error("shared-memory link: {} slots of {} bytes: expected 1..{} slots of 1 byte to {} bytes", slots,
-                frame_bytes, kMaxSlots, kMaxFrameBytes);
+    throw Error("link: {} slots of {} bytes: expected 1..{} slots of 1 byte to {} bytes", slots, frame_bytes,
+                kMaxSlots, kMaxFrameBytes);
   }
   return sizeof(internal::ShmLinkHeader) + slots * Stride(*this);
 }

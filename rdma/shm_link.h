@@ -51,6 +51,11 @@ struct ShmLinkHeader {
   ShmCounter sent;      // written by the sender
   ShmCounter received;  // written by the receiver
 };
+
+struct ShmSlotHeader {
+  uint32_t sequence;
+  uint32_t size_bytes;  // of the frame that follows; at most the link's frame_bytes
+};
 static_assert(sizeof(ShmLinkHeader) == 4 * kFalseSharingBytes);
 static_assert(std::is_standard_layout_v<ShmLinkHeader> && std::is_trivially_destructible_v<ShmLinkHeader>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
@@ -86,8 +91,11 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
     }
     return {Slot() + kSlotHeaderBytes, position_};
   }
-  void EndSend() {
-    *reinterpret_cast<uint32_t*>(Slot()) = position_;
+  void EndSend(size_t size_bytes = sync::kWholeFrame) {
+    auto* header = reinterpret_cast<internal::ShmSlotHeader*>(Slot());
+    header->sequence = position_;
+    header->size_bytes =
+        static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
     Advance(header_->sent);
   }
 
@@ -98,12 +106,17 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
     if (header_->fault.raised()) return {};
     const uint32_t waiting = other_ - position_;
     if (waiting == 0) return {};
-    const uint32_t sequence = *reinterpret_cast<const uint32_t*>(Slot());
-    if (waiting > shape_.slots || sequence != position_) {
-      Fail(sync::FaultCode::kSequence, sequence);
+    // a copy: the other process may still write there
+    const internal::ShmSlotHeader header = *reinterpret_cast<const internal::ShmSlotHeader*>(Slot());
+    if (waiting > shape_.slots || header.sequence != position_) {
+      Fail(sync::FaultCode::kSequence, header.sequence);
       return {};
     }
-    return {Slot() + kSlotHeaderBytes, sequence};
+    if (header.size_bytes > shape_.frame_bytes) {
+      Fail(sync::FaultCode::kMalformed, header.size_bytes);
+      return {};
+    }
+    return {Slot() + kSlotHeaderBytes, position_, header.size_bytes};
   }
   void EndReceive() { Advance(header_->received); }
 
@@ -117,8 +130,9 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
   void Fail(sync::FaultCode code, uint32_t detail = 0);
 
  private:
-  // A slot: the frame's number, then its bytes on a cache line of their own. The number shares a pair of
-  // lines with the frame's first bytes, so the adjacent-line prefetcher brings both with one miss.
+  friend struct LinkTesting;
+  // A slot: the frame's number and length, then its bytes on a cache line of their own. The header shares a
+  // pair of lines with the frame's first bytes, so the adjacent-line prefetcher brings both with one miss.
   static constexpr size_t kSlotHeaderBytes = kCacheLineBytes;
 
   std::byte* Slot() const { return slots_ + slot_ * stride_; }

@@ -21,17 +21,23 @@ constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
 constexpr WaitPolicy kSpin = {WaitPolicy::Mode::kSpin, 0};
 
 // Both keep a frame's number at the start of the cache line before it.
-void WriteNumber(std::byte* frame, uint32_t number) {
+template <typename L>
+void SendWithNumber(L& link, uint32_t number) {
+  std::byte* frame = link.BeginSend().bytes;
+  link.EndSend();
   std::memcpy(frame - kCacheLineBytes, &number, sizeof(number));
 }
 
 class LoopbackPair {
  public:
+  static constexpr uint32_t kStressFrames = 10000;
   static constexpr bool kAnyFirstSequence = false;
   LoopbackPair(size_t frame_bytes, size_t slots) : link_(frame_bytes, slots) {}
   sync::LoopbackLink& sender() { return link_; }
   sync::LoopbackLink& receiver() { return link_; }
-  void CorruptNumber(std::byte* frame, uint32_t number) { WriteNumber(frame, number); }
+  void SendNumbered(uint32_t number) { SendWithNumber(link_, number); }
+  static const char* Missing() { return nullptr; }
+  static size_t CreditBatch(size_t) { return 1; }
 
  private:
   sync::LoopbackLink link_;
@@ -48,6 +54,7 @@ SharedMemory Formatted(const ShmLinkShape& shape, uint32_t first_sequence = 0) {
 template <int kMappings>
 class MappedPair {
  public:
+  static constexpr uint32_t kStressFrames = 10000;
   static constexpr bool kAnyFirstSequence = true;
   MappedPair(size_t frame_bytes, size_t slots, uint32_t first_sequence = 0)
       : shape_{frame_bytes, slots},
@@ -57,7 +64,9 @@ class MappedPair {
         receiver_((kMappings == 2 ? again_ : memory_).span(), shape_, LinkSide::kReceive) {}
   ShmLink& sender() { return sender_; }
   ShmLink& receiver() { return receiver_; }
-  void CorruptNumber(std::byte* frame, uint32_t number) { WriteNumber(frame, number); }
+  void SendNumbered(uint32_t number) { SendWithNumber(sender_, number); }
+  static const char* Missing() { return nullptr; }
+  static size_t CreditBatch(size_t) { return 1; }
   internal::ShmLinkHeader& header() { return *reinterpret_cast<internal::ShmLinkHeader*>(memory_.data()); }
 
  private:
@@ -156,6 +165,16 @@ TEST(ShmLink, ImpossibleCountersAreFaults) {
   EXPECT_EQ(pair.sender().fault().code, FaultCode::kSequence);
 }
 
+TEST(ShmLink, ALengthBeyondTheSlotIsAFault) {
+  ShmPair pair(64, 2);
+  std::byte* frame = pair.sender().BeginSend().bytes;
+  pair.sender().EndSend(3);
+  reinterpret_cast<internal::ShmSlotHeader*>(frame - kCacheLineBytes)->size_bytes = 65;
+  EXPECT_FALSE(pair.receiver().BeginReceive());
+  EXPECT_EQ(pair.receiver().fault().code, FaultCode::kMalformed);
+  EXPECT_EQ(pair.sender().fault().detail, 65u);
+}
+
 // An end that was told of a fault by Fail() never takes the moved counter for frames: slot 0 of a fresh
 // region even holds the number that the receiver expects.
 TEST(ShmLink, FailGivesNoFrame) {
@@ -214,7 +233,7 @@ TEST(ShmLinkStress, TheSenderSleepsForSlots) {
   std::thread sender([&] {
     for (uint32_t n = 0; n < kFrames && pair.sender().WaitSend(kSleepAtOnce); ++n) {
       FillFrame(pair.sender().BeginSend().bytes, 40, n);
-      pair.sender().EndSend();
+      pair.sender().EndSend(FrameSize(n, 40));
     }
   });
   EXPECT_EQ(ReceiveFrames(pair.receiver(), 0, kFrames), 0u);

@@ -1,10 +1,7 @@
-// Two real processes: the link between them, and what one sees when the other is killed. The child is forked
-// before this process has a listener or a thread, so it holds nothing of it. ThreadSanitizer does not follow
-// a fork; the same code runs under it between threads in shm_link_test.cc.
+// Two real processes: the link between them, and what is left when one of them is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,102 +19,13 @@
 #include "rdma/control_channel.h"
 #include "rdma/link_conformance.h"
 #include "rdma/peer_monitor.h"
-#include "rdma/shm_link.h"
+#include "rdma/process_testing.h"
 
 namespace larder::rdma {
 namespace {
 
-#if defined(__has_feature)  // clang's way of saying it
-#if __has_feature(thread_sanitizer)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define LARDER_SKIP_UNDER_TSAN() GTEST_SKIP() << "forks: ThreadSanitizer does not follow"
-#else
-#define LARDER_SKIP_UNDER_TSAN() (void)0
-#endif
-
 using sync::FaultCode;
 using sync::WaitPolicy;
-
-constexpr int kLongMs = 20000;  // a hang, not a timing
-constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
-constexpr WaitPolicy kSpin = {WaitPolicy::Mode::kSpin, 0};
-
-// The child's body's return value is its exit status; 99 for an Error.
-pid_t Fork(const std::function<int()>& body) {
-  const pid_t pid = fork();
-  if (pid != 0) return pid;
-  alarm(60);  // whatever goes wrong, no child outlives the test for long
-  int status = 99;
-  try {
-    status = body();
-  } catch (const Error& error) {
-    std::fprintf(stderr, "child: %s\n", error.what());
-  }
-  std::fflush(nullptr);
-  _exit(status);
-}
-
-int WaitFor(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-bool Exited(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
-bool Killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
-
-std::string NewName() {
-  static int count = 0;
-  return fmt::format("larder-process-test-{}-{}", getpid(), ++count);
-}
-
-// One side of a pair of links, one in each direction, as a program sets it up.
-struct Shape {
-  ShmLinkShape link;
-  uint32_t first_sequence = 0;
-  size_t LinkBytes() const { return RoundUp(link.bytes(), kPageBytes); }
-  size_t bytes() const { return 2 * LinkBytes(); }
-};
-
-struct Side {
-  Side(ControlChannel&& the_channel, const Shape& shape, bool makes, const char* name)
-      : channel(std::move(the_channel)) {
-    Hello hello;
-    hello.memory_bytes = shape.bytes();
-    hello.SetSocketName(name);
-    channel.ExchangeHello(hello, kLongMs);
-    if (makes) {
-      memory = SharedMemory::Create(shape.bytes(), "larder process test");
-      ShmLink::Format(Half(shape, 0), shape.link, shape.first_sequence);
-      ShmLink::Format(Half(shape, 1), shape.link, shape.first_sequence);
-      channel.SendMemory(memory);
-    } else {
-      memory = channel.ReceiveMemory(shape.bytes(), kLongMs);
-    }
-    out.emplace(Half(shape, makes ? 0 : 1), shape.link, LinkSide::kSend);
-    in.emplace(Half(shape, makes ? 1 : 0), shape.link, LinkSide::kReceive);
-    channel.Ready();
-    channel.WaitReady(kLongMs);
-  }
-  std::span<std::byte> Half(const Shape& shape, size_t which) {
-    return memory.span().subspan(which * shape.LinkBytes(), shape.LinkBytes());
-  }
-
-  ControlChannel channel;
-  SharedMemory memory;
-  std::optional<ShmLink> out, in;
-};
-
-Side ListenSide(const std::string& name, const Shape& shape) {
-  ControlListener listener(name);
-  return Side(listener.Accept(kLongMs), shape, true, "weight0");
-}
-Side ConnectSide(const std::string& name, const Shape& shape) {
-  return Side(Connect(name, kLongMs), shape, false, "attention0");
-}
 
 // Sends back what comes, checked against what it must be. The number of wrong bytes, at most 50.
 int Echo(Side& side, uint32_t first, uint32_t count, const WaitPolicy& policy) {
@@ -204,10 +112,10 @@ Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child
     up = true;
     return Ended::kSettingUp;
   }
-  std::pair<pid_t, bool> reported = {0, true};
+  std::pair<pid_t, PeerEnd> reported = {0, PeerEnd::kGoodbye};
   {
-    PeerMonitor monitor(side->channel, [&](pid_t pid, bool clean) {
-      reported = {pid, clean};
+    PeerMonitor monitor(side->channel, [&](pid_t pid, PeerEnd how) {
+      reported = {pid, how};
       side->out->Fail(FaultCode::kLinkDown);
       side->in->Fail(FaultCode::kLinkDown);
     });
@@ -220,8 +128,7 @@ Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child
     }
     while (!monitor.peer_ended()) std::this_thread::yield();
   }
-  EXPECT_EQ(reported.first, child);
-  EXPECT_FALSE(reported.second);
+  EXPECT_EQ(reported, std::pair(child, PeerEnd::kGone));
   const sync::Fault fault = side->out->fault() ? side->out->fault() : side->in->fault();
   EXPECT_EQ(fault.code, FaultCode::kLinkDown);
   return Ended::kRunning;
@@ -237,6 +144,7 @@ TEST(TwoProcesses, KilledAtRandomMoments) {
     const WaitPolicy policy = round % 10 == 9 ? kSpin : kSleepAtOnce;
     const pid_t child = Fork([&] {
       Side side = ConnectSide(name, shape);
+      PeerMonitor monitor(side.channel);
       while (side.in->WaitReceive(policy)) {
         side.in->EndReceive();
         if (!side.out->WaitSend(policy)) break;
@@ -290,32 +198,6 @@ TEST(TwoProcesses, AKilledListenersNameIsFreeAtOnce) {
     EXPECT_TRUE(Killed(WaitFor(child)));
     ControlListener listener(name);  // throws if the name is still taken
   }
-}
-
-// What `larder node` does: no callback of its own, its data path spins on a frame that will never come.
-TEST(TwoProcesses, AProgramWhosePeerIsGoneSaysSoAndExits75) {
-  LARDER_SKIP_UNDER_TSAN();
-  const Shape shape = {{64, 2}};
-  const std::string name = NewName();
-  int output[2];
-  ASSERT_EQ(pipe2(output, O_CLOEXEC), 0);
-  const pid_t child = Fork([&] {
-    dup2(output[1], STDERR_FILENO);
-    Side side = ConnectSide(name, shape);
-    PeerMonitor monitor(side.channel);
-    side.in->WaitReceive(kSpin);
-    return 1;
-  });
-  close(output[1]);
-  { Side side = ListenSide(name, shape); }  // ends without a goodbye, as a killed process would
-  const int64_t gone_ns = NowNs();
-  EXPECT_TRUE(Exited(WaitFor(child), kPeerLostExitCode));
-  EXPECT_LT(NowNs() - gone_ns, 2'000'000'000);
-  char text[200] = {};
-  ASSERT_GT(read(output[0], text, sizeof(text) - 1), 0);
-  EXPECT_EQ(std::string(text),
-            fmt::format("larder: error: socket weight0 (pid {}) is gone; stopping\n", getpid()));
-  close(output[0]);
 }
 
 TEST(TwoProcesses, ASecondClientIsRefusedAndTheFirstGoesOn) {

@@ -1,0 +1,122 @@
+// Set-up of FrameLinks: which transport, and how long to try.
+#include "rdma/frame_link.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "rdma/control_channel.h"
+#include "rdma/link_ends.h"
+#include "rdma/link_setup.h"
+#include "rdma/tcp_socket.h"
+
+namespace larder::rdma {
+namespace {
+
+constexpr auto kRetryPause = std::chrono::milliseconds(20);
+
+}  // namespace
+
+const char* TransportName(Transport transport) {
+  switch (transport) {
+    case Transport::kSharedMemory:
+      return "shm";
+    case Transport::kTcp:
+      return "tcp";
+    case Transport::kVerbs:
+      return "verbs";
+  }
+  return "unknown";
+}
+
+FrameLink::FrameLink() = default;
+FrameLink::~FrameLink() = default;
+FrameLink::FrameLink(FrameLink&& other) noexcept = default;
+FrameLink& FrameLink::operator=(FrameLink&& other) noexcept = default;
+
+FrameLink::FrameLink(Transport transport, const LinkShape& shape, End end, std::string peer,
+                     std::string description)
+    : transport_(transport),
+      shape_(shape),
+      end_(std::move(end)),
+      peer_(std::move(peer)),
+      description_(std::move(description)) {}
+
+std::string FrameLink::FaultText() const {
+  const sync::Fault raised = fault();
+  if (!raised) return {};
+  const std::string detail = raised.code == sync::FaultCode::kLinkDown ? LinkDownText(raised.detail)
+                                                                       : fmt::format("{}", raised.detail);
+  return fmt::format("{}: {}: {}", peer_, sync::FaultName(raised.code), detail);
+}
+
+struct LinkListener::State {
+  LinkEndpoint endpoint;
+  std::unique_ptr<ControlListener> shm;
+  Descriptor tcp;  // of verbs: the control connections
+  std::unique_ptr<internal::VerbsListener> verbs;
+};
+
+LinkListener::LinkListener(const LinkEndpoint& endpoint) : state_(std::make_unique<State>()) {
+  state_->endpoint = endpoint;
+  if (endpoint.transport == Transport::kSharedMemory) {
+    state_->shm = std::make_unique<ControlListener>(internal::ShmName(endpoint), kAnyPeers);
+    return;
+  }
+  if (endpoint.transport == Transport::kVerbs) {
+    state_->verbs = std::make_unique<internal::VerbsListener>(endpoint);
+  }
+  state_->tcp = internal::ListenTcp(endpoint.host, endpoint.port, internal::What(endpoint));
+  state_->endpoint.port = static_cast<uint16_t>(port());
+}
+
+LinkListener::~LinkListener() = default;
+LinkListener::LinkListener(LinkListener&&) noexcept = default;
+LinkListener& LinkListener::operator=(LinkListener&&) noexcept = default;
+
+int LinkListener::port() const { return state_->tcp ? internal::PortOf(state_->tcp) : 0; }
+
+FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& identity, int timeout_ms) {
+  const LinkEndpoint& endpoint = state_->endpoint;
+  if (endpoint.transport == Transport::kSharedMemory) {
+    auto made = internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms);
+    return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+  }
+  const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
+  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  if (endpoint.transport == Transport::kVerbs) {
+    auto made = state_->verbs->Accept(state_->tcp, shape, mine, deadline_ns);
+    return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+  }
+  auto made = internal::AcceptTcpLink(state_->tcp, endpoint, shape, mine, deadline_ns);
+  return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+}
+
+FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
+                      int timeout_ms) {
+  if (endpoint.transport == Transport::kSharedMemory) {
+    auto made = internal::ConnectShm(endpoint, shape, identity, timeout_ms);
+    return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+  }
+  const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
+  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  for (std::string why = "nothing was tried";;) {
+    if (endpoint.transport == Transport::kVerbs) {
+      auto made = internal::TryConnectVerbs(endpoint, shape, mine, deadline_ns, &why);
+      if (made) return {endpoint.transport, shape, std::move(made->end), made->peer, made->description};
+    } else {
+      auto made = internal::TryConnectTcpLink(endpoint, shape, mine, deadline_ns, &why);
+      if (made) return {endpoint.transport, shape, std::move(made->end), made->peer, made->description};
+    }
+    if (internal::LeftMs(deadline_ns) == 0) {
+      throw Error(
+          "{}: {} after {} ms: start that socket's process on its server, or check host and port in the "
+          "manifest and the firewall",
+          internal::What(endpoint), why, timeout_ms);
+    }
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
+}  // namespace larder::rdma

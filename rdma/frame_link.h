@@ -1,0 +1,134 @@
+// FrameLink: a link of two stages or sockets over whatever joins them: shared memory on one server, TCP or
+// verbs between servers. One direction: the connector sends, the listener receives. Both ends name the same
+// endpoint and shape, check that they run the same Plan, and allocate and register everything before the
+// first frame. A satisfied contract of sync/link.h; used from one thread at a time, but for Fail(), fault()
+// and what describes it, which any thread may call. Movable while no other thread uses it.
+//
+// The other end's end is a fault here, within 3 seconds however it comes (exit, kill -9, SIGSTOP, power,
+// cable), and so is a fault there: waits return false on both ends. Frames in flight are lost then. After a
+// fault the link is of no more use: destroy it, then Accept() or ConnectLink() a new one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "sync/fault.h"
+#include "sync/link.h"
+#include "sync/wait.h"
+
+namespace larder::rdma {
+
+enum class Transport : uint32_t { kSharedMemory, kTcp, kVerbs };
+const char* TransportName(Transport transport);  // as in the manifest: "shm", "tcp", "verbs"
+
+struct LinkShape {
+  size_t frame_bytes = 0;  // the largest frame, 1 byte to 1 GiB
+  size_t slots = 0;        // frames in flight, 1..65536
+};
+
+struct LinkEndpoint {
+  Transport transport = Transport::kSharedMemory;
+  // The listening socket's name: in messages, and of shared memory's abstract Unix socket, which the caller
+  // makes unique on the server (cluster and socket).
+  std::string name;
+  // TCP, and the control connection of verbs. Empty host: the listener takes every address.
+  std::string host;
+  uint16_t port = 0;
+  // Verbs, this end's own: empty, -1: chosen by the route to the host and shown by description().
+  std::string device;
+  int device_port = 1;
+  int gid_index = -1;
+};
+
+struct LinkIdentity {
+  uint64_t plan_hash = 0;  // must be equal
+  std::string name;        // this socket's, up to 63 bytes
+  std::string cluster;     // must be equal, up to 63 bytes
+};
+
+// An IPv4 address of this server that belongs to an RDMA device (RoCE), or empty: verbs can't be used, or IP
+// over InfiniBand knows more.
+std::string RdmaAddress();
+
+class TcpEnd;
+class ShmEnd;
+class VerbsEnd;
+
+class FrameLink {
+ public:
+  FrameLink();  // no link
+  ~FrameLink();
+  FrameLink(FrameLink&& other) noexcept;
+  FrameLink& operator=(FrameLink&& other) noexcept;
+
+  size_t frame_bytes() const { return shape_.frame_bytes; }
+  size_t slots() const { return shape_.slots; }
+  Transport transport() const { return transport_; }
+
+  sync::SendSlot BeginSend();
+  void EndSend(size_t size_bytes = sync::kWholeFrame);
+  sync::ReceivedFrame BeginReceive();
+  void EndReceive();
+
+  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it. False:
+  // the link has a fault.
+  bool WaitSend(const sync::WaitPolicy& policy);
+  bool WaitReceive(const sync::WaitPolicy& policy);
+
+  // Any thread: raises the fault (the first one wins) here and at the other end, and ends the waits of both.
+  void Fail(sync::FaultCode code, uint32_t detail = 0);
+  sync::Fault fault() const;
+
+  const std::string& peer() const { return peer_; }  // "socket stage1 (10.0.0.2:40112)"
+  // For the log, when the link is made: "tcp, 4 slots of 12288 bytes, ..." with device, GID and MTU of verbs.
+  const std::string& description() const { return description_; }
+  // "socket stage1 (10.0.0.2:40112): link down: silent for 2.5 s: ..."; empty without a fault.
+  std::string FaultText() const;
+
+ private:
+  friend class LinkListener;
+  friend FrameLink ConnectLink(const LinkEndpoint&, const LinkShape&, const LinkIdentity&, int);
+  friend struct LinkTesting;
+  using End = std::variant<std::monostate, std::unique_ptr<ShmEnd>, std::unique_ptr<TcpEnd>,
+                           std::unique_ptr<VerbsEnd>>;
+  FrameLink(Transport transport, const LinkShape& shape, End end, std::string peer, std::string description);
+  template <typename Visitor>
+  auto OnEnd(Visitor visit) const;
+
+  Transport transport_ = Transport::kSharedMemory;
+  LinkShape shape_;
+  End end_;
+  std::string peer_;
+  std::string description_;
+};
+static_assert(sync::Link<FrameLink>);
+
+// Receives the connectors of one endpoint, one after the other: when a link has died, destroy it and Accept()
+// the next. A connector that comes while nobody accepts waits.
+class LinkListener {
+ public:
+  // Error if the address, the name or the device can't be had: says why.
+  explicit LinkListener(const LinkEndpoint& endpoint);
+  ~LinkListener();
+  LinkListener(LinkListener&&) noexcept;
+  LinkListener& operator=(LinkListener&&) noexcept;
+
+  // Error if nobody came in time (kNoTimeout: for ever), or somebody came who runs another Plan or shape; the
+  // connector gets the same line.
+  FrameLink Accept(const LinkShape& shape, const LinkIdentity& identity, int timeout_ms);
+  int port() const;  // of TCP and verbs, also if 0 was asked for
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Tries until the listener takes the connection or the time is over: the Error says what to start or check.
+// A listener that disagrees (another Plan) is an Error at once.
+FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
+                      int timeout_ms);
+
+}  // namespace larder::rdma

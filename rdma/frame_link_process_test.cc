@@ -1,0 +1,206 @@
+// TCP links between processes: what one sees when the other is killed or stopped, and across two network
+// namespaces, whose link is then cut. Forked before this process has a thread; ThreadSanitizer does not
+// follow a fork.
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "rdma/fault_signal.h"
+#include "rdma/frame_link.h"
+#include "rdma/link_conformance.h"
+#include "rdma/process_testing.h"
+
+namespace larder::rdma {
+namespace {
+
+using sync::FaultCode;
+using sync::WaitPolicy;
+
+constexpr LinkShape kShape = {12288, 4};
+
+int ExitStatus(pid_t pid) {
+  const int status = WaitFor(pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+LinkEndpoint Endpoint(const std::string& host, int port) {
+  LinkEndpoint endpoint;
+  endpoint.transport = Transport::kTcp;
+  endpoint.name = "to";
+  endpoint.host = host;
+  endpoint.port = static_cast<uint16_t>(port);
+  return endpoint;
+}
+
+class FrameLinkProcess : public testing::Test {
+ protected:
+  void SetUp() override { LARDER_SKIP_UNDER_TSAN(); }
+};
+
+// A sender that does as told after 50 frames, and a receiver that waits for more. What the receiver saw.
+sync::Fault AfterTheSender(int signal, const WaitPolicy& policy) {
+  LinkListener listener(Endpoint("127.0.0.1", 0));
+  const int port = listener.port();
+  const pid_t child = Fork([port] {
+    FrameLink link = ConnectLink(Endpoint("127.0.0.1", port), kShape, {7, "from", "test"}, kLongMs);
+    SendFrames(link, 0, 50);
+    for (;;) pause();
+    return 0;
+  });
+  FrameLink link = listener.Accept(kShape, {7, "to", "test"}, kLongMs);
+  EXPECT_EQ(ReceiveFrames(link, 0, 50), 0u);
+  kill(child, signal);
+  const int64_t start_ns = NowNs();
+  EXPECT_FALSE(link.WaitReceive(policy));
+  std::printf("  %.2f s after signal %d: %s\n", SecondsSince(start_ns), signal, link.FaultText().c_str());
+  kill(child, SIGKILL);
+  ExitStatus(child);
+  return link.fault();
+}
+
+TEST_F(FrameLinkProcess, AKilledSenderIsAFault) {
+  for (const WaitPolicy& policy : {kSleepAtOnce, kSpin}) {
+    EXPECT_EQ(AfterTheSender(SIGKILL, policy).code, FaultCode::kLinkDown);
+  }
+}
+
+TEST_F(FrameLinkProcess, AStoppedSenderIsAFault) {
+  for (const WaitPolicy& policy : {kSleepAtOnce, kSpin}) {
+    const sync::Fault fault = AfterTheSender(SIGSTOP, policy);
+    EXPECT_EQ(fault.code, FaultCode::kLinkDown);
+    EXPECT_EQ(fault.detail, static_cast<uint32_t>(LinkDown::kSilent));
+  }
+}
+
+TEST_F(FrameLinkProcess, AStoppedOrKilledReceiverIsAFault) {
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    LinkListener listener(Endpoint("127.0.0.1", 0));
+    const int port = listener.port();
+    const pid_t child = Fork([&listener] {
+      FrameLink link = listener.Accept(kShape, {7, "to", "test"}, kLongMs);
+      if (ReceiveFrames(link, 0, 50) != 0) return 1;
+      for (;;) pause();
+      return 0;
+    });
+    FrameLink link = ConnectLink(Endpoint("127.0.0.1", port), kShape, {7, "from", "test"}, kLongMs);
+    SendFrames(link, 0, 50);
+    EXPECT_FALSE(link.fault());
+    kill(child, signal);
+    while (link.WaitSend(kSleepAtOnce)) link.EndSend();  // until the ring is full, then until the fault
+    EXPECT_EQ(link.fault().code, FaultCode::kLinkDown) << signal;
+    kill(child, SIGKILL);
+    ExitStatus(child);
+  }
+}
+
+// Root may lock any memory, so the child gives that right up before it makes a listener's ring.
+int WithoutLockableMemory() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2] = {};
+  if (syscall(SYS_capget, &header, sets) != 0) return 1;
+  sets[0].effective &= ~(1u << CAP_IPC_LOCK);
+  const rlimit limit = {64 << 10, 64 << 10};
+  if (syscall(SYS_capset, &header, sets) != 0 || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return 1;
+  LinkEndpoint endpoint = Endpoint(RdmaAddress(), 0);
+  endpoint.transport = Transport::kVerbs;
+  LinkListener listener(endpoint);
+  endpoint.port = static_cast<uint16_t>(listener.port());
+  std::thread receiver([&] {
+    try {
+      listener.Accept({1 << 20, 4}, {7, "to", "test"}, 5000);
+    } catch (const Error&) {
+    }
+  });
+  std::string line;
+  try {
+    ConnectLink(endpoint, {1 << 20, 4}, {7, "from", "test"}, kLongMs);
+  } catch (const Error& error) {
+    line = error.what();
+  }
+  receiver.join();
+  std::printf("  %s\n", line.c_str());
+  return line.find("may lock 64 KB of memory") != std::string::npos ? 0 : 2;
+}
+
+TEST_F(FrameLinkProcess, VerbsSaysHowToRaiseTheLimitOfLockedMemory) {
+  if (RdmaAddress().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
+  EXPECT_EQ(ExitStatus(Fork(WithoutLockableMemory)), 0);
+}
+
+bool Run(const std::string& command) { return std::system((command + " 2>/dev/null >&2").c_str()) == 0; }
+
+// Namespaces of its own for this process, as root or by a user namespace.
+bool OwnNetwork() {
+  const unsigned uid = getuid(), gid = getgid();
+  if (unshare(CLONE_NEWNET) == 0) return true;
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+  std::ofstream("/proc/self/setgroups") << "deny";
+  std::ofstream("/proc/self/uid_map") << "0 " << uid << " 1";
+  std::ofstream("/proc/self/gid_map") << "0 " << gid << " 1";
+  return true;
+}
+
+constexpr int kCannot = 77;
+
+// In a namespace of its own, with address 10.77.0.1 on v0; the other end of the cable, v1, is in the child's,
+// with 10.77.0.2. Both ends must see the cable's cut, when no packet comes and nothing closes.
+int TwoNamespaces() {
+  int ready[2], go[2];
+  if (!OwnNetwork() || pipe(ready) != 0 || pipe(go) != 0) return kCannot;
+  char byte = 0;
+  const pid_t child = Fork([&] {
+    if (unshare(CLONE_NEWNET) != 0) return kCannot;
+    char told = 1;
+    if (write(ready[1], &told, 1) != 1 || read(go[0], &told, 1) != 1) return kCannot;
+    if (!Run("ip addr add 10.77.0.2/24 dev v1 && ip link set v1 up")) return kCannot;
+    FrameLink link = ConnectLink(Endpoint("10.77.0.1", 7411), kShape, {7, "from", "test"}, kLongMs);
+    SendFrames(link, 0, 2000);
+    while (link.WaitSend(kSleepAtOnce)) link.EndSend(0);
+    return link.fault().code == FaultCode::kLinkDown ? 0 : 3;
+  });
+  close(ready[1]);
+  const bool wired =
+      read(ready[0], &byte, 1) == 1 &&
+      Run(fmt::format("ip link add v0 type veth peer name v1 netns {} && ip addr add 10.77.0.1/24 dev v0 && "
+                      "ip link set v0 up",
+                      child));
+  if (!wired) {
+    kill(child, SIGKILL);
+    ExitStatus(child);
+    return kCannot;
+  }
+  LinkListener listener(Endpoint("", 7411));
+  if (write(go[1], &byte, 1) != 1) return 4;
+  FrameLink link = listener.Accept(kShape, {7, "to", "test"}, kLongMs);
+  if (ReceiveFrames(link, 0, 2000) != 0) return 1;
+  if (!Run("ip link set v0 down")) return kCannot;
+  uint32_t received = 0;
+  while (link.WaitReceive(kSleepAtOnce)) {
+    link.EndReceive();
+    ++received;
+  }
+  std::printf("  %s, after %u frames more: %s\n", link.peer().c_str(), received, link.FaultText().c_str());
+  if (link.fault().code != FaultCode::kLinkDown) return 2;
+  return ExitStatus(child);
+}
+
+TEST_F(FrameLinkProcess, TwoNetworkNamespacesAndACutCable) {
+  const int status = ExitStatus(Fork(TwoNamespaces));
+  if (status == kCannot) GTEST_SKIP() << "no network namespaces here (root or user namespaces, iproute2)";
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace larder::rdma

@@ -1,0 +1,29 @@
+#include "rdma/verbs_link.h"
+
+#include "rdma/link_ends.h"
+#include "rdma/verbs_resources.h"
+
+namespace larder::rdma {
+
+VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
+                     uint64_t remote_address, uint32_t remote_key, FaultSignal& fault)
+    : shape_(shape),
+      side_(side),
+      batch_(CreditBatch(shape.slots)),
+      fault_(fault),
+      resources_(std::move(resources)),
+      ring_(resources_->memory.data()),
+      stride_(resources_->stride),
+      remote_address_(remote_address),
+      remote_key_(remote_key) {}
+
+VerbsLink::~VerbsLink() = default;
+
+VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape,
+                   LinkSide side, uint64_t remote_address, uint32_t remote_key)
+    : link(std::move(resources), shape, side, remote_address, remote_key, signal),
+      monitor(std::move(control), signal) {}
+
+VerbsEnd::~VerbsEnd() = default;
+
+}  // namespace larder::rdma

@@ -1,0 +1,76 @@
+// What one end of a verbs link owns: the queue pair, its completion queue, and the ring, registered once.
+// Set-up only; made before the connection, freed in the reverse order. The headers of libibverbs and
+// librdmacm are included here and in verbs_*.cc only.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "rdma/shm_link.h"
+#include "topology/arena.h"
+
+namespace larder::rdma {
+
+template <auto kFree>
+struct FreeVerbs {
+  template <typename T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using EventChannel = std::unique_ptr<rdma_event_channel, FreeVerbs<rdma_destroy_event_channel>>;
+using CmId = std::unique_ptr<rdma_cm_id, FreeVerbs<rdma_destroy_id>>;
+
+// Which bits of a work request's id are what; the rest is a number.
+enum class VerbsWork : uint64_t { kFrameReceive = 1, kCreditReceive, kFrameSend, kCreditSend };
+constexpr uint64_t WorkId(VerbsWork work, uint32_t number) {
+  return static_cast<uint64_t>(work) << 32 | number;
+}
+
+class VerbsResources {
+ public:
+  // Completed work that may wait to be looked at; a receiver's credits under way are fewer.
+  static constexpr uint32_t kCreditSends = 32;
+  static constexpr uint32_t kCreditReceives = 8;
+
+  // Takes over an id whose device is known, and makes the queue pair on it with all receives posted. what:
+  // for Errors. Error if the device refuses, with the remedy.
+  VerbsResources(EventChannel the_channel, CmId the_id, const ShmLinkShape& shape, LinkSide side,
+                 const std::string& what);
+  ~VerbsResources();
+  VerbsResources(const VerbsResources&) = delete;
+  VerbsResources& operator=(const VerbsResources&) = delete;
+
+  // "rxe0 port 1, RoCE v2, GID 1 ::ffff:10.7.0.1, MTU 1024, inline 220 bytes, ring 2 MB ..."; when connected
+  std::string Describe() const;
+
+  // Slots as TcpLink's: the frame on a cache line of its own, its header right before it.
+  const size_t stride;
+  const size_t ring_bytes;
+  topology::Arena memory;
+  EventChannel channel;
+  CmId id;  // of the connection; its qp is ours
+  std::unique_ptr<ibv_pd, FreeVerbs<ibv_dealloc_pd>> domain;
+  std::unique_ptr<ibv_mr, FreeVerbs<ibv_dereg_mr>> region;
+  std::unique_ptr<ibv_comp_channel, FreeVerbs<ibv_destroy_comp_channel>> completions;  // non-blocking
+  std::unique_ptr<ibv_cq, FreeVerbs<ibv_destroy_cq>> queue;
+  uint32_t inline_bytes = 0;
+
+ private:
+  void CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what);
+  void PostReceives(const ShmLinkShape& shape, LinkSide side, const std::string& what);
+};
+
+// "rxe0, mlx5_0", or "none"; what to say when an address leads to no device.
+std::string VerbsDevices();
+// "1: ::ffff:10.7.0.1 (RoCE v2), ..." of a port.
+std::string VerbsGids(ibv_context* device, int port);
+const char* GidTypeName(uint32_t type);
+std::string GidText(const ibv_gid& gid);
+
+}  // namespace larder::rdma

@@ -1,0 +1,358 @@
+// Making a verbs link: hellos on the control connection, then a queue pair by rdma_cm, joined by a token. The
+// listener answers the connection request with the address and key of its ring.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "rdma/link_setup.h"
+#include "rdma/tcp_socket.h"
+#include "rdma/verbs_resources.h"
+
+namespace larder::rdma::internal {
+namespace {
+
+constexpr int kStepMs = 3000;  // for the other end's next step of set-up
+// 6: after that many repetitions the link is lost. 7 would mean "for ever" to soft-RoCE.
+constexpr uint8_t kRetries = 6;
+
+// Private data of the connection request and its answer.
+struct RequestData {
+  uint64_t token = 0;
+};
+struct AnswerData {
+  uint64_t token = 0;
+  uint64_t ring_address = 0;
+  uint32_t ring_key = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(RequestData) == 8 && sizeof(AnswerData) == 24);
+
+struct CmEvent {
+  rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_ERROR;
+  int status = 0;
+  rdma_cm_id* id = nullptr;  // of a request: new, ours
+  std::vector<std::byte> data;
+};
+
+// The next event of a channel, acknowledged; none when the time is over or `watched` (a control connection)
+// closed.
+std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_ns, int watched_fd = -1) {
+  for (;;) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel, &event) == 0) {
+      CmEvent copy{event->event, event->status, event->id, {}};
+      const auto* data = static_cast<const std::byte*>(event->param.conn.private_data);
+      const bool has_data =
+          event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_ESTABLISHED;
+      if (has_data && data != nullptr) copy.data.assign(data, data + event->param.conn.private_data_len);
+      rdma_ack_cm_event(event);
+      return copy;
+    }
+    pollfd watched[2] = {{channel->fd, POLLIN, 0}, {watched_fd, POLLRDHUP, 0}};
+    const int ready = poll(watched, 2, LeftMs(deadline_ns));
+    if (ready > 0 && watched[1].revents != 0 && watched[0].revents == 0) return std::nullopt;
+    if (ready == 0 && LeftMs(deadline_ns) == 0) return std::nullopt;
+  }
+}
+
+EventChannel NewChannel(const std::string& what) {
+  if (const std::string devices = VerbsDevices(); devices == "none") {
+    throw Error(
+        "{}: no RDMA device on this server (`ibv_devices` lists none): load its driver, or use transport tcp",
+        what);
+  }
+  EventChannel channel(rdma_create_event_channel());
+  if (!channel) {
+    throw Error("{}: rdma_cm cannot be used: {}: `modprobe rdma_ucm`, or use transport tcp", what,
+                std::strerror(errno));
+  }
+  fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+  return channel;
+}
+
+CmId NewId(rdma_event_channel* channel, const std::string& what) {
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) {
+    throw Error("{}: no rdma_cm id: {}", what, std::strerror(errno));
+  }
+  return CmId(id);
+}
+
+struct Address {
+  sockaddr_storage value = {};
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&value); }
+  void SetPort(uint16_t port) {
+    // the port lies at the same place in both
+    reinterpret_cast<sockaddr_in*>(&value)->sin_port = htons(port);
+  }
+};
+
+// The IP address that a RoCE GID stands for.
+Address AddressOfGid(const ibv_gid_entry& entry) {
+  Address address;
+  const auto* bytes = entry.gid.raw;
+  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (std::memcmp(bytes, kMapped, sizeof(kMapped)) == 0) {
+    auto* ip = reinterpret_cast<sockaddr_in*>(&address.value);
+    ip->sin_family = AF_INET;
+    std::memcpy(&ip->sin_addr, bytes + 12, 4);
+  } else {
+    auto* ip = reinterpret_cast<sockaddr_in6*>(&address.value);
+    ip->sin6_family = AF_INET6;
+    std::memcpy(&ip->sin6_addr, bytes, 16);
+    if (IN6_IS_ADDR_LINKLOCAL(&ip->sin6_addr)) ip->sin6_scope_id = entry.ndev_ifindex;
+  }
+  return address;
+}
+
+// This end's own address on the device that the manifest names: of its GID of that index, or of its first
+// RoCE v2 one with an IPv4 address. None if no device is named, or it is InfiniBand, where routes are made
+// from addresses of IP over InfiniBand.
+std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::string& what) {
+  if (endpoint.device.empty()) {
+    if (endpoint.gid_index >= 0) {
+      throw Error("{}: gid_index {} without a device: name the device too (here: {})", what,
+                  endpoint.gid_index, VerbsDevices());
+    }
+    return std::nullopt;
+  }
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  std::unique_ptr<ibv_context, FreeVerbs<ibv_close_device>> device;
+  for (int i = 0; i < count; ++i) {
+    if (endpoint.device == ibv_get_device_name(list[i])) device.reset(ibv_open_device(list[i]));
+  }
+  if (list != nullptr) ibv_free_device_list(list);
+  if (!device) {
+    throw Error("{}: no RDMA device {} here (there are: {}): correct device in the manifest", what,
+                endpoint.device, VerbsDevices());
+  }
+  ibv_port_attr port = {};
+  if (ibv_query_port(device.get(), static_cast<uint8_t>(endpoint.device_port), &port) != 0) {
+    throw Error("{}: device {} has no port {}: correct device_port in the manifest", what, endpoint.device,
+                endpoint.device_port);
+  }
+  if (port.state != IBV_PORT_ACTIVE) {
+    throw Error("{}: device {} port {} is {}: is the cable in, the interface up, a subnet manager running?",
+                what, endpoint.device, endpoint.device_port, ibv_port_state_str(port.state));
+  }
+  const auto port_number = static_cast<uint32_t>(endpoint.device_port);
+  const uint32_t gids = static_cast<uint32_t>(std::max(port.gid_tbl_len, 0));
+  const bool asked = endpoint.gid_index >= 0;
+  const uint32_t first = asked ? static_cast<uint32_t>(endpoint.gid_index) : 0;
+  for (uint32_t i = first; i < (asked ? first + 1 : gids); ++i) {
+    ibv_gid_entry entry = {};
+    if (ibv_query_gid_ex(device.get(), port_number, i, &entry, 0) != 0) continue;
+    if (entry.gid_type == IBV_GID_TYPE_IB) return std::nullopt;
+    Address address = AddressOfGid(entry);
+    if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 && (asked || address.value.ss_family == AF_INET))
+      return address;
+  }
+  throw Error(
+      "{}: device {} port {} has no RoCE v2 GID {}(it has {}): correct gid_index in the manifest, or "
+      "give the interface an address",
+      what, endpoint.device, endpoint.device_port,
+      asked ? fmt::format("at index {} ", first) : std::string("with an IPv4 address "),
+      VerbsGids(device.get(), endpoint.device_port));
+}
+
+// rdma_cm took the device by the route; the manifest may have named another.
+void CheckDevice(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::string& what) {
+  if (endpoint.device.empty()) return;
+  const std::string name = ibv_get_device_name(id.verbs->device);
+  if (name != endpoint.device || id.port_num != endpoint.device_port) {
+    throw Error(
+        "{}: the route goes over device {} port {}, the manifest says {} port {}: correct one of host and "
+        "device",
+        what, name, id.port_num, endpoint.device, endpoint.device_port);
+  }
+}
+
+rdma_conn_param Parameters(const void* data, size_t bytes) {
+  rdma_conn_param parameters = {};
+  parameters.private_data = data;
+  parameters.private_data_len = static_cast<uint8_t>(bytes);
+  parameters.retry_count = kRetries;
+  parameters.rnr_retry_count = kRetries;
+  return parameters;
+}
+
+MadeLink<VerbsEnd> Make(Handshake control, std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
+                        LinkSide side, const AnswerData& remote) {
+  MadeLink<VerbsEnd> made;
+  made.peer = std::move(control.peer);
+  made.description =
+      fmt::format("verbs, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes, resources->Describe());
+  made.end = std::make_unique<VerbsEnd>(std::move(control.control), std::move(resources),
+                                        ShmLinkShape{shape.frame_bytes, shape.slots}, side,
+                                        remote.ring_address, remote.ring_key);
+  return made;
+}
+
+}  // namespace
+
+std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, const LinkShape& shape,
+                                                  const WireHello& mine, int64_t deadline_ns,
+                                                  std::string* why) {
+  const std::string what = What(endpoint);
+  EventChannel channel = NewChannel(what);
+  CmId id = NewId(channel.get(), what);
+  std::optional<Address> own = OwnAddress(endpoint, what);  // before anybody waits for this end
+  std::optional<Handshake> control = ConnectControl(endpoint, mine, deadline_ns, why);
+  if (!control) return std::nullopt;
+
+  // Each step: start it, wait for its event. A listener that went away meanwhile is tried again.
+  const int control_fd = control->control.get();
+  const auto failed = [&](const char* step, const std::optional<CmEvent>& event) {
+    *why = fmt::format(
+        "{}: {}", step,
+        event ? fmt::format("{} ({})", rdma_event_str(event->type), std::strerror(std::abs(event->status)))
+              : std::string("no answer"));
+    return std::nullopt;
+  };
+  const auto step_ns = [&] { return std::min(deadline_ns, DeadlineNs(kStepMs)); };
+  Address there;
+  socklen_t bytes = sizeof(there.value);
+  if (getpeername(control_fd, there.get(), &bytes) != 0) {
+    *why = std::strerror(errno);
+    return std::nullopt;
+  }
+  there.SetPort(static_cast<uint16_t>(control->theirs.rdma_port));
+  std::optional<CmEvent> event;
+  if (rdma_resolve_addr(id.get(), own ? own->get() : nullptr, there.get(), kStepMs) != 0) {
+    throw Error(
+        "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA network as "
+        "host, or use transport tcp",
+        what, endpoint.host, std::strerror(errno), VerbsDevices());
+  }
+  event = NextEvent(channel.get(), step_ns());
+  if (event && event->type == RDMA_CM_EVENT_ADDR_ERROR) {
+    throw Error(
+        "{}: {} leads to no RDMA device ({}); devices here: {}: give the address of the RDMA network as "
+        "host, or use transport tcp",
+        what, endpoint.host, std::strerror(std::abs(event->status)), VerbsDevices());
+  }
+  if (!event || event->type != RDMA_CM_EVENT_ADDR_RESOLVED) return failed("address", event);
+  CheckDevice(*id, endpoint, what);
+  if (rdma_resolve_route(id.get(), kStepMs) != 0) return failed("route", std::nullopt);
+  event = NextEvent(channel.get(), step_ns());
+  if (!event || event->type != RDMA_CM_EVENT_ROUTE_RESOLVED) return failed("route", event);
+
+  auto resources = std::make_unique<VerbsResources>(
+      std::move(channel), std::move(id), ShmLinkShape{shape.frame_bytes, shape.slots}, LinkSide::kSend, what);
+  const RequestData request{control->token};
+  rdma_conn_param parameters = Parameters(&request, sizeof(request));
+  if (rdma_connect(resources->id.get(), &parameters) != 0) return failed("connecting", std::nullopt);
+  event = NextEvent(resources->channel.get(), step_ns(), control_fd);
+  if (!event || event->type != RDMA_CM_EVENT_ESTABLISHED) return failed("connecting", event);
+  AnswerData answer;
+  if (event->data.size() < sizeof(answer)) return failed("answer", event);
+  std::memcpy(&answer, event->data.data(), sizeof(answer));
+  if (answer.token != control->token) return failed("answer of another link", event);
+  return Make(std::move(*control), std::move(resources), shape, LinkSide::kSend, answer);
+}
+
+struct VerbsListener::State {
+  LinkEndpoint endpoint;
+  std::string what;
+  EventChannel channel;
+  CmId id;
+
+  // Of a connector that has been answered; none: it went away, or did not come with its token.
+  std::optional<MadeLink<VerbsEnd>> Complete(Handshake control, const LinkShape& shape, int64_t deadline_ns);
+};
+
+VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  state.endpoint = endpoint;
+  state.what = What(endpoint);
+  state.channel = NewChannel(state.what);
+  state.id = NewId(state.channel.get(), state.what);
+  Address address;
+  address.value.ss_family = AF_INET6;  // every address, IPv4 too
+  if (!endpoint.host.empty()) {
+    const Descriptor probe =
+        ListenTcp(endpoint.host, 0, state.what);  // the host's first address that is here
+    socklen_t bytes = sizeof(address.value);
+    getsockname(probe.get(), address.get(), &bytes);
+    OwnAddress(endpoint, state.what);  // checks device, port and GID
+  } else if (std::optional<Address> own = OwnAddress(endpoint, state.what)) {
+    address = *own;
+  }
+  address.SetPort(0);
+  const bool bound = rdma_bind_addr(state.id.get(), address.get()) == 0;
+  const bool has_device =
+      state.id->verbs != nullptr;  // not before a connector comes, if every address may be
+  if (!bound || (!endpoint.host.empty() && !has_device)) {
+    throw Error(
+        "{}: {} belongs to no RDMA device{}; devices here: {}: give the address of the RDMA network as host, "
+        "or use transport tcp",
+        state.what, endpoint.host.empty() ? "this server" : endpoint.host,
+        bound ? "" : fmt::format(" ({})", std::strerror(errno)), VerbsDevices());
+  }
+  if (has_device) CheckDevice(*state.id, endpoint, state.what);
+  if (rdma_listen(state.id.get(), 16) != 0) {
+    throw Error("{}: rdma_cm cannot listen: {}", state.what, std::strerror(errno));
+  }
+}
+
+VerbsListener::~VerbsListener() = default;
+
+uint16_t VerbsListener::port() const { return ntohs(rdma_get_src_port(state_->id.get())); }
+
+std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake control, const LinkShape& shape,
+                                                                 int64_t deadline_ns) {
+  const int control_fd = control.control.get();
+  CmId request;
+  while (!request) {
+    const std::optional<CmEvent> event = NextEvent(channel.get(), deadline_ns, control_fd);
+    if (!event) return std::nullopt;
+    if (event->type != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
+    CmId came(event->id);
+    RequestData data;
+    if (event->data.size() >= sizeof(data)) std::memcpy(&data, event->data.data(), sizeof(data));
+    if (data.token == control.token) {
+      request = std::move(came);
+    } else {
+      rdma_reject(came.get(), nullptr, 0);
+    }
+  }
+  CheckDevice(*request, endpoint, what);
+  // A channel of its own: the link outlives this listener and its events.
+  EventChannel own_channel = NewChannel(what);
+  if (rdma_migrate_id(request.get(), own_channel.get()) != 0) {
+    throw Error("{}: rdma_cm: {}", what, std::strerror(errno));
+  }
+  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request),
+                                                    ShmLinkShape{shape.frame_bytes, shape.slots},
+                                                    LinkSide::kReceive, what);
+  AnswerData answer;
+  answer.token = control.token;
+  answer.ring_address = reinterpret_cast<uint64_t>(resources->memory.data());
+  answer.ring_key = resources->region->rkey;
+  rdma_conn_param parameters = Parameters(&answer, sizeof(answer));
+  if (rdma_accept(resources->id.get(), &parameters) != 0) return std::nullopt;
+  const std::optional<CmEvent> event = NextEvent(resources->channel.get(), deadline_ns, control_fd);
+  if (!event || event->type != RDMA_CM_EVENT_ESTABLISHED) return std::nullopt;
+  return Make(std::move(control), std::move(resources), shape, LinkSide::kReceive, {});
+}
+
+MadeLink<VerbsEnd> VerbsListener::Accept(const Descriptor& control_listener, const LinkShape& shape,
+                                         WireHello mine, int64_t deadline_ns) {
+  mine.rdma_port = port();
+  for (;;) {
+    Handshake control = AcceptControl(control_listener, state_->endpoint, mine, deadline_ns);
+    auto made = state_->Complete(std::move(control), shape, std::min(deadline_ns, DeadlineNs(2 * kStepMs)));
+    if (made) return std::move(*made);
+  }
+}
+
+}  // namespace larder::rdma::internal
