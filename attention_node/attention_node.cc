@@ -68,7 +68,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     for (auto& [norms, name] :
          {std::pair(&q_norm_, "attn_q_norm.weight"), std::pair(&k_norm_, "attn_k_norm.weight")}) {
       auto weights = tables_.AllocateArray<float>(config.head_size);
-      file.ReadRowsF32(file.Tensor(model::LayerTensor(layer, name)), 0, 1, weights.data());
+      file.ReadRowsF32(file.Tensor(model::LayerTensor(config.first_layer + layer, name)), 0, 1,
+                       weights.data());
       (*norms)[layer] = weights.data();
     }
   }

@@ -31,7 +31,7 @@ uint64_t LayerShape::weight_bytes() const {
 ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
   const LayerShape shape(config);
   ShardPlan plan;
-  plan.head_panels = CeilDiv(config.vocab, kPanelRows);
+  plan.head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
   for (size_t t = 0; t < threads; ++t) {
     auto range = [&](size_t count) {
       const auto share = threadpool::ShareOf(static_cast<uint32_t>(count), static_cast<uint32_t>(t),

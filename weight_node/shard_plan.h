@@ -41,7 +41,7 @@ struct ThreadShard {
 
 struct ShardPlan {
   std::vector<ThreadShard> threads;
-  size_t head_panels = 0;  // of the output head
+  size_t head_panels = 0;  // of the output head; 0 in a part without ends
   // Packed bytes of one thread's layers and its part of the head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
 };

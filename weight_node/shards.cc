@@ -136,7 +136,7 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
     auto tensor = [&](const char* suffix) -> const model::TensorInfo& {
-      return file.Tensor(model::LayerTensor(layer, suffix));
+      return file.Tensor(model::LayerTensor(config_.first_layer + layer, suffix));
     };
     const std::array<const model::TensorInfo*, 3> qkv = {&tensor("attn_q.weight"), &tensor("attn_k.weight"),
                                                          &tensor("attn_v.weight")};
@@ -162,20 +162,23 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
     out = packer.Pack(PlainRows(tensor("ffn_down.weight"), shard.down), shape.ffn_blocks, out);
   }
   head_ = out;
-  const char* head = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
-  out = packer.Pack(PlainRows(file.Tensor(head), shard.head), shape.dim_blocks, out);
+  if (config_.ends) {
+    const char* head = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
+    out = packer.Pack(PlainRows(file.Tensor(head), shard.head), shape.dim_blocks, out);
+  }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
-    to.attn_norm = ReadVector(file, model::LayerTensor(layer, "attn_norm.weight"), arena_);
-    to.ffn_norm = ReadVector(file, model::LayerTensor(layer, "ffn_norm.weight"), arena_);
+    const size_t in_file = config_.first_layer + layer;
+    to.attn_norm = ReadVector(file, model::LayerTensor(in_file, "attn_norm.weight"), arena_);
+    to.ffn_norm = ReadVector(file, model::LayerTensor(in_file, "ffn_norm.weight"), arena_);
     if (!config_.qkv_bias) continue;
     std::array<const model::TensorInfo*, 3> qkv;
     std::array<std::vector<float>, 3> bias;
     const char* const names[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
     for (size_t i = 0; i < 3; ++i) {
-      qkv[i] = &file.Tensor(model::LayerTensor(layer, names[i]));
+      qkv[i] = &file.Tensor(model::LayerTensor(in_file, names[i]));
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
@@ -189,7 +192,7 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
     }
     to.qkv_bias = packed;
   }
-  output_norm_ = ReadVector(file, "output_norm.weight", arena_);
+  if (config_.ends) output_norm_ = ReadVector(file, "output_norm.weight", arena_);
 }
 
 }  // namespace larder::weight_node

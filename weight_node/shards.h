@@ -41,8 +41,7 @@ struct LayerShard {
 
 class Shards {
  public:
-  // Reserves the arena on `node` (touches nothing). The bytes of the head are counted even when layers only
-  // are held.
+  // Reserves the arena on `node` (touches nothing).
   Shards(const model::ModelConfig&, const ShardPlan&, size_t thread, NumaNodeId node);
 
   // Reads and packs this thread's rows. Called by that thread. Throws Error (file, tensor).

@@ -49,7 +49,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
   for (size_t t = 0; t < plan.threads.size(); ++t) {
     shards_.push_back(std::make_unique<Shards>(config_, plan_, t, options.node_of_thread.at(t)));
   }
-  if (!config.tied_embeddings) {
+  if (config.ends && !config.tied_embeddings) {
     embedding_ =
         topology::Arena(config.vocab * shape_.dim_blocks * sizeof(model::Q8Block), options.node_of_thread[0]);
   }
@@ -57,7 +57,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
 
 void WeightNode::Pack(const model::GgufFile& file, size_t thread, LoadProgress& progress) {
   shards_[thread]->Pack(file, progress);
-  if (config_.tied_embeddings) return;
+  if (!config_.ends || config_.tied_embeddings) return;
   // One row a token is looked up, so where they lie matters little.
   const model::TensorInfo& tensor = file.Tensor("token_embd.weight");
   auto* blocks = reinterpret_cast<model::Q8Block*>(embedding_.data());
@@ -104,6 +104,27 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
                             .scratch = activations_.threads[thread].scratch,
                             .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())}});
   steps.push_back(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
+}
+
+// Its own columns of the residual: those that its down panels write.
+const TransferOperand* WeightNode::KeepTransfer(size_t thread, bool logit_rows) {
+  const PanelRange down = plan_.threads[thread].down;
+  const size_t first = std::min<size_t>(config_.dim, down.first * kPanelRows);
+  const size_t end = std::min<size_t>(config_.dim, down.end() * kPanelRows);
+  return Keep(transfers_, TransferOperand{.x = activations_.x,
+                                          .dim = config_.dim,
+                                          .first = first,
+                                          .count = end - first,
+                                          .logit_rows = logit_rows});
+}
+
+void WeightNode::AddReceive(size_t thread, Steps& steps) {
+  steps.push_back(MakeStep(ReceiveStep, KeepTransfer(thread, false), StepKind::kReceive, 0, true));
+}
+
+void WeightNode::AddSend(size_t thread, bool logit_rows, Steps& steps) {
+  steps.push_back(MakeStep(SendStep, KeepTransfer(thread, logit_rows), StepKind::kSend,
+                           std::max<size_t>(1, config_.layers) - 1, false));
 }
 
 void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* weight, StepKind kind,
@@ -185,7 +206,7 @@ void WeightNode::AddAfterAttention(size_t thread, size_t layer, Phase phase, Ste
 }
 
 void WeightNode::AddHead(size_t thread, Phase phase, Steps& steps) {
-  const size_t layer = config_.layers - 1;
+  const size_t layer = std::max<size_t>(1, config_.layers) - 1;
   const bool shared = phase == Phase::kPrefill;
   AddNorm(thread, layer, phase, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
   FloatRows y = activations_.logits;

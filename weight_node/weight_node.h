@@ -48,7 +48,10 @@ class WeightNode {
   void Finish();
 
   using Steps = std::vector<threadpool::Step>;
-  void AddEmbed(size_t thread, Steps&);
+  void AddEmbed(size_t thread, Steps&);  // needs the ends
+  void AddReceive(size_t thread, Steps&);
+  // After the thread's own down panels, or (embedded) after a barrier. logit_rows: to whoever has the head.
+  void AddSend(size_t thread, bool logit_rows, Steps&);
   // ready(group) gives the flag to signal when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
   void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
@@ -71,6 +74,7 @@ class WeightNode {
                Steps&);
   void AddQkvPart(size_t thread, size_t layer, Phase, const QkvPart&, sync::EpochFlag* signal, Steps&);
   RowShare ShareOf(size_t thread, Phase phase) const;
+  const TransferOperand* KeepTransfer(size_t thread, bool logit_rows);
   template <typename Operand>
   const Operand* Keep(std::deque<Operand>& operands, Operand operand) {
     return &operands.emplace_back(operand);
@@ -87,6 +91,7 @@ class WeightNode {
   std::vector<const uint8_t*> head_panels_;
   std::vector<uint32_t> head_first_panel_;
   std::deque<EmbedOperand> embeds_;
+  std::deque<TransferOperand> transfers_;
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;
   std::deque<ProductOperand> products_;

@@ -1,6 +1,7 @@
 // The steps of a weight socket: what each kernel of a Program gets as its operand, fixed at set-up. Every
 // address is of memory that lives as long as the Program. The kernels are in weight_steps_datapath.cc; frame
-// is a threadpool::FrameRows.
+// is a threadpool::FrameRows, a whole one (embedding, logits) or a part: row m of it is row first_row + m of
+// every buffer.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,17 @@ struct EmbedOperand {
   RowShare share;
 };
 void EmbedStep(const void* operand, void* frame);
+
+// The residual from the previous stage and to the next: columns [first, first + count) of all rows, which
+// this thread copies. logit_rows: only the rows whose logits are wanted leave, in their order.
+struct TransferOperand {
+  FloatRows x;
+  size_t dim;
+  size_t first, count;
+  bool logit_rows;
+};
+void ReceiveStep(const void* operand, void* frame);
+void SendStep(const void* operand, void* frame);
 
 // out[m] = quantise(rms_norm(x[m])). logits: the frame's logit rows instead of all rows.
 struct NormOperand {

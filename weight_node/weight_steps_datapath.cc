@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/formats.h"
 #include "kernels/pack.h"
 #include "threadpool/frame.h"
@@ -9,8 +11,10 @@ namespace {
 using kernels::ActBlock;
 using threadpool::FrameRows;
 
-inline const ActBlock* Acts(const ActRows& rows) { return reinterpret_cast<const ActBlock*>(rows.data); }
 inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast<ActBlock*>(rows.row(m)); }
+
+// Logits and what leads to them lie at the buffers' beginning, whatever part of a frame the rows are from.
+inline uint32_t FirstRow(const FrameRows& rows, bool logit_rows) { return logit_rows ? 0 : rows.first_row; }
 
 inline threadpool::Share RowsOf(uint32_t rows, const RowShare& share) {
   return threadpool::ShareOf(rows, share.thread, share.threads);
@@ -39,14 +43,32 @@ void EmbedStep(const void* operand, void* frame) {
   }
 }
 
+void ReceiveStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const TransferOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  for (uint32_t m = 0; m < rows.rows; ++m)
+    std::copy_n(rows.received + m * op.dim + op.first, op.count, op.x.row(m) + op.first);
+}
+
+void SendStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const TransferOperand*>(operand);
+  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const uint32_t n = op.logit_rows ? rows.logit_rows : rows.rows;
+  for (uint32_t m = 0; m < n; ++m) {
+    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
+    std::copy_n(x + op.first, op.count, rows.sending + m * op.dim + op.first);
+  }
+}
+
 void NormStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const NormOperand*>(operand);
   const auto& rows = *static_cast<const FrameRows*>(frame);
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
+  const uint32_t first = FirstRow(rows, op.logit_rows);
   for (uint32_t m = begin; m < end; ++m) {
-    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
+    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : first + m);
     op.elementwise->rms_norm(x, op.weight, op.scratch, op.n, op.epsilon);
-    op.elementwise->quantize(op.scratch, ActRow(op.out, m), op.n);
+    op.elementwise->quantize(op.scratch, ActRow(op.out, first + m), op.n);
   }
 }
 
@@ -54,7 +76,8 @@ void QuantizeStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const QuantizeOperand*>(operand);
   const auto& rows = *static_cast<const FrameRows*>(frame);
   const auto [begin, end] = RowsOf(rows.rows, op.share);
-  for (uint32_t m = begin; m < end; ++m) op.elementwise->quantize(op.x.row(m), ActRow(op.out, m), op.n);
+  for (uint32_t m = rows.first_row + begin; m < rows.first_row + end; ++m)
+    op.elementwise->quantize(op.x.row(m), ActRow(op.out, m), op.n);
 }
 
 void ProductStep(const void* operand, void* frame) {
@@ -62,9 +85,10 @@ void ProductStep(const void* operand, void* frame) {
   const auto& rows = *static_cast<const FrameRows*>(frame);
   const uint32_t m_rows = op.logit_rows ? rows.logit_rows : rows.rows;
   if (m_rows == 0 || op.n_panels == 0) return;
-  op.gemm->Run(op.panels, Acts(op.x), op.y.data, op.n_panels, m_rows);
+  const uint32_t first = FirstRow(rows, op.logit_rows);
+  op.gemm->Run(op.panels, ActRow(op.x, first), op.y.row(first), op.n_panels, m_rows);
   if (op.bias == nullptr) return;
-  for (uint32_t m = 0; m < m_rows; ++m)
+  for (uint32_t m = first; m < first + m_rows; ++m)
     op.elementwise->add(op.y.row(m), op.bias, op.n_panels * kernels::kPanelRows);
 }
 
@@ -73,10 +97,11 @@ void FfnStep(const void* operand, void* frame) {
   const auto& rows = *static_cast<const FrameRows*>(frame);
   const size_t unit_bytes = 4 * kernels::PanelBytes(op.gemm->shape().blocks);
   for (size_t unit = 0; unit < op.n_units; ++unit) {
-    op.gemm->Run(op.units + unit * unit_bytes, Acts(op.x), op.tile.data, 4, rows.rows);
+    op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);
     for (uint32_t m = 0; m < rows.rows; ++m) {
       const float* tile = op.tile.row(m);
-      op.elementwise->swiglu_quantize(tile, tile + model::kBlock, ActRow(op.out, m) + unit, model::kBlock);
+      op.elementwise->swiglu_quantize(tile, tile + model::kBlock, ActRow(op.out, rows.first_row + m) + unit,
+                                      model::kBlock);
     }
   }
 }
