@@ -42,26 +42,39 @@ AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::Gg
           .out_stride = rows.attn.stride});
 
   const size_t heads = plan.config.kv_heads;
-  appended_ = std::make_unique<sync::EpochFlag[]>(heads);
-  projected_.resize(heads);
+  appended_ = std::make_unique<sync::EpochFlag[]>(kHalves * heads);
   const auto projectors = Projectors(plan);
-  for (size_t head = 0; head < heads; ++head) {
-    for (const size_t t : projectors[head]) projected_[head].push_back(exchange.projected(t, head));
-  }
-  steps_.resize(socket.threads.size());
-  for (size_t t = 0; t < steps_.size(); ++t) {
-    for (size_t layer = 0; layer < plan.config.layers; ++layer) {
-      node_->AddLayer(
-          t, layer, steps_[t],
-          [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[head]); },
-          [&](size_t head) {
-            const auto owners = node_->OwnersOf(head);
-            return owners.first == owners.last ? nullptr : &appended_[head];
-          },
-          [&](size_t head) { return exchange.attended(index, t, head); });
+  for (size_t half = 0; half < kHalves; ++half) {
+    projected_[half].resize(heads);
+    for (size_t head = 0; head < heads; ++head) {
+      for (const size_t t : projectors[head])
+        projected_[half][head].push_back(exchange.projected(half, t, head));
     }
   }
-  for (const auto& steps : steps_) programs_.push_back({steps.data(), static_cast<uint32_t>(steps.size())});
+  for (size_t halves = 1; halves <= kHalves; ++halves) BuildPrograms(exchange, halves);
+}
+
+void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
+  const size_t threads = plan_.attention[index_].threads.size(), heads = plan_.config.kv_heads;
+  auto& all = steps_[halves - 1];
+  all.resize(threads);
+  for (size_t t = 0; t < threads; ++t) {
+    for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
+      for (size_t half = 0; half < halves; ++half) {
+        const size_t first = all[t].size();
+        node_->AddLayer(
+            t, layer, all[t],
+            [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[half][head]); },
+            [&](size_t head) {
+              const auto owners = node_->OwnersOf(head);
+              return owners.first == owners.last ? nullptr : &appended_[half * heads + head];
+            },
+            [&](size_t head) { return exchange.attended(half, index_, t, head); });
+        for (size_t i = first; i < all[t].size(); ++i) all[t][i].part = static_cast<uint8_t>(half);
+      }
+    }
+    programs_[halves - 1].push_back({all[t].data(), static_cast<uint32_t>(all[t].size())});
+  }
 }
 
 }  // namespace larder::pipeline

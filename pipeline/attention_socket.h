@@ -11,6 +11,7 @@
 #include "model/gguf.h"
 #include "pipeline/exchange.h"
 #include "pipeline/plan.h"
+#include "pipeline/socket_status.h"
 #include "rdma/shm_link.h"
 #include "sync/wait.h"
 #include "threadpool/pool.h"
@@ -24,25 +25,31 @@ class AttentionSocket {
   AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
                   rdma::ShmLink& frames, const sync::WaitPolicy& wait);
 
-  // Executes frames until a stop message comes. Data path from here on. Throws Error if a message is out of
-  // step.
-  void Serve();
+  // Executes frames until a stop message comes, and counts them in *status. Data path from here on. Throws
+  // Error if a message is out of step.
+  void Serve(SocketStatus* status);
+  void Serve() { Serve(&own_status_); }
 
   const attention_node::KvRegion& kv() const { return node_->kv(); }
-  std::span<const threadpool::Step> steps(size_t thread) const { return steps_[thread]; }
+  std::span<const threadpool::Step> steps(size_t thread, size_t halves = 1) const {
+    return steps_[halves - 1][thread];
+  }
 
  private:
+  void BuildPrograms(const Exchange& exchange, size_t halves);
+
   const Plan& plan_;
   const size_t index_;
   rdma::ShmLink& frames_;
   const sync::WaitPolicy wait_;
+  SocketStatus own_status_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
-  std::unique_ptr<sync::EpochFlag[]> appended_;  // [kv_head], between this socket's threads
+  std::unique_ptr<sync::EpochFlag[]> appended_;  // [half][kv_head], between this socket's threads
   std::vector<std::vector<sync::EpochFlag*>>
-      projected_;  // [kv_head]: flags of the weight threads that project it
-  std::vector<std::vector<threadpool::Step>> steps_;  // [thread]
-  std::vector<threadpool::Program> programs_;
+      projected_[kHalves];  // [half][kv_head]: flags of the weight threads that project it
+  std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves of the frame - 1][thread]
+  std::vector<threadpool::Program> programs_[kHalves];
 };
 
 // The weight threads that project rows of each KV head: [kv_head][...].

@@ -98,18 +98,30 @@ std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, co
 }
 
 AttentionSockets::~AttentionSockets() {
-  const threadpool::FrameRows none;
   for (size_t i = 0; i < senders_.size(); ++i) {
     const bool served = i < threads_.size() || i < monitors_.size();
-    if (served) SendMessage(i, FrameMessage::Kind::kStop, none, 0, 0, 0);
+    if (!served) continue;
+    BeginMessage(i, FrameMessage::Kind::kStop, 0);
+    senders_[i]->EndSend();
   }
   monitors_.clear();
   for (auto& channel : channels_) channel->Bye();
   for (std::thread& thread : threads_) thread.join();
 }
 
+void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
+                       const sync::WaitPolicy& wait) {
+  const SegmentShape shape(plan);
+  const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
+  const Exchange exchange(shape.exchange, memory.data());
+  rdma::ShmLink::Format(LinkRegion(memory, shape, index), shape.link);
+  rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
+  const AttentionSocket socket(plan, index, file, exchange, link, wait);
+}
+
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
-                           rdma::ControlListener& listener, const sync::WaitPolicy& wait) {
+                           rdma::ControlListener& listener, const sync::WaitPolicy& wait,
+                           SocketStatus* status) {
   const SegmentShape shape(plan);
   rdma::ControlChannel channel = listener.Accept();
   channel.ExchangeHello(MakeHello(plan, shape, plan.attention.at(index).name), 10000);
@@ -120,7 +132,10 @@ void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile
   channel.Ready();
   channel.WaitReady(10000);
   rdma::PeerMonitor monitor(channel);
-  socket.Serve();
+  SocketStatus uncounted;
+  if (status == nullptr) status = &uncounted;
+  status->state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  socket.Serve(status);
   channel.Bye();  // before the weight socket's monitor could take our closed channel for a crash
 }
 

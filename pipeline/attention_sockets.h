@@ -47,14 +47,13 @@ class AttentionSockets {
 
   const Exchange& exchange() const { return *exchange_; }
 
-  // Tells each socket its rows of the frame; rows of one socket must be adjacent. Data path. base_epoch: the
-  // weight pool's for this frame.
-  void Send(const threadpool::FrameRows& frame, uint32_t base_epoch);
+  // Tells each socket its rows of the frame, which in each half (first_half rows, then the others; 0: not
+  // cut) are in the order of sockets. Data path. base_epoch: the weight pool's for this frame.
+  void Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch);
 
  private:
   explicit AttentionSockets(const Plan&);
-  void SendMessage(size_t socket, FrameMessage::Kind kind, const threadpool::FrameRows& frame, uint32_t first,
-                   uint32_t end, uint32_t base_epoch);
+  FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
 
   const Plan& plan_;
   SegmentShape shape_;
@@ -67,9 +66,16 @@ class AttentionSockets {
   std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
 };
 
+// Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
+// cannot be had is an Error before anybody has connected.
+void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
+                       const sync::WaitPolicy& wait);
+
 // The main thread of an attention socket's process: waits for a weight socket, serves it until it says
-// goodbye. Called in a loop.
+// goodbye. Called in a loop. If there is a status, it counts the frames of all
+// of them.
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
-                           rdma::ControlListener& listener, const sync::WaitPolicy& wait);
+                           rdma::ControlListener& listener, const sync::WaitPolicy& wait,
+                           SocketStatus* status = nullptr);
 
 }  // namespace larder::pipeline

@@ -13,11 +13,30 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const Plan& plan, co
     : plan_(plan),
       file_(std::move(file)),
       stage_(std::make_unique<Stage>(plan_, *file_, options)),
+      weight_bytes_(plan.weight_bytes),
+      kv_token_bytes_(plan.kv_slot_bytes / plan.options.context),
       lengths_(plan.options.slots, 0) {
-  tokens_.reserve(stage_->max_rows());
-  slots_.reserve(stage_->max_rows());
-  positions_.reserve(stage_->max_rows());
-  logit_rows_.reserve(stage_->max_rows());
+  for (const PlanAttentionSocket& socket : plan.attention)
+    slot_ends_.push_back(socket.first_slot + socket.slots);
+  WarmUp();
+}
+
+Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const Plan& ends,
+               std::vector<Plan> stages, const StageOptions& options)
+    : plan_(ends),
+      file_(std::move(file)),
+      slot_ends_(chain.slot_ends),
+      weight_bytes_(chain.config.layers * weight_node::LayerShape(chain.config).weight_bytes()),
+      kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context),
+      lengths_(chain.slots, 0) {
+  if (!stages.empty()) threads_ = std::make_unique<StageThreads>(chain, std::move(stages), *file_, options);
+  stage_ = std::make_unique<Stage>(plan_, *file_, options);
+  chain_ = std::make_unique<ChainEnds>(threads_ ? threads_->chain() : chain, *stage_, options.wait,
+                                       options.connect_timeout_ms, options.on_lost);
+  WarmUp();
+}
+
+void Engine::WarmUp() {
   // One token before the first: pages are touched, generated code is fetched and threads have met, so that
   // the first user does not wait for that (12 ms on a model of 2 MB); and a model that overflows says so now.
   const TokenRow warm_up{0, 0, 0, true};
@@ -55,88 +74,169 @@ void Engine::Check(std::span<const TokenRow> rows) const {
   if (wanted > max_logits()) throw Error("{} rows want logits in one call; at most {}", wanted, max_logits());
 }
 
-void Engine::Order(std::span<const TokenRow> rows) {
+// Halves let the sockets work at the same time, but each half reads the weights. That costs little if the
+// rows keep the product units busy either way, and pays if attention takes long enough to be worth hiding.
+// The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the bits do not depend on them.
+bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
+  constexpr size_t kComputeBoundRows = 64;
+  if (rows.size() < 2) return false;
+  if (rows.size() >= kComputeBoundRows) return true;
+  uint64_t tokens = 0;
+  for (const TokenRow& row : rows) tokens += row.position + 1;
+  return 2 * tokens * kv_token_bytes_ >= weight_bytes_;
+}
+
+// Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows are cut
+// in the middle, so that all sockets have work in both halves.
+uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
+  socket_of_.clear();
+  std::vector<size_t>& left = rank_;  // rows of each socket that still go to the first half
+  left.assign(slot_ends_.size(), 0);
+  for (const TokenRow& row : rows) {
+    const auto end = std::upper_bound(slot_ends_.begin(), slot_ends_.end(), static_cast<size_t>(row.slot));
+    socket_of_.push_back(static_cast<size_t>(end - slot_ends_.begin()));
+    ++left[socket_of_.back()];
+  }
+  for (size_t& n : left) n = in_halves ? CeilDiv(n, 2) : n;
+  half_of_.clear();
+  uint32_t first_half = 0;
+  for (const size_t socket : socket_of_) {
+    const bool first = left[socket] > 0;
+    left[socket] -= first;
+    first_half += first;
+    half_of_.push_back(first ? 0 : 1);
+  }
+  std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+    return std::pair(half_of_[a], socket_of_[a]) < std::pair(half_of_[b], socket_of_[b]);
+  });
+  return first_half < rows.size() ? first_half : 0;
+}
+
+void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   order_.resize(rows.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
-  if (plan_.separated()) {
-    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-      return plan_.AttentionSocketOf(static_cast<size_t>(rows[a].slot)) <
-             plan_.AttentionSocketOf(static_cast<size_t>(rows[b].slot));
-    });
+  batch.first_half = !slot_ends_.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
+  batch.tokens.clear();
+  batch.slots.clear();
+  batch.positions.clear();
+  batch.logit_rows.clear();
+  batch.logit_at.clear();
+  rank_.assign(rows.size(), 0);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TokenRow& row = rows[order_[i]];
+    batch.tokens.push_back(row.token);
+    batch.slots.push_back(row.slot);
+    batch.positions.push_back(row.position);
+    if (row.logits) {
+      rank_[order_[i]] = batch.logit_rows.size();
+      batch.logit_rows.push_back(static_cast<uint32_t>(i));
+    }
   }
-  // The caller's i-th row with logits is the logit_at_[i]-th to be computed.
-  std::vector<size_t>& rank = rank_;
-  rank.assign(rows.size(), 0);
-  size_t computed = 0;
-  for (const size_t row : order_) {
-    if (rows[row].logits) rank[row] = computed++;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].logits) batch.logit_at.push_back(rank_[i]);
+    lengths_[static_cast<size_t>(rows[i].slot)] = rows[i].position + 1;
   }
-  logit_at_.clear();
-  for (size_t row = 0; row < rows.size(); ++row) {
-    if (rows[row].logits) logit_at_.push_back(rank[row]);
+}
+
+threadpool::FrameRows Engine::MicroBatch::frame() const {
+  return {.rows = static_cast<uint32_t>(tokens.size()),
+          .token = tokens.data(),
+          .slot = slots.data(),
+          .position = positions.data(),
+          .logit_rows = static_cast<uint32_t>(logit_rows.size()),
+          .logit_row = logit_rows.data()};
+}
+
+void Engine::Lost() {
+  in_flight_.clear();
+  std::fill(lengths_.begin(), lengths_.end(), 0);
+}
+
+void Engine::Submit(std::span<const TokenRow> rows) {
+  LARDER_CHECK(in_flight_.size() < in_flight_limit() && !rows.empty() && rows.size() <= max_rows());
+  Check(rows);
+  MicroBatch batch;
+  if (!spare_.empty()) {
+    batch = std::move(spare_.back());
+    spare_.pop_back();
   }
+  Fill(rows, batch);
+  in_flight_.push_back(std::move(batch));
+  if (!chain_) return;
+  try {
+    threadpool::FrameRows frame = in_flight_.back().frame();
+    chain_->Send(frame, in_flight_.back().first_half);
+  } catch (const PipelineLost&) {
+    Lost();
+    throw;
+  }
+}
+
+void Engine::Collect() {
+  LARDER_CHECK(!in_flight_.empty());
+  MicroBatch batch = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (chain_) {
+    try {
+      chain_->Receive();
+    } catch (const PipelineLost&) {
+      Lost();
+      throw;
+    }
+  } else {
+    threadpool::FrameRows frame = batch.frame();
+    stage_->Execute(frame, batch.first_half);
+  }
+  CheckFinite(batch);
+  use_kept_ = false;
+  logit_at_ = batch.logit_at;
+  spare_.push_back(std::move(batch));
 }
 
 void Engine::Run(std::span<const TokenRow> rows) {
+  LARDER_CHECK(in_flight_.empty());
   Check(rows);
-  Order(rows);
   const size_t vocab = plan_.config.vocab;
-  const size_t wanted = logit_at_.size();
-  size_t done_logits = 0;
-  use_kept_ = false;
-  for (size_t begin = 0; begin < rows.size(); begin += stage_->max_rows()) {
-    const size_t n = std::min(stage_->max_rows(), rows.size() - begin);
-    tokens_.clear();
-    slots_.clear();
-    positions_.clear();
-    logit_rows_.clear();
-    for (size_t i = 0; i < n; ++i) {
-      const TokenRow& row = rows[order_[begin + i]];
-      tokens_.push_back(row.token);
-      slots_.push_back(row.slot);
-      positions_.push_back(row.position);
-      if (row.logits) logit_rows_.push_back(static_cast<uint32_t>(i));
-      lengths_[static_cast<size_t>(row.slot)] = row.position + 1;
+  const auto wanted = static_cast<size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const TokenRow& row) { return row.logits; }));
+  size_t kept = 0, submitted = 0;
+  while (submitted < rows.size() || !in_flight_.empty()) {
+    while (submitted < rows.size() && in_flight_.size() < in_flight_limit()) {
+      const size_t n = std::min(max_rows(), rows.size() - submitted);
+      Submit(rows.subspan(submitted, n));
+      submitted += n;
     }
-    threadpool::FrameRows frame{.rows = static_cast<uint32_t>(n),
-                                .first_row = 0,
-                                .token = tokens_.data(),
-                                .slot = slots_.data(),
-                                .position = positions_.data(),
-                                .logit_rows = static_cast<uint32_t>(logit_rows_.size()),
-                                .logit_row = logit_rows_.data()};
-    stage_->Execute(frame);
-    CheckFinite();
-    // A later frame without logits leaves them where they are; one with logits overwrites them.
-    if (logit_rows_.empty() || logit_rows_.size() == wanted) continue;
-    use_kept_ = true;
+    Collect();
+    // A later micro-batch overwrites the logits of an earlier one.
+    const size_t n = logit_at_.size();
+    const bool last = submitted == rows.size() && in_flight_.empty();
+    if (n == 0 || (last && n == wanted)) continue;
     kept_.resize(wanted * vocab);
-    for (size_t i = 0; i < logit_rows_.size(); ++i) {
-      const auto from = stage_->logits(i);
-      std::copy(from.begin(), from.end(),
-                kept_.begin() + static_cast<std::ptrdiff_t>((done_logits + i) * vocab));
+    for (size_t i = 0; i < n; ++i) {
+      const auto from = stage_->logits(logit_at_[i]);
+      std::copy(from.begin(), from.end(), kept_.begin() + static_cast<std::ptrdiff_t>((kept + i) * vocab));
     }
-    done_logits += logit_rows_.size();
+    kept += n;
   }
+  use_kept_ = kept > 0;
 }
 
-void Engine::CheckFinite() const {
+void Engine::CheckFinite(const MicroBatch& batch) const {
   // A NaN or an infinity anywhere in a row's residual is in its norm, and so in each of its logits.
-  for (size_t i = 0; i < logit_rows_.size(); ++i) {
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     if (std::isfinite(stage_->logits(i)[0])) continue;
-    const uint32_t row = logit_rows_[i];
+    const uint32_t row = batch.logit_rows[i];
     throw Error(
         "{}: the model's output is not finite at position {} of slot {} (token {}): its weights or "
         "activations overflow; "
         "check the file with `larder inspect`, or convert it again",
-        plan_.config.name, positions_[row], slots_[row], tokens_[row]);
+        plan_.config.name, batch.positions[row], batch.slots[row], batch.tokens[row]);
   }
 }
 
 std::span<const float> Engine::logits(size_t i) const {
-  const size_t at = logit_at_.at(i);
-  if (!use_kept_) return stage_->logits(at);
-  return {kept_.data() + at * plan_.config.vocab, plan_.config.vocab};
+  if (!use_kept_) return stage_->logits(logit_at_.at(i));
+  return {kept_.data() + i * plan_.config.vocab, plan_.config.vocab};
 }
 
 size_t Engine::max_logits() const { return stage_->max_logit_rows(); }

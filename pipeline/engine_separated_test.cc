@@ -3,6 +3,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <map>
+#include <numeric>
+
 #include "pipeline/attention_sockets.h"
 #include "pipeline/engine_testing.h"
 
@@ -65,16 +68,56 @@ TEST_F(EngineSeparatedTest, DifferentSequencesOnDifferentSockets) {
 TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
   auto engine = MakeEngine(model_.file(), {.threads = 2, .attention = {{1, 1}}});
   for (size_t t = 0; t < 2; ++t) {
-    std::vector<int> barriers(2, 0), waits(2, 0);
-    for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t)) {
-      if (step.kind == static_cast<uint16_t>(threadpool::StepKind::kEmbed)) continue;
-      barriers[step.layer] += step.barrier;
-      waits[step.layer] += step.wait_count > 0;
+    for (size_t halves = 1; halves <= kHalves; ++halves) {
+      std::map<std::pair<int, int>, int> barriers, waits;  // of each half's layer
+      for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t, halves)) {
+        if (step.kind == static_cast<uint16_t>(threadpool::StepKind::kEmbed)) continue;
+        if (step.kind == static_cast<uint16_t>(threadpool::StepKind::kHead)) continue;
+        barriers[{step.part, step.layer}] += step.barrier;
+        waits[{step.part, step.layer}] += step.wait_count > 0;
+      }
+      size_t seen = 0;
+      for (const auto& [half_and_layer, n] : barriers) {
+        if (halves == 2 && half_and_layer.first == 0) continue;  // the head's norm
+        ++seen;
+        EXPECT_EQ(n, 3);                         // O, gate/up, down
+        EXPECT_EQ(waits.at(half_and_layer), 1);  // the heads that come back: the fourth point
+      }
+      EXPECT_EQ(seen, 2 * halves);
     }
-    for (size_t layer = 0; layer < 2; ++layer) {
-      EXPECT_EQ(barriers[layer], 3);  // O, gate/up, down
-      EXPECT_EQ(waits[layer], 1);     // the heads that come back: the fourth point
+  }
+}
+
+// Frames in two halves: whatever the split, several attention sockets, a slot's rows in both halves.
+TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
+  for (const TestEngineOptions& options : {TestEngineOptions{.threads = 1, .attention = {{1, 1}}},
+                                           TestEngineOptions{.threads = 3, .attention = {{2, 1}}},
+                                           TestEngineOptions{.threads = 2, .attention = {{5, 1}, {1, 1}}}}) {
+    auto engine = MakeEngine(model_.file(), options);
+    Stage& stage = engine->stage();
+    const std::vector<int32_t> slots(tokens_.size(), 0);
+    std::vector<uint32_t> positions(tokens_.size());
+    std::iota(positions.begin(), positions.end(), 0u);
+    size_t done = 0;
+    for (const auto& [rows, first_half] :
+         {std::pair(100u, 1u), {100u, 63u}, {30u, 29u}, {20u, 7u}, {40u, 20u}}) {
+      const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
+      threadpool::FrameRows frame{.rows = rows,
+                                  .token = tokens_.data() + done,
+                                  .slot = slots.data(),
+                                  .position = positions.data() + done,
+                                  .logit_rows = 3,
+                                  .logit_row = wanted.data()};
+      stage.Execute(frame, first_half);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const auto logits = stage.logits(i);
+        const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * 301);
+        ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
+            << rows << " rows, first half " << first_half << ", row " << wanted[i];
+      }
+      done += rows;
     }
+    ASSERT_EQ(done, tokens_.size());
   }
 }
 

@@ -10,10 +10,10 @@ ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size
     first_attended_.push_back(threads);
     threads += n;
   }
-  flags_ = threads * kv_heads_;
+  threads_ = threads;
   qkv_stride_ = weight_node::QkvStride(weight_node::LayerShape(config));
   attn_stride_ = weight_node::AttnStride(config);
-  qkv_offset_ = RoundUp(flags_ * sizeof(sync::EpochFlag), kPageBytes);
+  qkv_offset_ = RoundUp(kHalves * threads_ * kv_heads_ * sizeof(sync::EpochFlag), kPageBytes);
   attn_offset_ = qkv_offset_ + RoundUp(rows * qkv_stride_ * sizeof(float), kPageBytes);
   bytes_ = attn_offset_ + RoundUp(rows * attn_stride_ * sizeof(float), kPageBytes);
 }

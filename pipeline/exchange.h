@@ -3,7 +3,10 @@
 // announce. It may be memory of one process or a segment that several map; no pointer, shape or type lies in
 // it. (Which rows a frame has travels over a link, rdma/shm_link.h.)
 //
-// Ordering, per layer l of a frame (all flags carry base_epoch + l + 1; Signal is a release, Wait an
+// A frame may be cut into two halves, so that the weight socket works on one while the attention sockets work
+// on the other. Each half has flags of its own, and rows of its own in the same buffers.
+//
+// Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an
 // acquire):
 //   projected(t, head): weight thread t has written its part of the head's q, k, v rows   -> read by the
 //   head's attention threads attended(a, t, head): attention thread t of socket a has written its rows'
@@ -23,6 +26,8 @@
 
 namespace larder::pipeline {
 
+inline constexpr size_t kHalves = 2;
+
 class ExchangeShape {
  public:
   // attention_threads: threads of each attention socket.
@@ -33,8 +38,8 @@ class ExchangeShape {
  private:
   friend class Exchange;
   size_t kv_heads_;
-  std::vector<size_t> first_attended_;  // flag index of each attention socket's first thread
-  size_t flags_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
+  std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all threads
+  size_t threads_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
 };
 
 class Exchange {
@@ -43,11 +48,11 @@ class Exchange {
   // nobody has to construct it.
   Exchange(const ExchangeShape& shape, std::byte* memory) : shape_(shape), memory_(memory) {}
 
-  sync::EpochFlag* projected(size_t weight_thread, size_t kv_head) const {
-    return Flag(weight_thread * shape_.kv_heads_ + kv_head);
+  sync::EpochFlag* projected(size_t half, size_t weight_thread, size_t kv_head) const {
+    return Flag(half, weight_thread, kv_head);
   }
-  sync::EpochFlag* attended(size_t attention_socket, size_t thread, size_t kv_head) const {
-    return Flag((shape_.first_attended_[attention_socket] + thread) * shape_.kv_heads_ + kv_head);
+  sync::EpochFlag* attended(size_t half, size_t attention_socket, size_t thread, size_t kv_head) const {
+    return Flag(half, shape_.first_attended_[attention_socket] + thread, kv_head);
   }
   weight_node::AttentionIoRows rows() const {
     return {.qkv = {reinterpret_cast<float*>(memory_ + shape_.qkv_offset_), shape_.qkv_stride_},
@@ -55,20 +60,26 @@ class Exchange {
   }
 
  private:
-  sync::EpochFlag* Flag(size_t index) const { return reinterpret_cast<sync::EpochFlag*>(memory_) + index; }
+  sync::EpochFlag* Flag(size_t half, size_t thread, size_t kv_head) const {
+    return reinterpret_cast<sync::EpochFlag*>(memory_) +
+           (half * shape_.threads_ + thread) * shape_.kv_heads_ + kv_head;
+  }
 
   ExchangeShape shape_;
   std::byte* memory_;
 };
 
 // What crosses a link for one frame, weight socket -> attention socket: its rows' slots (the socket's own
-// numbering) and positions. Fixed size: the Plan's prefill_rows.
+// numbering) and positions, first those of the first half. Fixed size: the Plan's prefill_rows.
 struct FrameMessage {
   enum class Kind : uint32_t { kRows = 1, kStop = 2 };
   Kind kind;
-  uint32_t rows;
-  uint32_t first_row;
   uint32_t base_epoch;  // must be the receiver's own: both pools have executed the same frames
+  uint32_t halves;      // 1: not cut
+  uint32_t reserved;
+  struct Half {
+    uint32_t rows, first_row;
+  } half[kHalves];
   static size_t Bytes(size_t max_rows) {
     return RoundUp(sizeof(FrameMessage) + max_rows * 8, kCacheLineBytes);
   }
@@ -79,6 +90,6 @@ struct FrameMessage {
     return reinterpret_cast<const uint32_t*>(slot() + max_rows);
   }
 };
-static_assert(sizeof(FrameMessage) == 16 && std::is_trivially_copyable_v<FrameMessage>);
+static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);
 
 }  // namespace larder::pipeline

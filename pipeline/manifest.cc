@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "pipeline/manifest_cores.h"
 #include "pipeline/manifest_fields.h"
+#include "pipeline/manifest_links.h"
 #include "pipeline/manifest_roles.h"
 #include "pipeline/manifest_text.h"
 
@@ -22,13 +23,12 @@ constexpr size_t kMaxSockets = 64;  // of a server
 constexpr int64_t kMaxSlots = 65536;
 constexpr int64_t kMaxContext = 1 << 20;
 constexpr int64_t kMaxNode = 65535;
+constexpr int kMaxLayer = 1023;
 constexpr size_t kMaxNameBytes = 32;  // names become those of shared memory segments and systemd units
 
 constexpr const char* kNameExpected =
     "1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit";
 constexpr const char* kRoles = "\"weight\", \"attention\", \"serving\", \"colocated\" or \"auto\"";
-
-bool IsAlnum(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
 std::string ReadName(Fields& fields) {
   const auto name = fields.String("name", kNameExpected);
@@ -40,37 +40,6 @@ std::string ReadName(Fields& fields) {
   return *name;
 }
 
-// host or host:port; a host of letters, digits, '-', '.', or an IPv6 address in brackets.
-bool IsAddress(std::string_view text) {
-  std::string_view host = text, port;
-  if (!text.empty() && text.front() == '[') {
-    const size_t end = text.find(']');
-    if (end == text.npos) return false;
-    host = text.substr(1, end - 1);
-    const std::string_view rest = text.substr(end + 1);
-    if (!rest.empty() && rest.front() != ':') return false;
-    if (!rest.empty() && rest.size() == 1) return false;
-    port = rest.empty() ? rest : rest.substr(1);
-    if (!std::all_of(host.begin(), host.end(),
-                     [](char c) { return IsAlnum(c) || c == ':' || c == '.' || c == '%'; }))
-      return false;
-  } else {
-    const size_t colon = text.find(':');
-    host = text.substr(0, colon);
-    if (colon != text.npos) port = text.substr(colon + 1);
-    if (colon != text.npos && port.empty()) return false;
-    if (!std::all_of(host.begin(), host.end(), [](char c) { return IsAlnum(c) || c == '-' || c == '.'; }))
-      return false;
-  }
-  if (host.empty() || host.size() > 253 || port.size() > 5) return false;
-  int number = 0;
-  for (const char c : port) {
-    if (c < '0' || c > '9') return false;
-    number = number * 10 + (c - '0');
-  }
-  return port.empty() || (number >= 1 && number <= 65535);
-}
-
 Role ReadRole(Fields& fields) {
   const auto text = fields.String("role", kRoles);
   if (!text) fields.FailTable(fmt::format("no role; expected role = with {}", kRoles));
@@ -78,6 +47,25 @@ Role ReadRole(Fields& fields) {
     if (*text == RoleName(role)) return role;
   }
   fields.Fail("role", fmt::format("no such role; expected {}", kRoles));
+}
+
+// "0-13", or "13" for one layer.
+void ReadLayers(Fields& fields, SocketSpec* socket) {
+  constexpr const char* kExpected = "a range of layers such as \"0-13\"";
+  const auto text = fields.String("layers", kExpected);
+  if (!text) return;
+  if (!HoldsWeights(socket->role) && socket->role != Role::kAuto) {
+    fields.Fail("layers",
+                fmt::format("a socket of role {} holds no layers; expected it only with role weight, "
+                            "colocated or auto",
+                            RoleName(socket->role)));
+  }
+  const size_t dash = text->find('-');
+  const auto first = ParseNumber(text->substr(0, dash), kMaxLayer);
+  const auto last = dash == text->npos ? first : ParseNumber(text->substr(dash + 1), kMaxLayer);
+  if (!first || !last || *last < *first)
+    fields.Fail("layers", fmt::format("not a range of layers up to {}; expected {}", kMaxLayer, kExpected));
+  socket->layers = LayerRange{static_cast<size_t>(*first), static_cast<size_t>(*last)};
 }
 
 SocketSpec ReadSocket(const toml::table& table, const std::string& path, const std::string& where_server) {
@@ -101,6 +89,10 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path, const s
   if (const auto slots = fields.Integer("slots", 1, kMaxSlots, "a number of slots"))
     socket.slots = static_cast<size_t>(*slots);
   socket.smt = fields.Bool("smt").value_or(false);
+  ReadLayers(fields, &socket);
+  socket.for_socket = fields.String("for", "the name of a weight socket of this server").value_or("");
+  ReadPort(fields, &socket.port);
+  ReadLink(fields, &socket.link);
   fields.Done();
   if (socket.slots && !HoldsKv(socket.role) && socket.role != Role::kAuto) {
     fields.Fail("slots", fmt::format("a {} socket has no KV cache; expected slots only with role attention, "
@@ -129,6 +121,10 @@ ServerSpec ReadServer(const toml::table& table, const std::string& path, bool on
     fields.Fail("address",
                 "not an address; expected HOST, HOST:PORT or [IPV6]:PORT with a port of 1 to 65535");
   server.address = address.value_or("");
+  constexpr const char* kSsh = "a target of ssh: HOST or USER@HOST";
+  server.ssh = fields.String("ssh", kSsh).value_or("");
+  if (!server.ssh.empty() && !IsSshTarget(server.ssh))
+    fields.Fail("ssh", fmt::format("not a target; expected {}", kSsh));
   server.topology = fields.String("topology", "the path of an XML file written by `lstopo FILE.xml`");
   const toml::array* sockets = fields.Tables("socket");
   fields.Done();
@@ -224,9 +220,18 @@ Manifest Manifest::Parse(std::string_view text, const std::string& path_for_mess
   Fields fields(root, path_for_messages, "");
   manifest.name = fields.String("name", "a name for people").value_or("");
   const toml::table* model = fields.Table("model");
+  const toml::table* link = fields.Table("link");
   const toml::array* servers = fields.Tables("server");
   fields.Done();
   if (model != nullptr) ReadModel(*model, path_for_messages, &manifest);
+  if (link != nullptr) {
+    Fields link_fields(*link, path_for_messages, "[link]");
+    std::optional<uint16_t> port;
+    ReadPort(link_fields, &port);
+    manifest.port = port.value_or(manifest.port);
+    ReadLink(link_fields, &manifest.link);
+    link_fields.Done();
+  }
   if (servers == nullptr)
     throw Error("{}: no servers; expected at least one [[server]] with a [[server.socket]]",
                 At(path_for_messages, 0, ""));
@@ -237,6 +242,8 @@ Manifest Manifest::Parse(std::string_view text, const std::string& path_for_mess
     manifest.servers.push_back(ReadServer(*server.as_table(), path_for_messages, servers->size() == 1));
   CheckNames(manifest);
   CheckRoles(manifest);
+  CheckLayers(manifest);
+  CheckLinks(manifest);
   return manifest;
 }
 

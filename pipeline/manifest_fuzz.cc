@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "model/config.h"
+#include "pipeline/cluster_plan.h"
 #include "pipeline/manifest.h"
 
 namespace larder::pipeline {
@@ -35,6 +36,25 @@ void CheckResolved(const ResolvedSocket& socket, const topology::Topology& machi
   for (const CoreId core : socket.cores) machine.core(core);
 }
 
+// Every layer once, in order; or one line of Error.
+void CheckCluster(const Manifest& manifest, const topology::Topology& machine,
+                  const model::ModelConfig& config) {
+  const std::vector<topology::Topology> machines(manifest.servers.size(), machine);
+  try {
+    const ClusterPlan plan = PlanCluster(manifest, config, {}, machines);
+    size_t next = 0;
+    for (const StagePlan& stage : plan.stages) {
+      LARDER_CHECK(stage.first_layer == next && stage.layers > 0 && stage.cores > 0);
+      next += stage.layers;
+    }
+    LARDER_CHECK(next == config.layers && plan.slots > 0 && plan.frame_rows > 0);
+    LARDER_CHECK(plan.links.empty() == plan.single() && !plan.Table().empty());
+    for (const std::string& note : plan.notes) CheckLine(note);
+  } catch (const Error& error) {
+    CheckLine(error.what());
+  }
+}
+
 void Check(std::string_view text) {
   static const topology::Topology kMachines[] = {
       topology::Topology::FromXml(LARDER_SOURCE_DIR "/pipeline/testdata/two-cores.xml"),
@@ -51,6 +71,7 @@ void Check(std::string_view text) {
         for (const ResolvedSocket& socket : sockets) CheckResolved(socket, machine);
         for (const std::string& line : warnings) CheckLine(line);
       }
+      CheckCluster(manifest, machine, kModel);
     }
   } catch (const Error& error) {
     CheckLine(error.what());

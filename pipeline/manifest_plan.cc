@@ -1,13 +1,12 @@
 #include "pipeline/manifest_plan.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 
 namespace larder::pipeline {
-namespace {
 
-// The core of each CPU: a socket with SMT threads has a core as often as it has CPUs there.
 std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const topology::Topology& topology) {
   std::vector<CoreId> cores;
   for (const CpuId cpu : socket.cpus) {
@@ -20,11 +19,16 @@ std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const topology::Topolo
   return cores;
 }
 
-}  // namespace
-
 ManifestPlan PlanManifest(const Manifest& manifest, const ServerSpec& server,
                           const model::ModelConfig& config, const topology::Topology& topology,
                           PlanOptions options) {
+  const size_t stages = StagesOf(manifest).size();
+  if (stages > 1 || ServingOf(manifest).socket != nullptr) {
+    throw Error(
+        "{}: a cluster of {} stage{}; expected one socket that holds weights, and no serving socket, for one "
+        "server alone",
+        manifest.path, stages, stages == 1 ? "" : "s");
+  }
   ManifestPlan result;
   result.cluster = manifest.name;
   result.sockets = Resolve(manifest, server, topology, &config, &result.warnings);
@@ -64,6 +68,20 @@ ManifestPlan PlanManifest(const Manifest& manifest, const ServerSpec& server,
   return result;
 }
 
+std::string ModelFileOf(const Manifest& manifest, const std::string& model, std::string_view socket) {
+  const std::filesystem::path folder(model);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return model;
+  for (const StageSpec& stage : StagesOf(manifest)) {
+    const bool mine =
+        stage.socket->name == socket || std::any_of(stage.attention.begin(), stage.attention.end(),
+                                                    [&](const SocketSpec* s) { return s->name == socket; });
+    if (mine) return folder / (stage.socket->name + ".gguf");
+  }
+  const ServingSpec serving = ServingOf(manifest);
+  return folder / ((serving.socket != nullptr ? serving.socket->name : "serving") + ".gguf");
+}
+
 void CheckRunnable(const Manifest& manifest) {
   const std::vector<std::string> lines = NotYetSupported(manifest);
   if (!lines.empty()) throw Error("{}", lines.front());
@@ -74,6 +92,13 @@ size_t AttentionIndex(const ManifestPlan& plan, const std::string& socket) {
   for (size_t i = 0; i < plan.plan.attention.size(); ++i) {
     if (plan.plan.attention[i].name == socket) return i;
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", plan.plan.attention[i].name);
+  }
+  for (const ResolvedSocket& other : plan.sockets) {
+    if (std::find(other.joined.begin(), other.joined.end(), socket) == other.joined.end()) continue;
+    throw Error(
+        "socket '{}' has role auto and its cores became part of socket '{}' ({}); expected no process for "
+        "it, or role attention in the manifest",
+        socket, other.name, other.reason);
   }
   throw Error("socket '{}' is not an attention socket of cluster '{}'; those are: {}", socket, plan.cluster,
               names.empty() ? "none" : names);

@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/config.h"
@@ -21,10 +22,17 @@ struct ManifestPlan {
   bool isolated = false;  // all cores are ours alone: threads may spin
 };
 
-// The plan of one server. options: what the command line said (threads, cores and attention are the manifest's).
-// Throws Error for sockets that make no Plan.
+// The plan of one server. options: what the command line said (threads, cores and attention are the
+// manifest's). Throws Error for sockets that make no Plan.
 ManifestPlan PlanManifest(const Manifest&, const ServerSpec&, const model::ModelConfig&,
                           const topology::Topology&, PlanOptions options);
+
+// The core of each of the socket's CPUs: with SMT threads a core stands there as often as it has CPUs.
+std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const topology::Topology& topology);
+
+// The file that a socket loads: `model` itself, or, if that is a folder of parts (`larder split`), the part
+// of its stage there; of serving for a serving socket and for "".
+std::string ModelFileOf(const Manifest& manifest, const std::string& model, std::string_view socket);
 
 // Error if the manifest asks for what this version can plan but not run.
 void CheckRunnable(const Manifest&);

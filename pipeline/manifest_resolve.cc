@@ -43,7 +43,7 @@ class Resolver {
     for (size_t i = 0; i < server_.sockets.size(); ++i) {
       const SocketSpec& spec = server_.sockets[i];
       ResolvedSocket socket = Place(spec);
-      RoleChoice choice = DecideRole(manifest_, server_, spec);
+      RoleChoice choice = DecideRole(server_, spec);
       socket.role = choice.role;
       socket.reason = std::move(choice.reason);
       socket.slots = slots[i];
@@ -53,6 +53,7 @@ class Resolver {
       sockets_.push_back(std::move(socket));
     }
     CheckOverlaps();
+    ShareL3();
     if (MayJoin(manifest_)) DecideJoin();
     for (size_t i = 0; i < sockets_.size(); ++i) {
       if (HoldsWeights(sockets_[i].role)) CheckL3(server_.sockets[i], sockets_[i]);
@@ -146,7 +147,7 @@ class Resolver {
   // stage.
   std::map<L3GroupId, uint64_t> GroupBytes(const std::vector<CoreId>& cores) const {
     const weight_node::ShardPlan shards = weight_node::MakeShardPlan(*config_, cores.size());
-    const size_t stages = std::max<size_t>(1, CountWeightSockets(manifest_));
+    const size_t stages = std::max<size_t>(1, StagesOf(manifest_).size());
     std::map<L3GroupId, uint64_t> bytes;
     for (size_t t = 0; t < cores.size(); ++t)
       bytes[topology_.core(cores[t]).l3_group] += CeilDiv(shards.ThreadBytes(*config_, t), stages);
@@ -167,6 +168,23 @@ class Resolver {
       budget += Budget(group, fraction);
     }
     return budget;
+  }
+
+  // Sockets with weights that share an L3 have their default fraction of it between them.
+  void ShareL3() {
+    std::map<L3GroupId, size_t> holders;
+    std::vector<std::set<L3GroupId>> groups(sockets_.size());
+    for (size_t i = 0; i < sockets_.size(); ++i) {
+      if (!HoldsWeights(sockets_[i].role)) continue;
+      for (const CoreId id : sockets_[i].cores) groups[i].insert(topology_.core(id).l3_group);
+      for (const L3GroupId group : groups[i]) ++holders[group];
+    }
+    for (size_t i = 0; i < sockets_.size(); ++i) {
+      for (const L3GroupId group : groups[i])
+        sockets_[i].l3_sharers = std::max(sockets_[i].l3_sharers, holders[group]);
+      if (!server_.sockets[i].l3_fraction)
+        sockets_[i].l3_fraction /= static_cast<double>(sockets_[i].l3_sharers);
+    }
   }
 
   void DecideJoin() {

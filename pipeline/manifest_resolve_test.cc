@@ -151,7 +151,8 @@ TEST(ManifestResolve, SharesOutSlots) {
     ResolveOn(machine,
               Make({{"w", "weight", "cores:0"}, {"k", "attention", "cores:1", "slots = 3"}}, "slots = 4"));
   });
-  EXPECT_NE(message.find("slots = 4: the sockets with a KV cache ask for 3; expected 3"), std::string::npos)
+  EXPECT_NE(message.find("slots = 4: the sockets with the KV cache of \"w\" ask for 3; expected 3"),
+            std::string::npos)
       << message;
 }
 
@@ -244,11 +245,21 @@ TEST(ManifestResolve, ChecksTheL3Budget) {
               message(TestMachine("no-l3"), "all", "require_resident = true");
             }).find("require_resident"),
             std::string::npos);
-  // two stages in one L3: each has half of the layers, both together too much of the cache
   std::vector<std::string> warnings;
-  ResolveOn(machine,
-            Make({{"w1", "weight", "cores:0"}, {"w2", "weight", "cores:1"}, {"k", "attention", "package:1"}}),
-            &warnings, &config);
+  // Two stages in one L3: by default half of its fraction each; together too much of it only if both say so.
+  const auto two_stages = [&](const char* more) {
+    warnings.clear();
+    return ResolveOn(machine,
+                     Make({{"w1", "weight", "cores:0", more},
+                           {"w2", "weight", "cores:1", more},
+                           {"k1", "attention", "cores:4", "for = \"w1\""},
+                           {"k2", "attention", "cores:5", "for = \"w2\""}}),
+                     &warnings, &config);
+  };
+  EXPECT_EQ(two_stages("")[1].l3_fraction, 0.375);
+  EXPECT_EQ(two_stages("")[0].l3_sharers, 2u);
+  EXPECT_EQ(warnings.size(), 0u) << warnings[0];
+  EXPECT_EQ(two_stages("l3_fraction = 0.75")[1].l3_fraction, 0.75);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("sockets \"w1\", \"w2\" take 150 % of L3 group 0 together"), std::string::npos)
       << warnings[0];
@@ -264,7 +275,7 @@ TEST(ManifestResolve, StagesOfSeveralServers) {
   for (const ServerSpec& server : m.servers) {
     const auto sockets = Resolve(m, server, machine, &config, &warnings);
     ASSERT_EQ(sockets.size(), 2u);
-    EXPECT_EQ(sockets[1].slots, 16u);
+    EXPECT_EQ(sockets[1].slots, 64u) << "a sequence has a part of its KV cache in every stage";
     EXPECT_TRUE(sockets[1].isolated);
   }
   EXPECT_TRUE(warnings.empty()) << warnings[0];

@@ -1,13 +1,12 @@
 // The rules for role "auto":
 //  1. One server, all its sockets auto, several of them, and the model's shape and all L3 sizes known:
-//  Resolve
-//     separates them (rule 2) if the weights fit the first socket's L3 budget but weights and KV together
-//     exceed the budget of all: that is when the KV cache would push the weights out. Otherwise they join to
-//     one colocated socket of all their cores: nothing is gained that would pay for handing activations over.
+//     Resolve separates them (rule 2) if the weights fit the first socket's L3 budget but weights and KV
+//     together exceed the budget of all: that is when the KV cache would push the weights out. Otherwise they
+//     join to one colocated socket of all their cores: nothing is gained that would pay for handing
+//     activations over.
 //  2. Else by the text alone, so that every process of a cluster decides alike. On a server whose sockets
-//  hold no
-//     weights yet the first auto socket takes them: as weight if another socket of this server, or an
-//     attention socket anywhere, can have the KV cache, else as colocated. All further ones are attention.
+//     hold no weights yet the first auto socket takes them: as weight if another socket of this server can
+//     have the KV cache, else as colocated. All further ones are attention.
 #include "pipeline/manifest_roles.h"
 
 #include <fmt/format.h>
@@ -25,64 +24,106 @@ bool AnyOf(const ServerSpec& server, Role role) {
                      [&](const SocketSpec& socket) { return socket.role == role; });
 }
 
-bool AnyOf(const Manifest& manifest, Role role) {
-  return std::any_of(manifest.servers.begin(), manifest.servers.end(),
-                     [&](const ServerSpec& server) { return AnyOf(server, role); });
-}
-
 std::string Where(const ServerSpec& server, const SocketSpec& socket) {
   return fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name);
 }
 
 }  // namespace
 
+namespace {
+
+// `for`: which weight socket of its server an attention socket is for; needed where there are several.
+void CheckFor(const Manifest& manifest, const ServerSpec& server) {
+  std::vector<const SocketSpec*> weights;
+  std::string names;
+  for (const SocketSpec& socket : server.sockets) {
+    if (DecideRole(server, socket).role != Role::kWeight) continue;
+    weights.push_back(&socket);
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", socket.name);
+  }
+  for (const SocketSpec& socket : server.sockets) {
+    const Role role = DecideRole(server, socket).role;
+    const std::string at = At(manifest.path, socket.line, Where(server, socket));
+    if (!socket.for_socket.empty()) {
+      if (role != Role::kAttention) {
+        throw Error(
+            "{}: for = \"{}\": a {} socket has no KV cache of another; expected it only with role "
+            "attention",
+            at, Shown(socket.for_socket), RoleName(role));
+      }
+      const bool known = std::any_of(weights.begin(), weights.end(), [&](const SocketSpec* weight) {
+        return weight->name == socket.for_socket;
+      });
+      if (!known) {
+        throw Error("{}: for = \"{}\": no weight socket of this server; expected {}", at,
+                    Shown(socket.for_socket), names.empty() ? "one with role weight" : names);
+      }
+    } else if (role == Role::kAttention && weights.size() > 1) {
+      throw Error("{}: role {}: several weight sockets share this server; expected for = with one of {}", at,
+                  RoleName(socket.role), names);
+    }
+  }
+}
+
+// A weight socket's KV cache is on its own server: heads pass through shared memory.
+void CheckWeightsHaveKv(const Manifest& manifest) {
+  for (const StageSpec& stage : StagesOf(manifest)) {
+    if (DecideRole(*stage.server, *stage.socket).role != Role::kWeight || !stage.attention.empty()) continue;
+    throw Error(
+        "{}: role = \"{}\": no socket has the KV cache; expected one of its server with role attention or "
+        "auto, or colocated here",
+        At(manifest.path, stage.socket->line, Where(*stage.server, *stage.socket)),
+        RoleName(stage.socket->role));
+  }
+}
+
+}  // namespace
+
 void CheckRoles(const Manifest& manifest) {
-  const SocketSpec *weight = nullptr, *attention = nullptr, *serving = nullptr, *any_auto = nullptr;
-  bool colocated_anywhere = false;
+  const SocketSpec *serving = nullptr, *attention = nullptr;
+  bool weights_anywhere = false;
   for (const ServerSpec& server : manifest.servers) {
-    const SocketSpec* colocated = nullptr;
+    const SocketSpec *colocated = nullptr, *misfit = nullptr;
+    const bool separated = AnyOf(server, Role::kWeight) && AnyOf(server, Role::kAttention);
     for (const SocketSpec& socket : server.sockets) {
-      if (socket.role == Role::kWeight) weight = &socket;
-      if (socket.role == Role::kAttention && attention == nullptr) attention = &socket;
-      if (socket.role == Role::kAuto) any_auto = &socket;
       if (socket.role == Role::kColocated) colocated = &socket;
-      if (socket.role == Role::kServing && serving != nullptr) {
+      if (socket.role == Role::kAttention && attention == nullptr) attention = &socket;
+      weights_anywhere |= HoldsWeights(socket.role) || socket.role == Role::kAuto;
+      const bool fits = socket.role == Role::kColocated || socket.role == Role::kServing ||
+                        (separated && socket.role != Role::kAuto);
+      if (!fits && misfit == nullptr) misfit = &socket;
+      if (socket.role != Role::kServing) continue;
+      if (serving != nullptr) {
         throw Error("{}: role = \"serving\": line {} has one already; expected one serving socket in all",
                     At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)), serving->line);
       }
-      if (socket.role == Role::kServing) serving = &socket;
+      serving = &socket;
     }
-    colocated_anywhere |= colocated != nullptr;
-    for (const SocketSpec& socket : server.sockets) {
-      if (colocated == nullptr || socket.role == Role::kColocated || socket.role == Role::kServing) continue;
+    if (colocated != nullptr && misfit != nullptr) {
       throw Error(
           "{}: role = \"{}\": socket \"{}\" of this server is colocated, so it has the weights and the KV "
-          "cache; expected weight and attention sockets, or colocated ones only",
-          At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)), RoleName(socket.role),
+          "cache; expected weight sockets with attention sockets of their own, or colocated ones only",
+          At(manifest.path, misfit->line, fmt::format("socket \"{}\"", misfit->name)), RoleName(misfit->role),
           colocated->name);
     }
   }
-  if (attention != nullptr && weight == nullptr && any_auto == nullptr) {
+  if (attention != nullptr && !weights_anywhere) {
     throw Error(
         "{}: role = \"attention\": no socket has the weights; expected one with role weight or auto, or "
         "colocated here",
         At(manifest.path, attention->line, fmt::format("socket \"{}\"", attention->name)));
   }
-  if (weight != nullptr && attention == nullptr && any_auto == nullptr) {
-    throw Error(
-        "{}: role = \"weight\": no socket has the KV cache; expected one with role attention or auto, or "
-        "colocated here",
-        At(manifest.path, weight->line, fmt::format("socket \"{}\"", weight->name)));
-  }
-  if (serving != nullptr && weight == nullptr && !colocated_anywhere && any_auto == nullptr) {
+  if (serving != nullptr && !weights_anywhere) {
     throw Error(
         "{}: role = \"serving\": no socket has the layers; expected weight and attention, colocated or auto "
         "sockets beside it",
         At(manifest.path, serving->line, fmt::format("socket \"{}\"", serving->name)));
   }
+  for (const ServerSpec& server : manifest.servers) CheckFor(manifest, server);
+  CheckWeightsHaveKv(manifest);
 }
 
-RoleChoice DecideRole(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket) {
+RoleChoice DecideRole(const ServerSpec& server, const SocketSpec& socket) {
   if (socket.role != Role::kAuto) return {socket.role, "as the manifest says"};
   if (AnyOf(server, Role::kWeight))
     return {Role::kAttention, "another socket of this server has the weights"};
@@ -95,55 +136,7 @@ RoleChoice DecideRole(const Manifest& manifest, const ServerSpec& server, const 
     return &s != &socket && (s.role == Role::kAttention || s.role == Role::kAuto);
   });
   if (others) return {Role::kWeight, "the first auto socket of its server; the others have the KV cache"};
-  if (AnyOf(manifest, Role::kAttention))
-    return {Role::kWeight, "alone on its server; the attention sockets of other servers have the KV cache"};
   return {Role::kColocated, "alone on its server, and no socket is there for attention"};
-}
-
-std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& server) {
-  size_t given = 0, open = 0;
-  for (const ServerSpec& s : manifest.servers) {
-    for (const SocketSpec& socket : s.sockets) {
-      if (!HoldsKv(DecideRole(manifest, s, socket).role)) continue;
-      if (socket.slots) {
-        given += *socket.slots;
-      } else {
-        ++open;
-      }
-    }
-  }
-  const size_t total = manifest.slots != 0 ? manifest.slots : given + open;
-  if (total < given + open || (open == 0 && given != 0 && total != given)) {
-    throw Error(
-        "{}: slots = {}: the sockets with a KV cache ask for {}{}; expected {}",
-        At(manifest.path, 0, "[model]"), total, given,
-        open != 0 ? fmt::format(" and {} of them take the rest, at least one each", open) : std::string(),
-        open != 0 ? fmt::format("at least {}", given + open) : fmt::format("{}", given));
-  }
-  // The rest in even shares, the first sockets one more.
-  std::vector<size_t> slots;
-  size_t index = 0;
-  for (const ServerSpec& s : manifest.servers) {
-    for (const SocketSpec& socket : s.sockets) {
-      size_t mine = 0;
-      if (HoldsKv(DecideRole(manifest, s, socket).role)) {
-        const size_t rest = total - given;
-        mine = socket.slots ? *socket.slots : rest / open + (index < rest % open ? 1 : 0);
-        if (!socket.slots) ++index;
-      }
-      if (&s == &server) slots.push_back(mine);
-    }
-  }
-  return slots;
-}
-
-size_t CountWeightSockets(const Manifest& manifest) {
-  size_t count = 0;
-  for (const ServerSpec& server : manifest.servers) {
-    for (const SocketSpec& socket : server.sockets)
-      count += HoldsWeights(DecideRole(manifest, server, socket).role) ? 1 : 0;
-  }
-  return count;
 }
 
 bool MayJoin(const Manifest& manifest) {
@@ -155,33 +148,16 @@ bool MayJoin(const Manifest& manifest) {
 
 std::vector<std::string> NotYetSupported(const Manifest& manifest) {
   std::vector<std::string> lines;
-  std::vector<std::string> weights;
+  const std::vector<StageSpec> stages = StagesOf(manifest);
   for (const ServerSpec& server : manifest.servers) {
-    bool weights_here = false;
-    for (const SocketSpec& socket : server.sockets)
-      weights_here |= HoldsWeights(DecideRole(manifest, server, socket).role);
+    const bool weights_here = std::any_of(stages.begin(), stages.end(),
+                                          [&](const StageSpec& stage) { return stage.server == &server; });
     for (const SocketSpec& socket : server.sockets) {
-      const Role role = DecideRole(manifest, server, socket).role;
-      const std::string at = At(manifest.path, socket.line, Where(server, socket));
-      if (HoldsWeights(role)) weights.push_back(socket.name);
-      if (HoldsWeights(role) && weights.size() > 1) {
-        lines.push_back(
-            fmt::format("{}: role {}: a further stage after socket \"{}\"; this version runs one stage, so "
-                        "expected one socket that holds weights",
-                        at, RoleName(role), weights.front()));
-      }
-      if (role == Role::kAttention && !weights_here) {
-        lines.push_back(
-            fmt::format("{}: role attention: its weights are on another server; this version links "
-                        "sockets of one server only",
-                        at));
-      }
-      if (role == Role::kServing) {
-        lines.push_back(
-            fmt::format("{}: role serving: this version keeps embedding and head with the weights; leave "
-                        "the socket out",
-                        at));
-      }
+      if (DecideRole(server, socket).role != Role::kAttention || weights_here) continue;
+      lines.push_back(
+          fmt::format("{}: role attention: its weights are on another server; this version links a weight "
+                      "socket with attention sockets of its own server only",
+                      At(manifest.path, socket.line, Where(server, socket))));
     }
   }
   return lines;

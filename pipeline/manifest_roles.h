@@ -15,14 +15,14 @@ struct RoleChoice {
   std::string reason;
 };
 
-RoleChoice DecideRole(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket);
+RoleChoice DecideRole(const ServerSpec& server, const SocketSpec& socket);
 
-// Slots of each of the server's sockets, in order. Error if the model's slots and the sockets' own do not
-// agree.
+// Error for `layers` keys that some stages lack or that leave a gap or overlap.
+void CheckLayers(const Manifest& manifest);
+
+// Slots of each of the server's sockets, in order. A sequence has its KV cache in every stage, so each
+// stage's sockets have all slots between them. Error if the model's slots and the sockets' own do not agree.
 std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& server);
-
-// Sockets of all servers that hold weights: the layers are shared out among them.
-size_t CountWeightSockets(const Manifest& manifest);
 
 // All of a lone server's sockets are of role auto and there are several: Resolve may make one of them.
 bool MayJoin(const Manifest& manifest);

@@ -147,7 +147,8 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
                                      o.threads, topology.cores().size()));
   }
   const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock);
-  plan.embedding_bytes = config.tied_embeddings ? 0 : config.vocab * dim_blocks * sizeof(model::Q8Block);
+  plan.embedding_bytes =
+      config.tied_embeddings || !config.ends ? 0 : config.vocab * dim_blocks * sizeof(model::Q8Block);
   const attention_node::KvShape kv(config, o.slots, o.context);
   plan.kv_slot_bytes = kv.slot_bytes();
   plan.kv_bytes = kv.bytes();
@@ -166,24 +167,22 @@ bool Plan::resident() const {
   return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
 }
 
-size_t Plan::AttentionSocketOf(size_t slot) const {
-  size_t index = 0;
-  while (slot >= attention[index].first_slot + attention[index].slots) ++index;
-  return index;
-}
-
-uint64_t Plan::hash() const {
-  // FNV-1a over the JSON of what defines the computation and the frames; the machine's names are not part of
-  // it.
-  nlohmann::json key = {
-      config.architecture_name, config.layers,    config.dim,    config.ffn,           config.heads,
-      config.kv_heads,          config.head_size, config.vocab,  config.norm_epsilon,  config.rope_base,
-      config.rotary_dim,        options.context,  options.slots, options.prefill_rows, threads.size()};
-  for (const PlanAttentionSocket& socket : attention)
-    key.push_back({socket.name, socket.threads.size(), socket.slots});
+uint64_t HashOf(const nlohmann::json& key) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : key.dump()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
+}
+
+uint64_t Plan::hash() const {
+  // What defines the computation and the frames; the machine's names are not part of it.
+  nlohmann::json key = {
+      config.architecture_name, config.layers,    config.dim,    config.ffn,           config.heads,
+      config.kv_heads,          config.head_size, config.vocab,  config.norm_epsilon,  config.rope_base,
+      config.rotary_dim,        options.context,  options.slots, options.prefill_rows, threads.size(),
+      config.first_layer,       config.ends};
+  for (const PlanAttentionSocket& socket : attention)
+    key.push_back({socket.name, socket.threads.size(), socket.slots});
+  return HashOf(key);
 }
 
 std::string Plan::Table() const {

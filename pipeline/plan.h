@@ -82,11 +82,13 @@ struct Plan {
 
   bool resident() const;
   bool separated() const { return !attention.empty(); }
-  size_t AttentionSocketOf(size_t slot) const;  // index into attention; separated plans only
-  uint64_t hash() const;                        // of everything that both ends of a link must agree on
-  std::string Table() const;                    // for people
+  uint64_t hash() const;      // of everything that both ends of a link must agree on
+  std::string Table() const;  // for people
   nlohmann::json Json() const;
 };
+
+// FNV-1a over a JSON value's text: of what two ends of a link must agree on.
+uint64_t HashOf(const nlohmann::json& key);
 
 // Throws Error when the options cannot be met: more threads than 1024, a context beyond what is sensible, KV
 // larger than the machine's memory (with the numbers and the largest context that fits).

@@ -22,7 +22,8 @@ size_t LogitRows(const Plan& plan) {
 
 }  // namespace
 
-Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options) : plan_(plan) {
+Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options)
+    : plan_(plan), last_(options.last) {
   threadpool::PoolOptions pool;
   weight_node::WeightNodeOptions weights{.isa = plan.options.isa,
                                          .decode_rows = plan.options.decode_rows,
@@ -48,7 +49,7 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
   Load(file, options);
   if (plan_.separated()) {
     LinkAttentionSockets();
-  } else {
+  } else if (plan_.config.layers > 0) {
     PlaceAttention(file);
   }
   BuildPrograms();
@@ -72,7 +73,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
   const size_t threads = plan_.threads.size(), heads = plan_.config.kv_heads;
   flags_ = std::make_unique<sync::EpochFlag[]>(
       threads * heads + heads);  // [thread][kv_head] projected, then [kv_head] appended
-  signals_.assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
+  signals_[0].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
   waits_.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
   const auto projectors = Projectors(plan_);
   for (size_t head = 0; head < heads; ++head) {
@@ -80,8 +81,8 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
     for (size_t t = owners.first; t <= owners.last; ++t) {
       for (const size_t projector : projectors[head]) {
         if (projector == t) continue;  // program order
-        signals_[projector][head] = &flags_[projector * heads + head];
-        waits_[t][head].push_back(signals_[projector][head]);
+        signals_[0][projector][head] = &flags_[projector * heads + head];
+        waits_[t][head].push_back(signals_[0][projector][head]);
       }
     }
   }
@@ -90,14 +91,16 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
 void Stage::LinkAttentionSockets() {
   const Exchange& exchange = sockets_->exchange();
   const size_t threads = plan_.threads.size(), heads = plan_.config.kv_heads;
-  signals_.assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
   const auto projectors = Projectors(plan_);
-  for (size_t head = 0; head < heads; ++head) {
-    for (const size_t t : projectors[head]) signals_[t][head] = exchange.projected(t, head);
-    for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
-      const auto owners = attention_node::OwnersOf(head, heads, plan_.attention[socket].threads.size());
-      for (size_t t = owners.first; t <= owners.last; ++t)
-        attended_.push_back(exchange.attended(socket, t, head));
+  for (size_t half = 0; half < kHalves; ++half) {
+    signals_[half].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
+    for (size_t head = 0; head < heads; ++head) {
+      for (const size_t t : projectors[head]) signals_[half][t][head] = exchange.projected(half, t, head);
+      for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
+        const auto owners = attention_node::OwnersOf(head, heads, plan_.attention[socket].threads.size());
+        for (size_t t = owners.first; t <= owners.last; ++t)
+          attended_[half].push_back(exchange.attended(half, socket, t, head));
+      }
     }
   }
 }
@@ -122,33 +125,81 @@ void Stage::Load(const model::GgufFile& file, const StageOptions& options) {
 
 void Stage::BuildPrograms() {
   const size_t threads = plan_.threads.size();
-  for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
-    auto& all = steps_[static_cast<size_t>(phase)];
-    all.resize(threads);
-    for (size_t t = 0; t < threads; ++t) {
-      std::vector<Step>& steps = all[t];
+  auto build = [&](Programs& built, auto&& steps_of) {
+    for (size_t t = 0; t < threads; ++t) built.steps.push_back(steps_of(t));
+    for (const auto& steps : built.steps)
+      built.programs.push_back({steps.data(), static_cast<uint32_t>(steps.size())});
+  };
+  if (plan_.config.layers == 0) {
+    build(embed_, [&](size_t t) {
+      std::vector<Step> steps;
       weights_->AddEmbed(t, steps);
-      for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
-        weights_->AddQkv(t, layer, phase, steps, [&](size_t head) { return signals_[t][head]; });
-        AddAttention(t, layer, steps);
-        weights_->AddAfterAttention(t, layer, phase, steps);
-      }
-      weights_->AddHead(t, phase, steps);
+      weights_->AddSend(t, false, steps);
+      return steps;
+    });
+    for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
+      build(head_[static_cast<size_t>(phase)], [&](size_t t) {
+        std::vector<Step> steps;
+        weights_->AddReceive(t, steps);
+        weights_->AddHead(t, phase, steps);
+        return steps;
+      });
     }
-    for (const auto& steps : all) {
-      programs_[static_cast<size_t>(phase)].push_back({steps.data(), static_cast<uint32_t>(steps.size())});
+    return;
+  }
+  for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
+    for (size_t halves = 1; halves <= (plan_.separated() ? kHalves : 1); ++halves) {
+      build(programs_[static_cast<size_t>(phase)][halves - 1],
+            [&](size_t t) { return BuildSteps(t, phase, halves); });
     }
   }
 }
 
-void Stage::AddAttention(size_t thread, size_t layer, std::vector<Step>& steps) {
+std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
+  const size_t layers = plan_.config.layers;
+  std::vector<Step> steps;
+  // A half's way through a layer is all that follows its heads' return, and the next layer's QKV: then this
+  // half's attention can begin while the weight threads turn to the other half.
+  auto add = [&](size_t half, auto&& add_steps) {
+    const size_t first = steps.size();
+    add_steps();
+    for (size_t i = first; i < steps.size(); ++i)
+      steps[i].part = static_cast<uint8_t>(halves == 1 ? 0 : half + 1);
+  };
+  auto add_qkv = [&](size_t layer, size_t half) {
+    weights_->AddQkv(thread, layer, phase, steps, [&](size_t head) { return signals_[half][thread][head]; });
+  };
+  if (whole()) {
+    weights_->AddEmbed(thread, steps);
+  } else {
+    weights_->AddReceive(thread, steps);
+  }
+  for (size_t half = 0; half < halves; ++half) add(half, [&] { add_qkv(0, half); });
+  for (size_t layer = 0; layer < layers; ++layer) {
+    for (size_t half = 0; half < halves; ++half) {
+      add(half, [&] {
+        AddAttention(thread, layer, half, steps);
+        weights_->AddAfterAttention(thread, layer, phase, steps);
+        if (layer + 1 < layers) add_qkv(layer + 1, half);
+      });
+    }
+  }
+  if (whole()) {
+    weights_->AddHead(thread, phase, steps);
+  } else {
+    weights_->AddSend(thread, last_, steps);
+  }
+  return steps;
+}
+
+void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<Step>& steps) {
   Step meet;  // all heads are needed by every row of O
   meet.kind = static_cast<uint16_t>(threadpool::StepKind::kAttention);
   meet.layer = static_cast<uint16_t>(layer);
   meet.epoch_offset = static_cast<uint32_t>(layer + 1);
   if (plan_.separated()) {
-    meet.waits = attended_.data();
-    meet.wait_count = static_cast<uint32_t>(attended_.size());
+    meet.waits = attended_[half].data();
+    meet.wait_count = static_cast<uint32_t>(attended_[half].size());
   } else {
     const size_t heads = plan_.config.kv_heads;
     attention_->AddLayer(
@@ -164,11 +215,31 @@ void Stage::AddAttention(size_t thread, size_t layer, std::vector<Step>& steps) 
   steps.push_back(meet);
 }
 
-void Stage::Execute(threadpool::FrameRows& frame) {
+void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
+  LARDER_CHECK(first_half < frame.rows && (first_half == 0 || plan_.separated()));
   const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
-  if (sockets_) sockets_->Send(frame, pool_->next_base_epoch());
-  pool_->Execute(programs_[static_cast<size_t>(phase)], &frame, static_cast<uint32_t>(plan_.config.layers));
+  if (sockets_) sockets_->Send(frame, first_half, pool_->next_base_epoch());
+  threadpool::FrameRows halves[kHalves] = {frame, frame};
+  halves[0].rows = first_half;
+  halves[1].first_row = first_half;
+  halves[1].rows -= first_half;
+  halves[1].slot += first_half;
+  halves[1].position += first_half;
+  void* const parts[] = {&frame, &halves[0], &halves[1]};
+  pool_->Execute(programs_[static_cast<size_t>(phase)][first_half == 0 ? 0 : 1].programs, parts,
+                 static_cast<uint32_t>(plan_.config.layers));
+}
+
+void Stage::Embed(threadpool::FrameRows& frame) {
+  LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows());
+  pool_->Execute(embed_.programs, &frame, 0);
+}
+
+void Stage::Head(threadpool::FrameRows& frame) {
+  LARDER_CHECK(frame.rows == frame.logit_rows && frame.rows >= 1 && frame.rows <= max_logit_rows());
+  const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
+  pool_->Execute(head_[static_cast<size_t>(phase)].programs, &frame, 0);
 }
 
 std::span<const float> Stage::logits(size_t i) const {
@@ -177,8 +248,8 @@ std::span<const float> Stage::logits(size_t i) const {
 size_t Stage::max_rows() const { return plan_.options.prefill_rows; }
 size_t Stage::max_logit_rows() const { return weights_->activations().logit_rows; }
 
-std::span<const Step> Stage::steps(Phase phase, size_t thread) const {
-  return steps_[static_cast<size_t>(phase)][thread];
+std::span<const Step> Stage::steps(Phase phase, size_t thread, size_t halves) const {
+  return programs_[static_cast<size_t>(phase)][halves - 1].steps[thread];
 }
 
 std::vector<ShardResidency> Stage::ProbeResidency(double budget_s) {

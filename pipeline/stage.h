@@ -1,6 +1,11 @@
 // Stage: a weight socket's weights, threads and Programs: the Run of a Plan. Built once, then executes
 // frames. Colocated: attention steps stand between the weight steps on the same threads. Separated: in their
-// place the threads wait for the heads that attention sockets return.
+// place the threads wait for the heads that attention sockets return, and a frame cut into two halves keeps
+// both sides at work: while one half is attended, the other's weights are read.
+//
+// The Plan's part of the model decides what a frame goes through: everything; layers only (a stage of a
+// chain: rows come from FrameRows::received and leave to FrameRows::sending); or the ends only (the serving
+// socket).
 #pragma once
 
 #include <functional>
@@ -34,6 +39,8 @@ struct StageOptions {
   // threads of this one.
   std::string processes;
   int connect_timeout_ms = 10000;
+  std::function<void(const std::string&)> on_lost;  // a chain's ends: see ChainEnds
+  bool last = false;  // a chain's last stage: only rows whose logits are wanted leave it
 };
 
 class Stage {
@@ -43,10 +50,16 @@ class Stage {
   Stage(const Plan&, const model::GgufFile&, const StageOptions&);
 
   // Runs one frame (1 .. prefill_rows rows). The logits of its logit rows are then at logits(i), until the
-  // next frame.
-  void Execute(threadpool::FrameRows& frame);
+  // next frame. first_half: rows of the first of two halves, each in the order of attention sockets;
+  // separated stages only. 0: not cut.
+  void Execute(threadpool::FrameRows& frame, uint32_t first_half = 0);
+  // The two halves of a chain's ends: rows -> sending; received (the logit rows only, which logit_row numbers
+  // from 0) -> logits. Parts without layers only.
+  void Embed(threadpool::FrameRows& frame);
+  void Head(threadpool::FrameRows& frame);
   std::span<const float> logits(size_t i) const;
   size_t max_rows() const;
+  bool separated() const { return plan_.separated(); }
   size_t max_logit_rows() const;
 
   // Every thread re-reads its shard, all at once, for about `budget_s`.
@@ -54,30 +67,38 @@ class Stage {
 
   threadpool::Pool& pool() { return *pool_; }
   weight_node::WeightNode& weights() { return *weights_; }
-  // The steps of a thread, for inspection.
-  std::span<const threadpool::Step> steps(weight_node::Phase phase, size_t thread) const;
+  // The steps of a thread for frames of one or two halves, for inspection.
+  std::span<const threadpool::Step> steps(weight_node::Phase phase, size_t thread, size_t halves = 1) const;
 
  private:
   void Load(const model::GgufFile&, const StageOptions&);
   void PlaceAttention(const model::GgufFile&);
   void LinkAttentionSockets();
   void BuildPrograms();
-  void AddAttention(size_t thread, size_t layer, std::vector<threadpool::Step>&);
+  std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::Phase, size_t halves);
+  bool whole() const { return plan_.config.ends && plan_.config.layers > 0; }
+  void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
 
   Plan plan_;
+  const bool last_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
   std::unique_ptr<AttentionSockets> sockets_;  // separated
   std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: what `signals_`, `waits_` and appending point to
-  // [thread][kv_head]: says that the thread's part of the head's q, k, v rows is there; null: nobody else
-  // needs it
-  std::vector<std::vector<sync::EpochFlag*>> signals_;
+  // [half][thread][kv_head]: says that the thread's part of the head's q, k, v rows is there; null: nobody
+  // else needs it
+  std::vector<std::vector<sync::EpochFlag*>> signals_[kHalves];
   std::vector<std::vector<std::vector<sync::EpochFlag*>>>
-      waits_;                               // colocated: [thread][kv_head]: flags of the other threads
-  std::vector<sync::EpochFlag*> attended_;  // separated: all that O waits for
-  std::vector<std::vector<threadpool::Step>> steps_[2];  // [phase][thread]
-  std::vector<threadpool::Program> programs_[2];
+      waits_;  // colocated: [thread][kv_head]: flags of the other threads
+  std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: all that O waits for
+  // What the threads walk for a frame, by phase and number of halves.
+  struct Programs {
+    std::vector<std::vector<threadpool::Step>> steps;  // [thread]
+    std::vector<threadpool::Program> programs;
+  };
+  Programs programs_[2][kHalves];
+  Programs embed_, head_[2];  // a chain's ends
 };
 
 }  // namespace larder::pipeline

@@ -1,0 +1,125 @@
+#include "pipeline/chain_ends.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr int kReconnectMs = 1000;  // one attempt; who asks decides how often
+
+}  // namespace
+
+ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait,
+                     int connect_timeout_ms, std::function<void(const std::string&)> on_lost)
+    : chain_(chain),
+      shape_(chain.frame_shape()),
+      ends_(ends),
+      wait_(wait),
+      listener_(chain.serving),
+      on_lost_(std::move(on_lost)),
+      in_flight_(chain.in_flight),
+      logit_row_(chain.frame_rows) {
+  std::iota(logit_row_.begin(), logit_row_.end(), 0u);
+  Connect(connect_timeout_ms);
+}
+
+ChainEnds::~ChainEnds() {
+  if (!connected_) return;
+  // What is in flight comes back before the stop does; then the links may go.
+  if (!SendFrame({.kind = StageFrameHeader::Kind::kStop, .plan_hash = shape_.plan_hash}, nullptr)) return;
+  while (in_.WaitReceive(wait_)) {
+    const sync::ReceivedFrame frame = in_.BeginReceive();
+    if (!frame || frame.size_bytes < sizeof(StageFrameHeader)) return;
+    const bool stop =
+        reinterpret_cast<const StageFrameHeader*>(frame.bytes)->kind == StageFrameHeader::Kind::kStop;
+    in_.EndReceive();
+    if (stop) return;
+  }
+}
+
+void ChainEnds::Connect(int timeout_ms) {
+  const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
+  status_.state.store(static_cast<uint32_t>(SocketState::kConnecting), std::memory_order_relaxed);
+  const rdma::LinkIdentity identity = chain_.identity(chain_.serving_socket);
+  out_ = rdma::ConnectLink(chain_.first, chain_.link_shape(), identity, timeout_ms);
+  const auto left_ms = static_cast<int>(std::max<int64_t>(1000, (deadline - NowNs()) / 1'000'000));
+  try {
+    in_ = listener_.Accept(chain_.link_shape(), identity, left_ms);
+  } catch (const Error& error) {
+    const sync::Fault fault = out_.fault();
+    if (fault.code == sync::FaultCode::kStation && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
+      throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
+                  chain_.stages[fault.detail - 1].socket, out_.FaultText());
+    }
+    throw;
+  }
+  sent_ = received_ = 0;
+  connected_ = true;
+  watch_ = std::make_unique<LinkWatch>(in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u, on_lost_);
+  status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+}
+
+void ChainEnds::Disconnect() {
+  watch_.reset();
+  connected_ = false;
+  SocketStatus::Add(status_.reconnects, 1);
+  status_.state.store(static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
+  out_ = {};
+  in_ = {};
+  sent_ = received_ = 0;
+}
+
+void ChainEnds::Lost() {
+  uint32_t stage = 0;
+  const std::string why = watch_->Lost(&stage);
+  Disconnect();
+  if (stage > 0 && stage <= chain_.stages.size()) {
+    throw PipelineLost("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
+                       chain_.stages[stage - 1].socket, why);
+  }
+  throw PipelineLost("lost the chain: {}", why);
+}
+
+void ChainEnds::Send(threadpool::FrameRows& frame, uint32_t first_half) {
+  LARDER_CHECK(sent_ - received_ < chain_.in_flight);
+  if (!connected_) {
+    try {
+      Connect(kReconnectMs);
+    } catch (const Error& error) {
+      out_ = {};
+      throw PipelineLost("{}", error.what());
+    }
+  }
+  if (in_.fault()) Lost();
+  in_flight_[sent_ % chain_.in_flight] = {frame.rows, frame.logit_rows};
+  const StageFrameHeader header{.plan_hash = shape_.plan_hash,
+                                .step = sent_,
+                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.in_flight),
+                                .rows = frame.rows,
+                                .first_half = first_half,
+                                .logit_rows = frame.logit_rows,
+                                .residual_rows = frame.rows};
+  if (!SendFrame(header, &frame)) Lost();
+  ++sent_;
+}
+
+void ChainEnds::Receive() {
+  LARDER_CHECK(received_ < sent_);
+  const char* wrong = nullptr;
+  if (!ReceiveFrame(&wrong)) {
+    if (wrong == nullptr) Lost();
+    SocketStatus::Add(status_.wrong_frames, 1);
+    const std::string peer = in_.peer();
+    in_.Fail(sync::FaultCode::kMalformed);
+    out_.Fail(sync::FaultCode::kMalformed);
+    Disconnect();
+    throw PipelineLost("{} sent a wrong frame: {}", peer, wrong);
+  }
+  ++received_;
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,72 @@
+// ChainEnds: the serving socket's side of a chain: embeds a micro-batch and sends it to the first stage;
+// receives it from the last, with the residuals of the rows whose logits are wanted, and computes those. One
+// thread: the one that made the Stage.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "pipeline/chain_plan.h"
+#include "pipeline/link_watch.h"
+#include "pipeline/socket_status.h"
+#include "pipeline/stage.h"
+#include "rdma/frame_link.h"
+
+namespace larder::pipeline {
+
+// A socket or a link of the pipeline was lost. Nothing is in flight any more and every slot is empty: what
+// was asked for must be asked again from the start, or refused.
+class PipelineLost : public Error {
+ public:
+  using Error::Error;
+};
+
+class ChainEnds {
+ public:
+  // `ends`: the Stage of EndsOf(config). Connects to stages that run, or will within connect_timeout_ms.
+  // on_lost: called from another thread with a line when a stage or link is lost, at once, though nothing may
+  // be in flight; may be empty.
+  ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait, int connect_timeout_ms,
+            std::function<void(const std::string&)> on_lost);
+  ~ChainEnds();  // stops the chain: its stages wait for the next one
+  ChainEnds(const ChainEnds&) = delete;
+  ChainEnds& operator=(const ChainEnds&) = delete;
+
+  // At most chain.in_flight micro-batches between Send and Receive. frame: as Stage::Execute's. Throws
+  // PipelineLost; after one, Send tries to connect again, for at most reconnect_timeout_ms.
+  void Send(threadpool::FrameRows& frame, uint32_t first_half);
+  // The oldest micro-batch; the logits of its logit rows are then the Stage's.
+  void Receive();
+
+  const SocketStatus& status() const { return status_; }
+  const ChainPlan& chain() const { return chain_; }
+
+ private:
+  void Connect(int timeout_ms);
+  [[noreturn]] void Lost();
+  void Disconnect();
+  bool SendFrame(StageFrameHeader header, threadpool::FrameRows* frame);
+  bool ReceiveFrame(const char** wrong);
+
+  struct InFlight {
+    uint32_t rows, logit_rows;
+  };
+  const ChainPlan chain_;
+  const StageFrameShape shape_;
+  Stage& ends_;
+  const sync::WaitPolicy wait_;
+  SocketStatus status_;
+  rdma::LinkListener listener_;
+  const std::function<void(const std::string&)> on_lost_;
+  rdma::FrameLink out_, in_;
+  std::unique_ptr<LinkWatch> watch_;  // while connected; after the links, which it uses
+  bool connected_ = false;
+  uint64_t sent_ = 0, received_ = 0;
+  std::vector<InFlight> in_flight_;  // [step % in_flight]
+  std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,67 @@
+// Frames of the serving socket: out to the first stage, in from the last.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "pipeline/chain_ends.h"
+
+namespace larder::pipeline {
+namespace {
+
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a vDSO read
+
+}  // namespace
+
+bool ChainEnds::SendFrame(StageFrameHeader header, threadpool::FrameRows* frame) {
+  const uint64_t before = Clock();
+  if (!out_.WaitSend(wait_)) return false;
+  const sync::SendSlot slot = out_.BeginSend();
+  if (!slot) return false;
+  const uint64_t started = Clock();
+  const StageFrameView<std::byte> view(slot.bytes, shape_);
+  view.header() = header;
+  if (frame != nullptr) {
+    std::copy_n(frame->slot, frame->rows, view.slot());
+    std::copy_n(frame->position, frame->rows, view.position());
+    std::copy_n(frame->logit_row, frame->logit_rows, view.logit_row());
+    frame->sending = view.residual();
+    SocketStatus::Add(status_.frames_started, 1);
+    ends_.Embed(*frame);
+  }
+  out_.EndSend(shape_.bytes(header.residual_rows));
+  SocketStatus::Add(status_.link_ns, started - before);
+  SocketStatus::Add(status_.step_ns, Clock() - started);
+  return true;
+}
+
+bool ChainEnds::ReceiveFrame(const char** wrong) {
+  const uint64_t before = Clock();
+  if (!in_.WaitReceive(wait_)) return false;
+  const sync::ReceivedFrame received = in_.BeginReceive();
+  if (!received) return false;
+  const uint64_t came = Clock();
+  *wrong = CheckStageFrame({received.bytes, received.size_bytes}, shape_, received_, true);
+  if (*wrong != nullptr) return false;
+  const StageFrameView<const std::byte> view(received.bytes, shape_);
+  const StageFrameHeader& header = view.header();
+  const InFlight& expected = in_flight_[received_ % chain_.in_flight];
+  if (header.kind != StageFrameHeader::Kind::kRows || header.rows != expected.rows ||
+      header.logit_rows != expected.logit_rows) {
+    *wrong = "not the rows that were sent";
+    return false;
+  }
+  if (header.logit_rows > 0) {
+    threadpool::FrameRows frame{.rows = header.logit_rows,
+                                .logit_rows = header.logit_rows,
+                                .logit_row = logit_row_.data(),
+                                .received = view.residual()};
+    ends_.Head(frame);
+  }
+  in_.EndReceive();
+  SocketStatus::Add(status_.frames_finished, 1);
+  SocketStatus::Add(status_.rows, header.rows);
+  SocketStatus::Add(status_.wait_ns, came - before);
+  SocketStatus::Add(status_.step_ns, Clock() - came);
+  return true;
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,61 @@
+#include "pipeline/link_watch.h"
+
+#include <chrono>
+#include <utility>
+
+namespace larder::pipeline {
+namespace {
+
+constexpr auto kInterval = std::chrono::milliseconds(200);
+
+}  // namespace
+
+LinkWatch::LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
+                     std::function<void(const std::string&)> on_lost)
+    : in_(in), out_(out), before_(before), next_(next), on_lost_(std::move(on_lost)), thread_([this] {
+        Watch();
+      }) {}
+
+LinkWatch::~LinkWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+std::string LinkWatch::Lost(uint32_t* stage) {
+  const std::lock_guard lock(mutex_);
+  if (text_.empty()) {
+    // A neighbour that passes on what it heard says whom it is about; else it is the neighbour itself.
+    auto look = [&](rdma::FrameLink& link, uint32_t neighbour, rdma::FrameLink& other) {
+      const sync::Fault fault = link.fault();
+      if (!fault) return false;
+      stage_ = fault.code == sync::FaultCode::kStation ? fault.detail : neighbour;
+      text_ = link.FaultText();
+      other.Fail(sync::FaultCode::kStation, stage_);
+      return true;
+    };
+    if (!look(in_, before_, out_)) look(out_, next_, in_);
+  }
+  if (stage != nullptr) *stage = stage_;
+  return text_;
+}
+
+void LinkWatch::Watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    wake_.wait_for(lock, kInterval, [this] { return stop_; });
+    if (stop_) return;
+    lock.unlock();
+    const std::string lost = Lost();
+    if (!lost.empty()) {
+      if (on_lost_) on_lost_(lost);
+      return;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,270 @@
+// Tokens of a sequence depend on nothing but the sequence: not on who else is there, in which order they
+// came, which slot they got, what it held before, or where attention runs. And slots, queue and ends.
+#include "pipeline/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "pipeline/chain_testing.h"
+#include "pipeline/engine_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+// What became of a sequence.
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::optional<SequenceEnd> end;
+  std::string why;
+  size_t reused = 0;
+  int admissions = 0;
+};
+
+struct Wish {
+  std::vector<int32_t> prompt;
+  size_t most = 10;
+  uint32_t seed = 0;               // 0: the likeliest token; else drawn from a stream of its own
+  size_t cancel_after = SIZE_MAX;  // tokens
+  size_t arrives = 0;              // in steps
+};
+
+class TestSequence : public Sequence {
+ public:
+  TestSequence(const Wish& wish, Outcome& outcome) : wish_(wish), outcome_(outcome), random_(wish.seed) {}
+  std::span<const int32_t> prompt() const override { return wish_.prompt; }
+  bool cancelled() const override { return outcome_.tokens.size() >= wish_.cancel_after; }
+  void Admitted(size_t reused) override {
+    outcome_.reused = reused;
+    ++outcome_.admissions;
+  }
+  std::optional<int32_t> Next(std::span<const float> logits) override {
+    size_t at = 0;
+    if (wish_.seed == 0) {
+      at = static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    } else {  // every bit of the logits counts, and every draw
+      uint64_t sum = random_();
+      for (const float logit : logits) {
+        uint32_t bits;
+        std::memcpy(&bits, &logit, sizeof bits);
+        sum = sum * 6364136223846793005u + bits;
+      }
+      at = (sum >> 33) % logits.size();
+    }
+    outcome_.tokens.push_back(static_cast<int32_t>(at));
+    if (outcome_.tokens.size() == wish_.most) return std::nullopt;
+    return static_cast<int32_t>(at);
+  }
+  void Ended(SequenceEnd end, const std::string& why) override {
+    EXPECT_FALSE(outcome_.end.has_value()) << "told of the end twice";
+    outcome_.end = end;
+    outcome_.why = why;
+  }
+
+ private:
+  const Wish& wish_;
+  Outcome& outcome_;
+  std::mt19937_64 random_;
+};
+
+// Hands out wishes as their steps come.
+class TestIntake : public Intake {
+ public:
+  explicit TestIntake(const std::vector<Wish>& wishes) : wishes_(wishes), outcomes(wishes.size()) {
+    for (size_t i = 0; i < wishes.size(); ++i) order_.push_back(i);
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](size_t a, size_t b) { return wishes[a].arrives < wishes[b].arrives; });
+  }
+  std::unique_ptr<Sequence> Take() override {
+    if (next_ == order_.size() || wishes_[order_[next_]].arrives > step_) return nullptr;
+    const size_t i = order_[next_++];
+    return std::make_unique<TestSequence>(wishes_[i], outcomes[i]);
+  }
+  void StepDone() override { ++step_; }
+  bool WaitForWork() override {
+    if (next_ == order_.size()) return false;
+    step_ = std::max(step_, wishes_[order_[next_]].arrives);
+    return true;
+  }
+
+ private:
+  const std::vector<Wish>& wishes_;
+  std::vector<size_t> order_;
+  size_t next_ = 0, step_ = 0;
+
+ public:
+  std::vector<Outcome> outcomes;
+};
+
+class SchedulerTest : public testing::Test {
+ protected:
+  SchedulerTest() : model_(AwkwardModel()) {}
+
+  std::vector<Outcome> Run(Engine& engine, const std::vector<Wish>& wishes, SchedulerOptions options = {}) {
+    Scheduler scheduler(engine, options);
+    TestIntake intake(wishes);
+    scheduler.Run(intake);
+    for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
+    return intake.outcomes;
+  }
+
+  TestModel model_;
+};
+
+constexpr size_t kVocab = 301;
+
+std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
+  std::vector<Wish> wishes;
+  for (size_t i = 0; i < n; ++i) {
+    Wish wish;
+    // Some share a beginning.
+    wish.prompt = TestTokens(40, kVocab, 1 + random() % 3);
+    wish.prompt.resize(1 + random() % 40);
+    const auto tail = TestTokens(random() % 60, kVocab, 100 + random() % 50);
+    wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
+    wish.most = 1 + random() % 12;
+    wish.seed = random() % 3;
+    wish.arrives = random() % 30;
+    wishes.push_back(std::move(wish));
+  }
+  return wishes;
+}
+
+TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
+  std::mt19937 random(7);
+  const auto alone_engine = MakeEngine(model_.file(), {});
+  const auto colocated = MakeEngine(model_.file(), {.threads = 2, .slots = 5});
+  const auto separated = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 2}, {1, 1}, {2, 2}}});
+  // Two stages, three micro-batches in flight.
+  const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
+  ASSERT_EQ(chain->in_flight_limit(), 3u);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<Wish> wishes = RandomWishes(14, random);
+    std::vector<Outcome> alone;
+    for (const Wish& wish : wishes)
+      alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
+    for (Engine* engine : {colocated.get(), separated.get(), chain.get()}) {
+      // Twice on the same engine: the second time with what the first left in the slots.
+      for (const size_t budget : {0, 1, 13}) {
+        const auto together = Run(*engine, wishes, {.prefill_budget_rows = budget});
+        for (size_t i = 0; i < wishes.size(); ++i) {
+          EXPECT_EQ(together[i].end, SequenceEnd::kComplete) << together[i].why;
+          EXPECT_EQ(together[i].tokens, alone[i].tokens) << "round " << round << " request " << i;
+        }
+        std::shuffle(wishes.begin(), wishes.end(), random);
+        alone.clear();
+        for (const Wish& wish : wishes)
+          alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
+      }
+    }
+  }
+}
+
+TEST_F(SchedulerTest, AComparisonThatCanFail) {
+  const auto engine = MakeEngine(model_.file(), {});
+  const Wish one{.prompt = TestTokens(20, kVocab, 1), .most = 10, .seed = 1};
+  Wish other = one;
+  other.seed = 2;
+  Wish third = one;
+  third.prompt[3] ^= 1;
+  const auto outcomes = Run(*engine, {one, other, third});
+  EXPECT_NE(outcomes[0].tokens, outcomes[1].tokens);
+  EXPECT_NE(outcomes[0].tokens, outcomes[2].tokens);
+}
+
+TEST_F(SchedulerTest, APrefixIsReused) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5};
+  Wish second = first;  // the same beginning, then another end
+  second.prompt.resize(40);
+  const auto tail = TestTokens(10, kVocab, 9);
+  second.prompt.insert(second.prompt.end(), tail.begin(), tail.end());
+  second.arrives = 100;
+  Wish third = first;  // all of it: but for the last token, whose logits are wanted
+  third.arrives = 200;
+  Wish stranger{.prompt = TestTokens(30, kVocab, 77), .most = 5, .arrives = 50};
+  const auto outcomes = Run(*engine, {first, second, third, stranger});
+  EXPECT_EQ(outcomes[0].reused, 0u);
+  EXPECT_GE(outcomes[1].reused, 40u);  // the tail's first token may be the one that was generated
+  EXPECT_EQ(outcomes[3].reused, 0u);   // in the other slot: the first one's is spared
+  EXPECT_GE(outcomes[2].reused, 40u);
+  EXPECT_EQ(outcomes[2].tokens, outcomes[0].tokens);
+  EXPECT_EQ(Run(*engine, {first}, {.reuse_prefixes = false})[0].reused, 0u);
+}
+
+TEST_F(SchedulerTest, TheSlotUnusedForLongestIsTakenFirst) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 4; ++i)
+    wishes.push_back({.prompt = TestTokens(30, kVocab, 10 + i), .most = 2, .arrives = 100 * i});
+  for (const uint32_t again : {1, 2, 3, 0})  // the fourth took the slot of the first
+    wishes.push_back(
+        {.prompt = TestTokens(30, kVocab, 10 + again), .most = 2, .arrives = 1000 + 100 * again});
+  wishes.back().arrives = 5000;
+  const auto outcomes = Run(*engine, wishes);
+  EXPECT_EQ(outcomes[4].reused, 29u);
+  EXPECT_EQ(outcomes[5].reused, 29u);
+  EXPECT_EQ(outcomes[6].reused, 29u);
+  EXPECT_EQ(outcomes[7].reused, 0u);
+}
+
+TEST_F(SchedulerTest, PromptsThatDoNotFitAreRefusedWithNumbers) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2, .context = 64});
+  const auto outcomes = Run(*engine, {{.prompt = TestTokens(65, kVocab), .most = 5},
+                                      {.prompt = {}, .most = 5},
+                                      {.prompt = TestTokens(64, kVocab), .most = 5},
+                                      {.prompt = TestTokens(60, kVocab), .most = 50}});
+  EXPECT_EQ(outcomes[0].end, SequenceEnd::kRefused);
+  EXPECT_NE(outcomes[0].why.find("65 tokens"), std::string::npos);
+  EXPECT_NE(outcomes[0].why.find("context of 64"), std::string::npos);
+  EXPECT_EQ(outcomes[1].end, SequenceEnd::kRefused);
+  EXPECT_EQ(outcomes[2].end, SequenceEnd::kContextFull);
+  EXPECT_EQ(outcomes[2].tokens.size(), 1u);
+  EXPECT_EQ(outcomes[3].end, SequenceEnd::kContextFull);
+  EXPECT_EQ(outcomes[3].tokens.size(), 5u);
+}
+
+TEST_F(SchedulerTest, ACancelledSequenceFreesItsSlot) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 1});
+  const auto outcomes = Run(*engine, {{.prompt = TestTokens(20, kVocab), .most = 500, .cancel_after = 3},
+                                      {.prompt = TestTokens(20, kVocab, 2), .most = 4},
+                                      {.prompt = TestTokens(20, kVocab, 3), .most = 4, .cancel_after = 0}});
+  EXPECT_EQ(outcomes[0].end, SequenceEnd::kCancelled);
+  EXPECT_EQ(outcomes[0].tokens.size(), 3u);  // not one more
+  EXPECT_EQ(outcomes[1].end, SequenceEnd::kComplete);
+  EXPECT_EQ(outcomes[2].end, SequenceEnd::kCancelled);
+  EXPECT_EQ(outcomes[2].admissions, 0);
+}
+
+// Counts the steps in which the others got nothing while a long prompt was run.
+TEST_F(SchedulerTest, ALongPromptDoesNotStallOthers) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  Scheduler scheduler(*engine, {.prefill_budget_rows = 16});
+  std::vector<Wish> wishes = {{.prompt = TestTokens(5, kVocab), .most = 60},
+                              {.prompt = TestTokens(600, kVocab, 2), .most = 1, .arrives = 5}};
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  // 600 rows at 16 a step are 38 steps, in each of which the other got its token: it needs about 60 in all.
+  EXPECT_LE(scheduler.status().steps.load(), 64u);
+  EXPECT_GE(scheduler.status().steps.load(), 60u);
+  EXPECT_EQ(scheduler.status().prefill_rows.load(), 605u);
+}
+
+TEST_F(SchedulerTest, SequencesAreSpreadOverAttentionSockets) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 4}, {1, 4}}});
+  Scheduler scheduler(*engine, {});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 4; ++i) wishes.push_back({.prompt = TestTokens(10, kVocab, i), .most = 4});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  size_t first = 0, second = 0;
+  for (size_t slot = 0; slot < 8; ++slot)
+    (slot < 4 ? first : second) += scheduler.slots()[slot].cached_tokens.load() > 0;
+  EXPECT_EQ(first, 2u);
+  EXPECT_EQ(second, 2u);
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,48 @@
+// StageSocket: one stage of a chain: receives frames, computes its layers, sends them on. Constructed and
+// served by one thread, which becomes thread 0 of its pool: a std::thread of the serving process, or the main
+// thread of `larder node`. When a neighbour is lost it tells the other one, and waits for a new chain with
+// its weights in place.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "model/gguf.h"
+#include "pipeline/chain_plan.h"
+#include "pipeline/socket_status.h"
+#include "pipeline/stage.h"
+#include "rdma/frame_link.h"
+
+namespace larder::pipeline {
+
+class StageSocket {
+ public:
+  // Loads and listens; all arguments outlive it. Throws Error.
+  StageSocket(const ChainPlan& chain, size_t index, const Plan& plan, const model::GgufFile& file,
+              StageOptions options, SocketStatus& status);
+
+  // Waits for the stage before, connects to the next (for at most connect_timeout_ms), and executes frames
+  // until the serving socket says stop. Throws Error when a neighbour is lost or refused; the next call makes
+  // a new chain. log: what a person may want to know, a line each.
+  void Serve(const std::function<void(const std::string&)>& log);
+
+  Stage& stage() { return stage_; }
+  int port() const { return listener_.port(); }
+
+ private:
+  enum class Outcome { kStopped, kLost, kWrongFrame };
+  // Data path, from the first frame to the stop message or a fault.
+  Outcome Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong);
+  void WaitForClose(rdma::FrameLink& in);
+
+  const ChainPlan& chain_;
+  const size_t index_;
+  const StageFrameShape shape_;
+  const sync::WaitPolicy wait_;
+  const int connect_timeout_ms_;
+  SocketStatus& status_;
+  Stage stage_;
+  rdma::LinkListener listener_;
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,65 @@
+// The loop of a stage: a frame comes, its layers are computed, it goes on.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "pipeline/stage_socket.h"
+
+namespace larder::pipeline {
+namespace {
+
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: four vDSO reads a frame
+
+}  // namespace
+
+StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong) {
+  const bool last = index_ + 1 == chain_.stages.size();
+  uint64_t before = Clock();
+  for (uint64_t step = 0;; ++step) {
+    if (!in.WaitReceive(wait_)) return Outcome::kLost;
+    const sync::ReceivedFrame received = in.BeginReceive();
+    if (!received) return Outcome::kLost;
+    const uint64_t came = Clock();
+    *wrong = CheckStageFrame({received.bytes, received.size_bytes}, shape_, step, false);
+    if (*wrong != nullptr) {
+      SocketStatus::Add(status_.wrong_frames, 1);
+      return Outcome::kWrongFrame;
+    }
+    const StageFrameView<const std::byte> from(received.bytes, shape_);
+    if (!out.WaitSend(wait_)) return Outcome::kLost;
+    const sync::SendSlot slot = out.BeginSend();
+    if (!slot) return Outcome::kLost;
+    const uint64_t started = Clock();
+    const StageFrameView<std::byte> to(slot.bytes, shape_);
+    to.header() = from.header();
+    const StageFrameHeader& header = to.header();
+    if (header.kind == StageFrameHeader::Kind::kStop) {
+      out.EndSend(shape_.bytes(0));
+      in.EndReceive();
+      return Outcome::kStopped;
+    }
+    SocketStatus::Add(status_.frames_started, 1);
+    std::copy_n(from.slot(), header.rows, to.slot());
+    std::copy_n(from.position(), header.rows, to.position());
+    std::copy_n(from.logit_row(), header.logit_rows, to.logit_row());
+    threadpool::FrameRows frame{.rows = header.rows,
+                                .slot = to.slot(),
+                                .position = to.position(),
+                                .logit_rows = header.logit_rows,
+                                .logit_row = to.logit_row(),
+                                .received = from.residual(),
+                                .sending = to.residual()};
+    stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
+    in.EndReceive();
+    if (last) to.header().residual_rows = header.logit_rows;
+    out.EndSend(shape_.bytes(header.residual_rows));
+    const uint64_t done = Clock();
+    SocketStatus::Add(status_.frames_finished, 1);
+    SocketStatus::Add(status_.rows, header.rows);
+    SocketStatus::Add(status_.wait_ns, came - before);
+    SocketStatus::Add(status_.link_ns, started - came);
+    SocketStatus::Add(status_.step_ns, done - started);
+    before = done;
+  }
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,77 @@
+#include "pipeline/stage_threads.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <exception>
+#include <future>
+#include <utility>
+
+#include "base/error.h"
+
+namespace larder::pipeline {
+
+StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model::GgufFile& file,
+                           const StageOptions& options)
+    : chain_(std::move(chain)) {
+  static std::atomic<int> count{0};  // relaxed would do: only its values differ
+  const std::string run = fmt::format("larder/{}/{}", getpid(), count++);
+  auto endpoint = [&](const std::string& socket) {
+    return rdma::LinkEndpoint{.transport = rdma::Transport::kSharedMemory, .name = run + "/" + socket};
+  };
+  for (ChainStage& stage : chain_.stages) stage.endpoint = endpoint(stage.socket);
+  chain_.serving = endpoint("serving");
+  chain_.first = chain_.stages.front().endpoint;
+  for (size_t i = 0; i < chain_.stages.size(); ++i)
+    chain_.stages[i].next = i + 1 == chain_.stages.size() ? chain_.serving : chain_.stages[i + 1].endpoint;
+
+  // One after the other: each packs with all of its cores, and stages may share them.
+  for (size_t i = 0; i < chain_.stages.size(); ++i) {
+    auto& stage = *stages_.emplace_back(std::make_unique<OneStage>());
+    stage.plan = std::move(plans.at(i));
+    std::promise<void> promise;
+    std::future<void> built = promise.get_future();
+    stage.thread = std::thread([this, &stage, i, &file, options, built = std::move(promise)]() mutable {
+      std::unique_ptr<StageSocket> socket;
+      try {
+        socket = std::make_unique<StageSocket>(chain_, i, stage.plan, file, options, stage.status);
+      } catch (...) {
+        stage.ended = true;
+        built.set_exception(std::current_exception());
+        return;
+      }
+      built.set_value();
+      try {
+        socket->Serve([](const std::string&) {});
+      } catch (const Error&) {
+        // Its neighbours know; the ends of the chain say what was lost.
+      }
+      stage.ended = true;
+    });
+    try {
+      built.get();
+    } catch (...) {
+      Join();
+      throw;
+    }
+  }
+}
+
+StageThreads::~StageThreads() { Join(); }
+
+void StageThreads::Join() {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    if (!stages_[i]->ended) {
+      // A chain that was never made: whoever still listens is told by a caller that it refuses.
+      try {
+        rdma::LinkIdentity nobody = chain_.identity("nobody");
+        ++nobody.plan_hash;
+        rdma::ConnectLink(chain_.stages[i].endpoint, chain_.link_shape(), nobody, 100);
+      } catch (const Error&) {
+      }
+    }
+    stages_[i]->thread.join();
+  }
+}
+
+}  // namespace larder::pipeline
