@@ -1,0 +1,42 @@
+#include "serving/background.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+namespace larder::serving {
+
+Background::Background() : thread_([this] { Run(); }) {}
+
+Background::~Background() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Background::Post(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+}
+
+void Background::Run() {
+  pthread_setname_np(pthread_self(), "larder-prepare");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    if (stop_) return;
+    const std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    lock.lock();
+  }
+}
+
+}  // namespace larder::serving

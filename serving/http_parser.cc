@@ -1,0 +1,97 @@
+#include "serving/http_parser.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <optional>
+
+namespace larder::serving {
+
+namespace http = boost::beast::http;
+
+struct HttpParser::Impl {
+  std::optional<http::request_parser<http::string_body>> parser;
+};
+
+HttpParser::HttpParser(const HttpLimits& limits) : limits_(limits), impl_(std::make_unique<Impl>()) {}
+HttpParser::~HttpParser() = default;
+
+size_t HttpParser::Feed(std::string_view bytes) {
+  if (error_status_ != 0 || done() || bytes.empty()) return 0;
+  auto& parser = impl_->parser;
+  if (!parser) {
+    parser.emplace();
+    parser->eager(true);
+    parser->header_limit(static_cast<uint32_t>(limits_.header_bytes));
+    parser->body_limit(limits_.body_bytes);
+    continue_told_ = false;
+  }
+  const size_t held = head_.size();
+  std::string_view all = bytes;
+  if (held > 0) {
+    head_ += bytes;
+    all = head_;
+  }
+  size_t used = 0;
+  boost::system::error_code ec;
+  while (used < all.size() && !parser->is_done()) {
+    const size_t n = parser->put(boost::asio::buffer(all.data() + used, all.size() - used), ec);
+    used += n;
+    if (ec || n == 0) break;
+  }
+  if (ec == http::error::need_more) ec = {};
+  if (ec) {
+    const bool body = ec == http::error::body_limit;
+    const bool header = ec == http::error::header_limit;
+    error_status_ = body ? 413 : header ? 431 : 400;
+    error_ =
+        body ? fmt::format("the body is larger than the {} bytes that this server takes", limits_.body_bytes)
+        : header ? fmt::format("the header is larger than {} bytes", limits_.header_bytes)
+                 : fmt::format("not an HTTP/1.1 request: {}", ec.message());
+    return bytes.size();
+  }
+  if (parser->is_done()) {
+    head_.clear();
+    return used > held ? used - held : 0;
+  }
+  // The rest is an incomplete header (or chunk header): it is to be shown again with what follows.
+  std::string rest(all.substr(used));
+  head_ = std::move(rest);
+  if (head_.size() > limits_.header_bytes) {
+    error_status_ = 431;
+    error_ = fmt::format("the header is larger than {} bytes", limits_.header_bytes);
+  }
+  return bytes.size();
+}
+
+bool HttpParser::done() const { return impl_->parser && impl_->parser->is_done(); }
+bool HttpParser::begun() const { return impl_->parser.has_value(); }
+
+bool HttpParser::wants_continue() {
+  if (continue_told_ || !impl_->parser || !impl_->parser->is_header_done() || done()) return false;
+  const auto& message = impl_->parser->get();
+  if (!boost::beast::iequals(message[http::field::expect], "100-continue")) return false;
+  continue_told_ = true;
+  return true;
+}
+
+HttpRequest HttpParser::Take() {
+  auto message = impl_->parser->release();
+  impl_->parser.reset();
+  const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
+  HttpRequest request;
+  request.method = text(message.method_string());
+  request.target = text(message.target());
+  request.path = request.target.substr(0, request.target.find('?'));
+  request.authorization = text(message[http::field::authorization]);
+  request.origin = text(message[http::field::origin]);
+  request.content_type = text(message[http::field::content_type]);
+  request.keep_alive = message.keep_alive();
+  request.http10 = message.version() == 10;
+  request.body = std::move(message.body());
+  return request;
+}
+
+}  // namespace larder::serving

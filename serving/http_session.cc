@@ -1,0 +1,205 @@
+#include "serving/http_session.h"
+
+#include <utility>
+
+namespace larder::serving {
+namespace {
+
+constexpr size_t kMostAhead = size_t{64} << 10;
+constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to read and tokenize
+
+std::string BearerKey(const std::string& authorization) {
+  constexpr std::string_view kBearer = "Bearer ";
+  if (authorization.size() < kBearer.size()) return "";
+  return authorization.starts_with(kBearer) ? authorization.substr(kBearer.size()) : "";
+}
+
+bool IsHeaderValue(const std::string& text) {
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
+  }
+  return !text.empty();
+}
+
+}  // namespace
+
+HttpSession::HttpSession(Wire& wire, ServerState& state, const HttpLimits& limits)
+    : wire_(wire), state_(state), parser_(limits) {}
+HttpSession::~HttpSession() { *self_ = nullptr; }
+
+void HttpSession::OnBytes(std::string_view bytes) {
+  if (closed_) return;
+  if (answering_) {
+    ahead_ += bytes;
+    return;
+  }
+  if (ahead_.empty()) {
+    bytes.remove_prefix(parser_.Feed(bytes));
+  }
+  ahead_ += bytes;
+  Proceed();
+}
+
+// Takes requests as long as there are whole ones and no answer is under way.
+void HttpSession::Proceed() {
+  if (proceeding_) return;
+  proceeding_ = true;
+  while (!answering_ && !closed_) {
+    if (!parser_.done() && parser_.error_status() == 0 && !ahead_.empty())
+      ahead_.erase(0, parser_.Feed(ahead_));
+    if (parser_.error_status() != 0) {
+      request_ = {};
+      request_.keep_alive = false;
+      answering_ = true;
+      Send(ErrorReply(parser_.error_status(), parser_.error()));
+      break;
+    }
+    if (parser_.wants_continue()) wire_.Write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!parser_.done()) break;
+    request_ = parser_.Take();
+    answering_ = true;
+    Handle();
+  }
+  proceeding_ = false;
+}
+
+void HttpSession::Handle() {
+  try {
+    if (request_.method == "OPTIONS") {  // a browser asks first
+      Send({.body = "",
+            .headers = "Access-Control-Allow-Credentials: true\r\nAccess-Control-Allow-Methods: GET, POST\r\n"
+                       "Access-Control-Allow-Headers: *\r\n"});
+      return;
+    }
+    if (!IsPublic(request_.path) && !state_.KeyIsGood(BearerKey(request_.authorization)))
+      throw Refused(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
+    if (const auto dialect = GeneratingRoute(request_.path)) {
+      if (request_.method != "POST") throw Refused(405, "{} takes POST", request_.path);
+      Prepare(*dialect);
+    } else {
+      Send(AnswerRoute(request_, state_));
+    }
+  } catch (const Refused& refused) {
+    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+  } catch (const Error& error) {
+    Send(ErrorReply(400, error.what()));
+  }
+}
+
+// A large request is read and cut into tokens elsewhere: others' tokens go through this thread.
+void HttpSession::Prepare(Dialect dialect) {
+  if (state_.service == nullptr) throw Refused(503, "Loading model");
+  auto prepared = std::make_shared<PreparedRequest>();
+  prepared->text = std::exchange(request_.body, {});
+  prepared->dialect = dialect;
+  if (prepared->text.size() <= kMostBytesAtOnce || !state_.in_background) {
+    prepared->Run(state_.defaults);
+    Generate(*prepared);
+    return;
+  }
+  state_.in_background([prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
+                       [prepared, self = self_] {
+                         if (*self != nullptr) (*self)->Generate(*prepared);
+                       });
+}
+
+void HttpSession::Generate(PreparedRequest& prepared) {
+  if (closed_) return;
+  try {
+    if (prepared.refused) throw *prepared.refused;
+    CompletionSink& sink = *this;
+    completion_ = std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
+                                               state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
+  } catch (const Refused& refused) {
+    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+  } catch (const Error& error) {
+    Send(ErrorReply(400, error.what()));
+  }
+}
+
+void HttpSession::OnChunk(const nlohmann::json& chunk) { SendPart("data: " + Dump(chunk) + "\n\n"); }
+
+void HttpSession::OnDone(const nlohmann::json* whole) {
+  if (whole != nullptr) {
+    Send({.body = Dump(*whole), .headers = {}});
+    return;
+  }
+  SendPart("data: [DONE]\n\n");
+  if (!request_.http10) wire_.Write("0\r\n\r\n");
+  EndAnswer();
+}
+
+void HttpSession::OnFailure(int status, const std::string& message) {
+  if (!streaming_) {
+    Send(ErrorReply(status, message));
+    return;
+  }
+  SendPart("data: " + Dump(ErrorJson(status, message)) + "\n\n");
+  if (!request_.http10) wire_.Write("0\r\n\r\n");
+  EndAnswer();
+}
+
+void HttpSession::SendHead(int status, const HttpReply& reply, const std::string& framing) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: larder\r\n", status, StatusText(status));
+  if (!reply.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", reply.content_type);
+  if (IsHeaderValue(request_.origin))
+    head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", request_.origin);
+  head += reply.headers + framing;
+  head += request_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  wire_.Write(head);
+}
+
+void HttpSession::Send(const HttpReply& reply) {
+  SendHead(reply.status, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
+  if (request_.method != "HEAD") wire_.Write(reply.body);
+  EndAnswer();
+}
+
+void HttpSession::SendPart(std::string_view data) {
+  if (!streaming_) {
+    streaming_ = true;
+    if (request_.http10) request_.keep_alive = false;
+    SendHead(200, {.content_type = "text/event-stream", .body = {}, .headers = "Cache-Control: no-cache\r\n"},
+             request_.http10 ? "" : "Transfer-Encoding: chunked\r\n");
+  }
+  if (request_.http10) {
+    wire_.Write(data);
+  } else {
+    wire_.Write(fmt::format("{:x}\r\n{}\r\n", data.size(), data));
+  }
+}
+
+void HttpSession::EndAnswer() {
+  completion_ = nullptr;
+  answering_ = streaming_ = false;
+  if (!request_.keep_alive) {
+    closed_ = true;
+    wire_.Close();
+    return;
+  }
+  Proceed();
+}
+
+// A browser that closes a tab and a client that only ends its sending look alike; the first is what happens.
+void HttpSession::OnEndOfInput() {
+  completion_ = nullptr;
+  closed_ = true;
+  wire_.Close();
+}
+
+Turn HttpSession::turn() const {
+  if (answering_) return Turn::kAnswering;
+  return parser_.begun() || !ahead_.empty() ? Turn::kReceiving : Turn::kIdle;
+}
+
+bool HttpSession::wants_bytes() const { return !closed_ && (!answering_ || ahead_.size() < kMostAhead); }
+
+void HttpSession::OnTimeout() {
+  if (turn() != Turn::kReceiving) return;
+  request_ = {};
+  request_.keep_alive = false;
+  answering_ = true;
+  Send(ErrorReply(408, "the request took too long to come"));
+}
+
+}  // namespace larder::serving

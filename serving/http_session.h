@@ -1,0 +1,51 @@
+// HttpSession: HTTP/1.1 on one connection: requests one after another, answers whole or as server-sent
+// events. What a client sends ahead of its turn is kept up to a limit. I/O thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "serving/completion.h"
+#include "serving/http_parser.h"
+#include "serving/http_routes.h"
+#include "serving/server_state.h"
+#include "serving/session.h"
+
+namespace larder::serving {
+
+class HttpSession : public Session, private CompletionSink {
+ public:
+  HttpSession(Wire&, ServerState&, const HttpLimits&);
+  ~HttpSession() override;
+
+  void OnBytes(std::string_view bytes) override;
+  void OnEndOfInput() override;
+  Turn turn() const override;
+  bool wants_bytes() const override;
+  void OnTimeout() override;
+
+ private:
+  void OnChunk(const nlohmann::json&) override;
+  void OnDone(const nlohmann::json* whole) override;
+  void OnFailure(int status, const std::string& message) override;
+
+  void Proceed();
+  void Handle();
+  void Prepare(Dialect);
+  void Generate(PreparedRequest&);
+  void Send(const HttpReply&);
+  void SendHead(int status, const HttpReply&, const std::string& framing);
+  void SendPart(std::string_view data);  // of a stream
+  void EndAnswer();
+
+  Wire& wire_;
+  ServerState& state_;
+  HttpParser parser_;
+  std::string ahead_;  // bytes of later requests
+  HttpRequest request_;
+  std::unique_ptr<Completion> completion_;
+  std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone
+  bool answering_ = false, streaming_ = false, proceeding_ = false, closed_ = false;
+};
+
+}  // namespace larder::serving

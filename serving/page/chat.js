@@ -1,0 +1,182 @@
+// The chat box: a conversation kept in this page alone, answers streamed by /v1/chat/completions; for a model
+// without a chat template, text continued by /v1/completions.
+import { $, headers, make, plan, problem } from "./api.js";
+
+const log = $("log");
+const prompt = $("prompt");
+let conversation = [];
+let answering = null; // AbortController of the answer at hand
+
+function bubble(who, label) {
+  $("hint")?.remove();
+  const item = make("article", `message ${who}`);
+  item.append(make("h3", "hidden", label), make("p", "text"), make("footer", "muted"));
+  log.append(item);
+  return { item, text: item.querySelector(".text"), note: item.querySelector("footer") };
+}
+
+const atEnd = () => log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+const toEnd = () => (log.scrollTop = log.scrollHeight);
+
+function number(id) {
+  const value = $(id).valueAsNumber;
+  return Number.isFinite(value) ? value : undefined;
+}
+
+async function request(text) {
+  const common = {
+    stream: true,
+    stream_options: { include_usage: true },
+    max_tokens: number("max-tokens"),
+    temperature: number("temperature"),
+    seed: number("seed"),
+  };
+  if (!plan.value) await plan.load();
+  common.model = plan.value.model.name;
+  if (plan.value.model.chat_format === null) return ["/v1/completions", { ...common, prompt: text }];
+  const system = $("system").value.trim();
+  const messages = system ? [{ role: "system", content: system }, ...conversation] : conversation;
+  return ["/v1/chat/completions", { ...common, messages }];
+}
+
+// Yields the data of each server-sent event, parsed.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split(/\r?\n/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data:")) continue;
+      const data = line.slice(5).trim();
+      if (data === "[DONE]") return;
+      yield JSON.parse(data);
+    }
+  }
+}
+
+// Tokens come faster than screens: text is put on the page once a frame.
+function writer(target) {
+  const node = document.createTextNode("");
+  target.append(node);
+  let waiting = "";
+  let scheduled = false;
+  const flush = () => {
+    scheduled = false;
+    if (!waiting) return;
+    const follow = atEnd();
+    node.appendData(waiting);
+    waiting = "";
+    if (follow) toEnd();
+  };
+  return {
+    add(text) {
+      waiting += text;
+      if (!scheduled) requestAnimationFrame(flush);
+      scheduled = true;
+    },
+    flush,
+  };
+}
+
+// `perSecond`: the server's figure. Ours would be of the network and of this page, which reads many tokens at once.
+function summary(tokens, start, first, perSecond) {
+  if (!tokens) return "";
+  const parts = [`${tokens} token${tokens === 1 ? "" : "s"}`, `first after ${(first - start).toFixed(1)} ms`];
+  if (perSecond > 0) parts.push(`${Math.round(perSecond).toLocaleString("en")} tokens/s`);
+  return parts.join(" · ");
+}
+
+async function stream(text, answer, signal) {
+  const [path, body] = await request(text);
+  const start = performance.now();
+  const response = await fetch(path, {
+    method: "POST",
+    headers: headers({ "Content-Type": "application/json" }),
+    body: JSON.stringify(body),
+    signal,
+  });
+  if (!response.ok) throw new Error(await problem(response));
+  let content = "", first = 0, pieces = 0, counted = 0, perSecond = 0, reason = null;
+  const out = writer(answer.text);
+  try {
+    for await (const event of events(response.body)) {
+      if (event.error) throw new Error(event.error.message ?? "the server gave up");
+      perSecond = event.timings?.predicted_per_second ?? perSecond;
+      counted = event.usage?.completion_tokens ?? counted;
+      const choice = event.choices?.[0];
+      const piece = choice?.delta?.content ?? choice?.text ?? "";
+      reason = choice?.finish_reason ?? reason;
+      if (!piece) continue;
+      first ||= performance.now();
+      ++pieces;
+      content += piece;
+      out.add(piece);
+    }
+    if (reason === null) throw new Error("the connection closed before the answer's end");
+  } finally {
+    out.flush();
+    answer.note.textContent = summary(counted || pieces, start, first, perSecond);
+    if (content) conversation.push({ role: "assistant", content });
+  }
+  if (reason === "length") answer.note.textContent += " · cut at max tokens";
+}
+
+function busy(controller) {
+  answering = controller;
+  $("send").hidden = controller !== null;
+  $("stop").hidden = controller === null;
+  log.setAttribute("aria-busy", String(controller !== null));
+}
+
+async function send() {
+  const text = prompt.value.trim();
+  if (!text || answering) return;
+  prompt.value = "";
+  conversation.push({ role: "user", content: text });
+  bubble("user", "You").text.textContent = text;
+  const answer = bubble("assistant", "Answer");
+  toEnd();
+  const controller = new AbortController();
+  busy(controller);
+  answer.item.classList.add("streaming");
+  try {
+    await stream(text, answer, controller.signal);
+  } catch (error) {
+    if (controller.signal.aborted) {
+      answer.note.textContent = [answer.note.textContent, "stopped"].filter(Boolean).join(" · ");
+    } else {
+      const alert = make("p", "error", error.message);
+      alert.setAttribute("role", "alert");
+      answer.item.append(alert);
+    }
+    // A question without an answer would make the next one's roles go out of turn.
+    if (conversation.at(-1)?.role === "user") conversation.pop();
+  }
+  answer.item.classList.remove("streaming");
+  if (answering === controller) busy(null);
+  if (atEnd() || answer.text.textContent === "") toEnd();
+  prompt.focus();
+}
+
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  send();
+});
+prompt.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  send();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") answering?.abort();
+});
+$("stop").addEventListener("click", () => answering?.abort());
+$("clear").addEventListener("click", () => {
+  answering?.abort();
+  conversation = [];
+  log.replaceChildren();
+  prompt.focus();
+});

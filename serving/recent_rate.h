@@ -1,0 +1,46 @@
+// How many of something there were a second, lately: bins of an eighth of a second, the last two seconds of
+// them. Any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+namespace larder::serving {
+
+class RecentRate {
+ public:
+  // Times are NowNs() and never fall by more than the bins hold.
+  void Add(int64_t now_ns, uint64_t n = 1) {
+    const std::lock_guard lock(mutex_);
+    Advance(now_ns / kBinNs);
+    counts_[Index(now_ns / kBinNs)] += n;
+  }
+
+  // Over whole bins, the current one left out: it has only begun.
+  double PerSecond(int64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    const int64_t bin = now_ns / kBinNs;
+    Advance(bin);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < kBins; ++i) sum += i == Index(bin) ? 0 : counts_[i];
+    return static_cast<double>(sum) / (static_cast<double>(kBins - 1) * static_cast<double>(kBinNs) * 1e-9);
+  }
+
+ private:
+  static constexpr int64_t kBinNs = 125'000'000;
+  static constexpr size_t kBins = 17;  // 16 whole ones and the current
+
+  static size_t Index(int64_t bin) { return static_cast<size_t>(bin % static_cast<int64_t>(kBins)); }
+  void Advance(int64_t bin) {
+    if (bin - last_bin_ > static_cast<int64_t>(kBins)) last_bin_ = bin - static_cast<int64_t>(kBins);
+    while (last_bin_ < bin) counts_[Index(++last_bin_)] = 0;
+  }
+
+  std::mutex mutex_;
+  std::array<uint64_t, kBins> counts_{};
+  int64_t last_bin_ = 0;
+};
+
+}  // namespace larder::serving

@@ -1,0 +1,78 @@
+// Server: the text stream and HTTP on two ports, from the start of loading to the end of draining. The thread
+// that makes it is free to load the model and then to compute; the server's own I/O thread has all sockets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "serving/background.h"
+#include "serving/http_parser.h"
+#include "serving/net_server.h"
+#include "serving/server_state.h"
+#include "serving/service.h"
+#include "serving/text_session.h"
+
+namespace larder::serving {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;       // HTTP; 0: any, -1: none
+  int text_port = 7070;  // the same
+  std::vector<std::string> api_keys;
+  HttpLimits http;
+  TextLimits text;
+  ConnectionLimits connections;
+  double drain_s = 30;  // for what has begun when Drain is called
+  std::string version;
+};
+
+// All that is known once the model is loaded.
+struct ReadyServer {
+  CompletionDefaults defaults;
+  size_t slots = 1, queue_limit = 256;
+  std::vector<std::string> sockets;  // names, for the metrics
+  nlohmann::json plan;
+  std::function<void(StatusView&)> fill_status;
+  std::function<void(ServingMetrics&)> fill_metrics;
+  std::vector<int> housekeeping_cpus;  // for the I/O thread; empty: wherever there is room
+};
+
+class Server {
+ public:
+  explicit Server(ServerOptions);  // listens and answers that it loads. Throws Error
+  ~Server();                       // whatever is under way is dropped
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const { return port_; }  // -1: none
+  int text_port() const { return text_port_; }
+
+  // Any thread.
+  void Loading(const std::string& what, double share);
+  // The thread that computes: from here on requests are taken; give the result to Scheduler::Run.
+  pipeline::Intake& Ready(ReadyServer);
+  // Any thread: nothing new is admitted; when what has begun is done, or after drain_s, the intake ends.
+  void Drain();
+
+ private:
+  void Listen();
+  void BeReady(ReadyServer&);
+  void KeepDraining();
+
+  ServerOptions options_;
+  ServerState state_;
+  std::unique_ptr<ServingMetrics> metrics_;
+  std::unique_ptr<Service> service_;
+  NetServer net_;  // its sessions end before the service
+  int port_ = -1, text_port_ = -1;
+  int64_t drain_began_ns_ = 0;  // 0: not draining
+  bool cancelled_all_ = false;
+  std::thread thread_;
+  Background background_;  // ends before the loop that its jobs post to
+};
+
+}  // namespace larder::serving

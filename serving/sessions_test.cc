@@ -1,0 +1,201 @@
+// Both protocols without sockets: what is answered does not depend on how the bytes were cut; errors are
+// errors and the connection goes on; those who go away are cancelled.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "serving/http_session.h"
+#include "serving/sessions_testing.h"
+#include "serving/text_session.h"
+
+namespace larder::serving {
+namespace {
+
+using nlohmann::json;
+
+std::vector<json> Lines(const std::string& text) {
+  std::vector<json> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    lines.push_back(json::parse(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return lines;
+}
+
+// Random pieces of at most 20 bytes.
+void Feed(Session& session, std::string_view bytes, std::mt19937& random) {
+  while (!bytes.empty()) {
+    const size_t n = std::min<size_t>(bytes.size(), 1 + random() % 20);
+    session.OnBytes(bytes.substr(0, n));
+    bytes.remove_prefix(n);
+  }
+}
+
+class SessionsTest : public testing::Test {
+ protected:
+  SessionsTest() : model_(*test_.service, test_.state.defaults.vocab) {}
+
+  std::string Text(std::string_view bytes) {
+    TestWire wire;
+    TextSession session(wire, test_.state, {.line_bytes = 1000, .requests = 4});
+    Feed(session, bytes, random_);
+    session.OnEndOfInput();
+    TestModelThread::DispatchAll(*test_.service);
+    EXPECT_TRUE(wire.closed);
+    return wire.written;
+  }
+
+  std::string Http(std::string_view bytes) {
+    TestWire wire;
+    HttpSession session(wire, test_.state, {.header_bytes = 2000, .body_bytes = 4000});
+    Feed(session, bytes, random_);
+    TestModelThread::DispatchAll(*test_.service);
+    return wire.written;
+  }
+
+  static std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
+    return fmt::format("POST {} HTTP/1.1\r\nContent-Length: {}\r\n{}\r\n{}", path, body.size(), headers,
+                       body);
+  }
+
+  TestState test_;
+  TestModelThread model_;
+  std::mt19937 random_{1};
+};
+
+TEST_F(SessionsTest, APlainPromptGetsRawText) {
+  const std::string text = Text("hello\n");
+  EXPECT_FALSE(text.empty());
+  EXPECT_EQ(Text("hello\r\n"), text);
+  EXPECT_EQ(Text("\n \nhello"), text);  // no line end, but the end of input
+  EXPECT_EQ(Text("hello\nwhat follows is not read\n"), text);
+  const json whole = Lines(Text(R"({"prompt":"hello","stream":false})"
+                                "\n"))
+                         .at(0);
+  EXPECT_EQ(whole["content"], text);
+  EXPECT_EQ(whole["stop_type"], "limit");  // the context of the test is small
+}
+
+TEST_F(SessionsTest, JsonRequestsAreAnsweredByName) {
+  const auto lines = Lines(Text(R"({"prompt":"hello","n_predict":3,"id":"a"})"
+                                "\n"
+                                R"({"prompt":"world","n_predict":5})"
+                                "\n"));
+  std::map<std::string, size_t> last;
+  for (const json& line : lines) {
+    if (line["stop"].get<bool>()) last[line["id"].dump()] = line["tokens_predicted"].get<size_t>();
+  }
+  EXPECT_EQ(last, (std::map<std::string, size_t>{{"\"a\"", 3}, {"1", 5}}));
+}
+
+TEST_F(SessionsTest, AnErrorEndsTheRequestOnly) {
+  const auto lines = Lines(Text("{oops\n{\"prompt\":\"hello\",\"n_predict\":1,\"stream\":false}\n"));
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["error"]["code"], 400);
+  EXPECT_TRUE(lines[0]["id"].is_null());
+  EXPECT_EQ(lines[1]["tokens_predicted"], 1);
+}
+
+TEST_F(SessionsTest, LinesThatAreTooMuch) {
+  EXPECT_TRUE(Text(std::string(1001, 'a') + "\n").starts_with("error: the line is longer than 1000"));
+  EXPECT_TRUE(Text("\xff\xfe\n").starts_with("error: the prompt is not UTF-8"));
+  EXPECT_NE(Text(std::string(900, 'w') + "\n").find("context of 64"), std::string::npos);
+}
+
+TEST_F(SessionsTest, CancelEndsARequestWithItsLastLine) {
+  TestWire wire;
+  TextSession session(wire, test_.state, {});
+  session.OnBytes("{\"prompt\":\"hello\",\"id\":7}\n{\"cancel\":7}\n{\"cancel\":8}\n");
+  TestModelThread::DispatchAll(*test_.service);
+  const json last = Lines(wire.written).back();
+  EXPECT_EQ(last["stop_type"], "cancelled");
+  EXPECT_EQ(session.turn(), Turn::kIdle);
+}
+
+TEST_F(SessionsTest, WhoGoesAwayIsCancelledAndHearsNothing) {
+  TestWire wire;
+  {
+    HttpSession session(wire, test_.state, {});
+    session.OnBytes(Post("/v1/completions", R"({"prompt":"hello"})"));
+    EXPECT_EQ(test_.service->live(), 1u);
+  }
+  TestModelThread::DispatchAll(*test_.service);
+  EXPECT_EQ(wire.written, "");
+}
+
+TEST_F(SessionsTest, HttpStreamsWhatItWouldSayWhole) {
+  const std::string whole = Http(Post("/v1/completions", R"({"prompt":"hello","max_tokens":6})"));
+  ASSERT_TRUE(whole.starts_with("HTTP/1.1 200 OK\r\n")) << whole;
+  const json reply = json::parse(whole.substr(whole.find("\r\n\r\n") + 4));
+  const std::string stream =
+      Http(Post("/v1/completions", R"({"prompt":"hello","max_tokens":6,"stream":true})"));
+  std::string text;
+  for (size_t at = 0; (at = stream.find("data: {", at)) != std::string::npos; ++at) {
+    const json chunk = json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6));
+    text += chunk["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, reply["choices"][0]["text"]);
+  EXPECT_FALSE(text.empty());
+  EXPECT_TRUE(stream.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 6);
+}
+
+TEST_F(SessionsTest, HttpRequestsInARowAreAnsweredInOrder) {
+  const std::string get = "GET /health HTTP/1.1\r\n\r\n";
+  const std::string all = Http(get + Post("/v1/completions", R"({"prompt":"hello","max_tokens":2})") + get +
+                               "GET /nothing HTTP/1.1\r\n\r\n");
+  const size_t health = all.find("\"ok\""), text = all.find("text_completion"), again = all.rfind("\"ok\"");
+  EXPECT_LT(health, text);
+  EXPECT_LT(text, again);
+  EXPECT_LT(again, all.find("404 Not Found"));
+}
+
+TEST_F(SessionsTest, HttpRefuses) {
+  const auto status = [&](const std::string& bytes) { return Http(bytes).substr(9, 3); };
+  EXPECT_EQ(status("nonsense\r\n\r\n"), "400");
+  EXPECT_EQ(status("GET / HTTP/1.1\r\n" + std::string(3000, 'a')), "431");
+  EXPECT_EQ(status("POST /v1/completions HTTP/1.1\r\nContent-Length: 5000\r\n\r\n"), "413");
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"a","model":"other"})")), "404");
+  EXPECT_EQ(status(Post("/health", "")), "405");
+  test_.state.api_keys = {"key"};
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})")), "401");
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer ke\r\n")), "401");
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer key\r\n")), "200");
+}
+
+TEST_F(SessionsTest, LoadingIsSaid) {
+  test_.state.service = nullptr;
+  EXPECT_EQ(Http("GET /health HTTP/1.1\r\n\r\n").substr(9, 3), "503");
+  EXPECT_EQ(Http(Post("/v1/completions", R"({"prompt":"a"})")).substr(9, 3), "503");
+  EXPECT_TRUE(Text("hello\n").starts_with("error: the model is loading"));
+  test_.state.service = test_.service.get();
+}
+
+TEST(Utf8, KnowsWhatIsNot) {
+  for (const char* good : {"", "a", "\xC3\xBC", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"})
+    EXPECT_TRUE(IsUtf8(good)) << good;
+  for (const char* bad : {"\x80", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
+                          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "a\xE2\x82"})
+    EXPECT_FALSE(IsUtf8(bad)) << bad;
+}
+
+TEST(Service, AFullQueueIsAnError) {
+  TestState test(/*slots=*/1, /*queue=*/2);  // nobody computes
+  struct Nobody : GenerationListener {
+    void OnText(std::string_view, const std::vector<TokenLogprobs>&, size_t) override {}
+    void OnEnd(const GenerationEnd&) override {}
+  } nobody;
+  std::vector<GenerationHandle> handles;
+  for (int i = 0; i < 3; ++i)
+    handles.push_back(test.service->Start({.prompt = {5}}, Protocol::kHttp, &nobody));
+  try {
+    test.service->Start({.prompt = {5}}, Protocol::kHttp, &nobody);
+    FAIL() << "a fourth was taken";
+  } catch (const Refused& refused) {
+    EXPECT_EQ(refused.status(), 503);
+  }
+}
+
+}  // namespace
+}  // namespace larder::serving

@@ -1,0 +1,120 @@
+// Test support: a server's state with a service but no sockets, a wire that keeps what is written, and a
+// model of made-up logits on a thread of its own. Included by tests and fuzzers only.
+#pragma once
+
+#include <poll.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/tokenizer.h"
+#include "model/tokenizer_fixture.h"
+#include "serving/server_state.h"
+#include "serving/session.h"
+
+namespace larder::serving {
+
+class TestWire : public Wire {
+ public:
+  void Write(std::string_view bytes) override { written += bytes; }
+  void Close() override { closed = true; }
+  const std::string& peer() const override { return name_; }
+  std::string written;
+  bool closed = false;
+
+ private:
+  std::string name_ = "test";
+};
+
+// The state of a server that is ready.
+struct TestState {
+  static constexpr size_t kContext = 64;
+
+  explicit TestState(size_t slots = 2, size_t queue = 4) : metrics({"socket"}) {
+    const auto tokenizer = model::Tokenizer::FromData(model::TinySpm());
+    state.defaults.tokenizer = tokenizer;
+    state.defaults.chat_format = model::ChatFormat::kChatMl;
+    state.defaults.sampling.temperature = 0;
+    state.defaults.vocab = tokenizer->size();
+    state.defaults.context = kContext;
+    state.defaults.longest_token_bytes = LongestTokenBytes(*tokenizer);
+    state.defaults.model = "tiny";
+    state.plan = {{"object", "larder.plan"}};
+    state.metrics = &metrics;
+    service = std::make_unique<Service>(ServiceOptions{.tokenizer = tokenizer,
+                                                       .vocab = tokenizer->size(),
+                                                       .context = kContext,
+                                                       .slots = slots,
+                                                       .queue_limit = queue},
+                                        metrics);
+    state.service = service.get();
+  }
+
+  ServingMetrics metrics;
+  std::unique_ptr<Service> service;
+  ServerState state;
+};
+
+// Runs all sequences at once, a token each a step: the next token is made of the last one and its place.
+class TestModelThread {
+ public:
+  TestModelThread(Service& service, size_t vocab)
+      : service_(service), vocab_(vocab), thread_([this] { Run(); }) {}
+  ~TestModelThread() {
+    service_.Stop();
+    thread_.join();
+  }
+
+  // On the I/O thread, as the loop of a server would: hands over events until nothing is live.
+  static void DispatchAll(Service& service) {
+    while (service.live() > 0) {
+      pollfd wait{.fd = service.wake_fd(), .events = POLLIN, .revents = 0};
+      poll(&wait, 1, 1000);
+      service.Dispatch();
+    }
+  }
+
+ private:
+  struct One {
+    std::unique_ptr<pipeline::Sequence> sequence;
+    int32_t last;
+    size_t length;
+  };
+
+  void Run() {
+    std::vector<One> all;
+    std::vector<float> logits(vocab_);
+    while (!all.empty() || service_.WaitForWork()) {
+      while (auto sequence = service_.Take()) {
+        sequence->Admitted(0);
+        const auto prompt = sequence->prompt();
+        all.push_back({std::move(sequence), prompt.back(), prompt.size()});
+      }
+      std::erase_if(all, [&](One& one) {
+        if (one.sequence->cancelled()) {
+          one.sequence->Ended(pipeline::SequenceEnd::kCancelled, "");
+          return true;
+        }
+        const size_t like = (static_cast<size_t>(one.last) * 7 + one.length) % 12 + 259;  // a word
+        for (size_t i = 0; i < vocab_; ++i) logits[i] = i == like ? 5.0f : static_cast<float>(i % 7) * 0.1f;
+        const auto next = one.sequence->Next(logits);
+        if (next && ++one.length < TestState::kContext) {
+          one.last = *next;
+          return false;
+        }
+        one.sequence->Ended(next ? pipeline::SequenceEnd::kContextFull : pipeline::SequenceEnd::kComplete,
+                            "");
+        return true;
+      });
+      service_.StepDone();
+    }
+  }
+
+  Service& service_;
+  const size_t vocab_;
+  std::thread thread_;
+};
+
+}  // namespace larder::serving
