@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <string>
 #include <vector>
@@ -14,22 +15,18 @@
 #include "base/error.h"
 #include "kernels/isa.h"
 #include "node/command.h"
+#include "node/exit_code.h"
 
 namespace larder::node {
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kUsage = 2;
 
 // llama.cpp has options of several letters after one dash, which CLI11 would read as one-letter options.
 struct Spelling {
   std::string_view short_form, long_form;
 };
-constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"},
-                                   {"-no-cnv", "--no-conversation"},
-                                   {"-sys", "--system"},
-                                   {"-ub", "--ubatch-size"},
-                                   {"-l", "--logit-bias"}};
+constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"},
+                                   {"-sys", "--system"},       {"-ub", "--ubatch-size"},
+                                   {"-np", "--parallel"},      {"-l", "--logit-bias"}};
 
 // Options of llama.cpp that Larder has nothing for. CLI11 would read "-hf" as "-h".
 constexpr std::string_view kForeign[] = {"-hf",  "-hfr", "-hff", "-fa", "-ngl",  "-mg", "-sm", "-ts",
@@ -59,10 +56,30 @@ int Usage(const std::string& text, const CLI::App* command) {
   return kUsage;
 }
 
+// CLI11's help marks what a flag's opposite sets, as in "--no-escape{false}".
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, positional);
+    constexpr std::string_view kMark = "{false}";
+    for (size_t at; (at = name.find(kMark)) != std::string::npos;) name.erase(at, kMark.size());
+    return name;
+  }
+};
+
+// "Could not convert: --seconds = soon", in words of ours.
+std::string ConversionText(const std::string& text) {
+  constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
+  const size_t between = text.find(kBetween);
+  if (!text.starts_with(kBegin) || between == std::string::npos) return text;
+  return fmt::format("{}: '{}' is not a value for it", text.substr(kBegin.size(), between - kBegin.size()),
+                     text.substr(between + kBetween.size()));
+}
+
 // CLI11 complains of a missing option before an unknown one, which may be the same one mistyped.
 std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
   const std::vector<std::string> unknown = command.remaining();
-  if (unknown.empty()) return error.what();
+  if (unknown.empty()) return ConversionText(error.what());
   const bool option = unknown[0].starts_with('-');
   return fmt::format("larder {} has no {} '{}'", command.get_name(), option ? "option" : "place for",
                      unknown[0]);
@@ -95,6 +112,7 @@ int Main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::warn);
 
   CLI::App program("Runs language models from the last-level caches of CPUs.", "larder");
+  program.formatter(std::make_shared<HelpFormatter>());
   program.set_version_flag("--version", [] {
     return fmt::format("larder {} ({} kernels on this machine)", LARDER_VERSION,
                        kernels::IsaName(kernels::BestIsa()));
@@ -106,12 +124,15 @@ int Main(int argc, char** argv) {
       "\nFirst steps:\n"
       "  larder run -m model.gguf -p \"Once upon a time\"\n"
       "  larder synth --shape bench-24m -o bench.gguf && larder bench -m bench.gguf\n"
+      "  larder serve -m model.gguf\n"
       "  larder doctor\n"
       "larder COMMAND --help says more.");
   program.get_formatter()->column_width(34);
-  const std::array commands = {AddRun(program),        AddBench(program),    AddPlan(program),
-                               AddPerplexity(program), AddTokenize(program), AddInspect(program),
-                               AddSynth(program),      AddDoctor(program),   AddNode(program)};
+  const std::array commands = {AddRun(program),        AddBench(program),      AddPlan(program),
+                               AddPerplexity(program), AddTokenize(program),   AddInspect(program),
+                               AddSynth(program),      AddSplit(program),      AddDoctor(program),
+                               AddNode(program),       AddBenchServe(program), AddStatus(program),
+                               AddUnit(program),       AddServe(program)};
 
   std::vector<std::string> arguments = Arguments(argc, argv);
   if (arguments.empty()) {

@@ -4,7 +4,7 @@
 
 namespace larder::node {
 
-// 0: done. 1: an error. 2: wrong usage. 128 + signal: ended by a signal (Ctrl-C: 130).
+// Returns an ExitCode (node/exit_code.h).
 int Main(int argc, char** argv);
 
 }  // namespace larder::node

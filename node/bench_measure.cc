@@ -36,8 +36,7 @@ class Bench {
       return SecondsSince(start);
     }
     const int64_t start = NowNs();
-    for (size_t step = 0; step < test.tokens && Interrupts() == 0; ++step)
-      DecodeStep(test, test.depth + step);
+    Decode(test);
     return SecondsSince(start);
   }
 
@@ -50,21 +49,32 @@ class Bench {
       rows_.push_back({RandomToken(), static_cast<int32_t>(slot), static_cast<uint32_t>(position + i),
                        logits && i + 1 == count});
     }
-    // Frame by frame, as Run would split it, so that Ctrl-C is seen between frames.
-    for (size_t begin = 0; begin < count && Interrupts() == 0; begin += engine_.stage().max_rows()) {
-      engine_.Run(std::span(rows_).subspan(begin, std::min(engine_.stage().max_rows(), count - begin)));
-    }
+    // As Run would split it, so that Ctrl-C is seen between frames.
+    const size_t piece = engine_.max_rows() * engine_.in_flight_limit();
+    for (size_t begin = 0; begin < count && Interrupts() == 0; begin += piece)
+      engine_.Run(std::span(rows_).subspan(begin, std::min(piece, count - begin)));
   }
 
-  // One token for each sequence; batches beyond a frame's logits go in several frames.
-  void DecodeStep(const BenchTest& test, size_t position) {
-    for (size_t begin = 0; begin < test.batch; begin += engine_.max_logits()) {
-      rows_.clear();
-      for (size_t slot = begin; slot < std::min(test.batch, begin + engine_.max_logits()); ++slot) {
-        rows_.push_back({RandomToken(), static_cast<int32_t>(slot), static_cast<uint32_t>(position), true});
+  // Every sequence's tokens, one after the other. A batch goes in pieces where a frame has too few rows for
+  // it, or a chain of stages has room for several micro-batches: each piece's next token follows its last
+  // one.
+  void Decode(const BenchTest& test) {
+    const size_t limit = engine_.in_flight_limit();
+    const size_t pieces = std::max(std::min(limit, test.batch), CeilDiv(test.batch, engine_.max_logits()));
+    const size_t all = test.tokens * pieces;
+    for (size_t submitted = 0, collected = 0; collected < all && Interrupts() == 0; ++collected) {
+      for (; submitted < all && submitted - collected < std::min(pieces, limit); ++submitted) {
+        const size_t piece = submitted % pieces;
+        rows_.clear();
+        for (size_t slot = test.batch * piece / pieces; slot < test.batch * (piece + 1) / pieces; ++slot) {
+          rows_.push_back({RandomToken(), static_cast<int32_t>(slot),
+                           static_cast<uint32_t>(test.depth + submitted / pieces), true});
+        }
+        engine_.Submit(rows_);
       }
-      engine_.Run(rows_);
+      engine_.Collect();
     }
+    while (engine_.in_flight() > 0) engine_.Collect();  // after Ctrl-C
   }
 
   pipeline::Engine& engine_;
@@ -77,7 +87,7 @@ class Bench {
 // the middle of the run.
 double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
   const pipeline::Plan& plan = engine.plan();
-  const size_t frame = std::min(engine.max_logits(), engine.stage().max_rows());
+  const size_t frame = std::min(engine.max_logits(), engine.max_rows());
   const auto frames = static_cast<double>(CeilDiv(test.batch, frame));
   const double token_bytes =
       static_cast<double>(plan.kv_slot_bytes) / static_cast<double>(plan.options.context);
@@ -113,18 +123,17 @@ double BenchResult::median() const {
   return n % 2 == 1 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 }
 
-double BenchResult::mean() const {
-  if (tokens_per_s.empty()) return 0;
-  return std::accumulate(tokens_per_s.begin(), tokens_per_s.end(), 0.0) /
-         static_cast<double>(tokens_per_s.size());
+double Mean(const std::vector<double>& values) {
+  if (values.empty()) return 0;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-double BenchResult::deviation() const {
-  if (tokens_per_s.size() < 2) return 0;
-  const double m = mean();
+double Deviation(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double mean = Mean(values);
   double squares = 0;
-  for (const double x : tokens_per_s) squares += (x - m) * (x - m);
-  return std::sqrt(squares / static_cast<double>(tokens_per_s.size() - 1));
+  for (const double x : values) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
 double BenchResult::gbps() const {
@@ -149,6 +158,7 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
       if (!go_on(test, r + 1)) return;
       const double seconds = bench.Measure(test);
       if (Interrupts() > 0) return;  // cut short: no figure
+      result.seconds.push_back(seconds);
       result.tokens_per_s.push_back(tokens / seconds);
     }
     run.results.push_back(std::move(result));

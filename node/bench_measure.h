@@ -25,15 +25,17 @@ struct BenchTest {
 
 struct BenchResult {
   BenchTest test;
-  std::vector<double> tokens_per_s;  // of each repetition, all sequences together
+  std::vector<double> seconds;       // of each repetition
+  std::vector<double> tokens_per_s;  // the same: all sequences' tokens
   double bytes_per_step = 0;         // tg: weights and KV cache read, mean over the steps
   double operations_per_token = 0;   // multiplications and additions of the weight matrices
   double median() const;
-  double mean() const;
-  double deviation() const;  // of the sample; 0 for one repetition
-  double gbps() const;       // tg: bytes_per_step * steps/s
+  double gbps() const;  // tg: bytes_per_step * steps/s
   double gops() const;
 };
+
+double Mean(const std::vector<double>& values);       // 0 for none
+double Deviation(const std::vector<double>& values);  // of the sample; 0 for one
 
 struct BenchRun {
   size_t threads = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "node/terminal.h"
@@ -23,11 +24,12 @@ std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& run
       ":");
   for (const BenchRun& run : runs) {
     for (const BenchResult& result : run.results) {
-      out += fmt::format(
-          "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} |\n", model.config.name.substr(0, kNameWidth),
-          kNameWidth, HumanBytes(static_cast<double>(model.tensor_bytes)),
-          fmt::format("{:.2f} M", static_cast<double>(model.config.parameters()) * 1e-6), run.threads,
-          result.test.name(), fmt::format("{:.2f} ± {:.2f}", result.median(), result.deviation()));
+      out += fmt::format("| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} |\n",
+                         model.config.name.substr(0, kNameWidth), kNameWidth,
+                         HumanBytes(static_cast<double>(model.tensor_bytes)),
+                         fmt::format("{:.2f} M", static_cast<double>(model.config.parameters()) * 1e-6),
+                         run.threads, result.test.name(),
+                         fmt::format("{:.2f} ± {:.2f}", result.median(), Deviation(result.tokens_per_s)));
     }
   }
   return out;
@@ -92,14 +94,18 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
                   {"n_gen", test.decode ? test.tokens : 0},
                   {"n_batch_sequences", test.batch},
                   {"n_depth", test.depth},
+                  {"avg_ns", std::llround(Mean(result.seconds) * 1e9)},
+                  {"stddev_ns", std::llround(Deviation(result.seconds) * 1e9)},
                   {"median_ts", result.median()},
-                  {"avg_ts", result.mean()},
-                  {"stddev_ts", result.deviation()},
+                  {"avg_ts", Mean(result.tokens_per_s)},
+                  {"stddev_ts", Deviation(result.tokens_per_s)},
+                  {"samples_ns", json::array()},
                   {"samples_ts", result.tokens_per_s},
                   {"gops", result.gops()},
                   {"shard_reread_gbps", run.shard_gbps},
                   {"l3_read_gbps", run.machine.l3_all_gbps},
                   {"memory_read_gbps", run.machine.dram_all_gbps}};
+      for (const double seconds : result.seconds) row["samples_ns"].push_back(std::llround(seconds * 1e9));
       if (test.decode) {
         row["bytes_per_step"] = result.bytes_per_step;
         row["gbps"] = result.gbps();

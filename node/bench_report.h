@@ -19,7 +19,7 @@ struct BenchModel {
 
 // Two tables, at most 110 columns wide: speeds; decode against the machine's limits of the same run.
 std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs);
-// An array with an object for each test; n_prompt, n_gen, n_threads, avg_ts, stddev_ts, samples_ts and the
+// An array with an object for each test; n_prompt, n_gen, n_threads, avg_*, stddev_*, samples_* and the
 // model_ fields are llama-bench's, the rest is ours.
 std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs);
 

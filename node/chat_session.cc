@@ -68,11 +68,9 @@ class Chat {
       fmt::print(stderr, "the context of {} tokens is full: /clear starts anew, or start with a larger -c\n",
                  generator_.context());
     }
-    if (StdinIsTerminal()) {
-      fmt::print(stderr, "[{} + {} tokens, TTFT {:.1f} ms, {:.1f} tok/s]\n",
-                 stats.prompt_tokens - stats.cached_tokens, stats.generated_tokens, 1e3 * stats.ttft_s,
-                 stats.decode_tokens_per_s());
-    }
+    fmt::print(stderr, "[{} + {} tokens, TTFT {:.1f} ms, {:.1f} tok/s]\n",
+               stats.prompt_tokens - stats.cached_tokens, stats.generated_tokens, 1e3 * stats.ttft_s,
+               stats.decode_tokens_per_s());
     return Interrupts() < 2 && !Terminated();
   }
 

@@ -1,154 +1,15 @@
 // Runs the built program as a user would: exit codes, one-line errors, and what it prints.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "kernels/isa.h"
 #include "model/gguf.h"
-#include "model/synth.h"
+#include "node/cli_testing.h"
 
 namespace larder::node {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct Outcome {
-  int code = -1;    // exit code; -signal if a signal killed it
-  std::string out;  // standard output
-  std::string err;  // standard error
-};
-
-std::string Slurp(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-size_t Lines(const std::string& text) {
-  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-}
-
-class Cli : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    directory_ = fs::temp_directory_path() / ("larder-cli-" + std::to_string(getpid()));
-    fs::create_directories(directory_);
-    // Random weights never end a text early for long, and three KV heads divide among no number of threads.
-    model::SynthOptions synth;
-    synth.shape.layers = 2;
-    synth.shape.dim = 96;
-    synth.shape.ffn = 160;
-    synth.shape.heads = 6;
-    synth.shape.kv_heads = 3;
-    synth.shape.head_size = 16;
-    synth.shape.vocab = 300;
-    synth.shape.context = 4096;
-    model::WriteSynth(synth, Tiny());
-  }
-  static void TearDownTestSuite() { fs::remove_all(directory_); }
-
-  static std::string Path(const std::string& name) { return (directory_ / name).string(); }
-  static std::string Tiny() { return Path("tiny.gguf"); }
-  static std::string Demo() { return LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"; }
-  static std::string Data(const std::string& name) {
-    const char* root = std::getenv("LARDER_TEST_DATA");
-    return (fs::path(root != nullptr ? root : LARDER_SOURCE_DIR "/../shared/data") / name).string();
-  }
-
-  // Starts the program; its output goes to files, so that neither side ever waits for the other.
-  static pid_t Start(std::vector<std::string> arguments, const std::string& input, const std::string& tag) {
-    const std::string in = Path(tag + ".in"), out = Path(tag + ".out"), err = Path(tag + ".err");
-    std::ofstream(in, std::ios::binary) << input;
-    arguments.insert(arguments.begin(), LARDER_PROGRAM);
-    std::vector<char*> argv;
-    for (std::string& a : arguments) argv.push_back(a.data());
-    argv.push_back(nullptr);
-    const pid_t child = fork();
-    if (child == 0) {
-      if (std::freopen(in.c_str(), "rb", stdin) == nullptr ||
-          std::freopen(out.c_str(), "wb", stdout) == nullptr ||
-          std::freopen(err.c_str(), "wb", stderr) == nullptr) {
-        _exit(127);
-      }
-      execv(LARDER_PROGRAM, argv.data());
-      _exit(127);
-    }
-    return child;
-  }
-  static Outcome Wait(pid_t child, const std::string& tag) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), Slurp(Path(tag + ".out")),
-            Slurp(Path(tag + ".err"))};
-  }
-  static Outcome Run(std::vector<std::string> arguments, const std::string& input = "") {
-    return Wait(Start(std::move(arguments), input, "run"), "run");
-  }
-
-  // One line that begins as errors do and holds `part`; nothing on standard output.
-  static void ExpectError(const Outcome& got, const std::string& part) {
-    EXPECT_EQ(got.code, 1);
-    EXPECT_EQ(got.err.rfind("larder: error: ", 0), 0u) << got.err;
-    EXPECT_EQ(Lines(got.err), 1u) << got.err;
-    EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
-    EXPECT_EQ(got.out, "");
-  }
-  static void ExpectUsage(const Outcome& got, const std::string& part) {
-    EXPECT_EQ(got.code, 2);
-    EXPECT_EQ(got.err.rfind("larder: usage: ", 0), 0u) << got.err;
-    EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
-    EXPECT_NE(got.err.find("try: larder"), std::string::npos) << got.err;
-    EXPECT_EQ(got.out, "");
-  }
-
- private:
-  static fs::path directory_;
-};
-fs::path Cli::directory_;
-
-TEST_F(Cli, HelpAndVersion) {
-  const Outcome help = Run({"--help"});
-  EXPECT_EQ(help.code, 0);
-  for (const char* name : {"run", "plan", "bench", "perplexity", "tokenize", "inspect", "synth", "doctor"}) {
-    EXPECT_NE(help.out.find(std::string("  ") + name + " "), std::string::npos) << name;
-    const Outcome own = Run({name, "--help"});
-    EXPECT_EQ(own.code, 0);
-    EXPECT_NE(own.out.find(std::string("larder ") + name), std::string::npos) << own.out;
-  }
-  const Outcome version = Run({"--version"});
-  EXPECT_EQ(version.code, 0);
-  EXPECT_EQ(version.out.rfind("larder ", 0), 0u);
-}
-
-TEST_F(Cli, WrongUsage) {
-  EXPECT_EQ(Run({}).code, 2);
-  ExpectUsage(Run({"fly"}), "'fly'");
-  ExpectUsage(Run({"run"}), "--model");
-  ExpectUsage(Run({"run", "--bogus"}), "--bogus");
-  ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--bogus"}), "--bogus");
-  ExpectUsage(Run({"run", "-m", Tiny(), "-t", "many"}), "many");
-  ExpectUsage(Run({"run", "-m", Tiny(), "-t", "-1"}), "-1");
-  ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--isa", "mmx"}), "mmx");
-  ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "7"}), "logit-bias");
-  ExpectUsage(Run({"bench", "-m", Tiny(), "-b", "1,x"}), "'1,x'");
-  ExpectUsage(Run({"bench", "-m", Tiny(), "-r", "0"}), "'0'");
-  ExpectUsage(Run({"plan"}), "--shape");
-  ExpectUsage(Run({"perplexity", "-m", Tiny()}), "--ids");
-  ExpectUsage(Run({"synth", "-o", Path("none.gguf")}), "--shape");
-}
 
 TEST_F(Cli, ErrorsAreOneLine) {
   for (const char* command : {"run", "bench", "inspect", "plan"}) {
@@ -160,7 +21,6 @@ TEST_F(Cli, ErrorsAreOneLine) {
   std::ofstream(Path("short.gguf"), std::ios::binary) << whole.substr(0, whole.size() / 2);
   ExpectError(Run({"run", "-m", Path("short.gguf"), "-p", "x"}), "short.gguf");
   ExpectError(Run({"run", "-m", Tiny(), "-f", Path("no\nfile")}), "file");
-  ExpectError(Run({"run", "-m", Tiny(), "-p", "x", "--temp", "nan"}), "temp");
   ExpectError(Run({"synth", "--shape", "llama-99t", "-o", Path("none.gguf")}), "bench-24m");
   ExpectError(Run({"run", "-m", Tiny(), "-i"}), "--chat-template");
 }
@@ -267,34 +127,6 @@ TEST_F(Cli, ChatKeepsItsCacheAndClears) {
   EXPECT_EQ(got.out.substr(0, half), got.out.substr(half));
 }
 
-TEST_F(Cli, BenchJson) {
-  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-b", "1,3", "-t", "1,2", "-r", "2",
-                           "-o", "json", "--probe-seconds", "0.02"});
-  ASSERT_EQ(got.code, 0) << got.err;
-  const auto rows = nlohmann::json::parse(got.out);
-  ASSERT_EQ(rows.size(), 6u);  // two thread counts x (pp16, tg4, tg4 b3)
-  for (const auto& row : rows) {
-    EXPECT_EQ(row["samples_ts"].size(), 2u);
-    EXPECT_GT(row["median_ts"].get<double>(), 0);
-    if (row["n_gen"] == 4) {
-      EXPECT_GT(row["bytes_per_step"].get<double>(), 96 * 160 * 3 * 2) << "the FFN's weights alone";
-      EXPECT_GT(row["gbps"].get<double>(), 0);
-    }
-  }
-  EXPECT_EQ(rows[2]["test"], "tg4 b3");
-  EXPECT_EQ(rows[5]["n_threads"], 2);
-
-  const Outcome table =
-      Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-t", "1", "-r", "1", "--probe-seconds", "0.02"});
-  EXPECT_EQ(table.code, 0) << table.err;
-  std::istringstream lines(table.out);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with('|')) {
-      EXPECT_LE(line.size(), 112u) << line;
-    }  // bytes: "±" is two
-  }
-}
-
 TEST_F(Cli, PerplexityOfIdsWritesEveryLogit) {
   constexpr size_t kTokens = 37, kVocab = 300;
   std::ofstream ids(Path("ids.txt"));
@@ -342,60 +174,6 @@ TEST_F(Cli, InterruptEndsARunWithItsStatistics) {
   EXPECT_EQ(got.code, 130) << got.err;
   EXPECT_NE(got.err.find("TPOT"), std::string::npos) << got.err;
   EXPECT_NE(got.err.find("interrupted"), std::string::npos) << got.err;
-}
-
-TEST_F(Cli, TokenizeAndInspect) {
-  const Outcome ids = Run({"tokenize", "-m", Tiny(), "--ids", "--no-bos", "ab"});
-  EXPECT_EQ(ids.code, 0) << ids.err;
-  const auto parsed = nlohmann::json::parse(ids.out);
-  EXPECT_GE(parsed.size(), 2u);
-  EXPECT_EQ(Run({"tokenize", "-m", Tiny(), "--ids", "--no-bos"}, "ab").out, ids.out);
-  const Outcome pieces = Run({"tokenize", "-m", Tiny(), "--no-bos", "ab"});
-  EXPECT_EQ(Lines(pieces.out), parsed.size());
-
-  const Outcome json = Run({"inspect", "-m", Tiny(), "--json"});
-  ASSERT_EQ(json.code, 0) << json.err;
-  const auto inspected = nlohmann::json::parse(json.out);
-  EXPECT_EQ(inspected["config"]["dim"], 96);
-  EXPECT_EQ(inspected["tensors"][0]["type"], "Q8_0");
-}
-
-TEST_F(Cli, InspectsAVocabularyFile) {
-  const std::string vocabulary = Data("tokenizers/vocab-llama3.gguf");
-  if (!fs::exists(vocabulary)) GTEST_SKIP() << vocabulary << " is not there (LARDER_TEST_DATA)";
-  const Outcome got = Run({"inspect", "-m", vocabulary});
-  EXPECT_EQ(got.code, 0) << got.err;
-  EXPECT_NE(got.out.find("tensors (0)"), std::string::npos) << got.out;
-  ExpectError(Run({"run", "-m", vocabulary, "-p", "x"}), "vocab-llama3.gguf");
-}
-
-TEST_F(Cli, PlanOfANamedShape) {
-  const Outcome got = Run({"plan", "--shape", "llama-3.2-3b", "-t", "2", "-c", "512", "--json"});
-  ASSERT_EQ(got.code, 0) << got.err;
-  const auto plan = nlohmann::json::parse(got.out);
-  EXPECT_EQ(plan["model"]["layers"], 28);
-  EXPECT_EQ(plan["threads"].size(), 2u);
-  const std::string machine = Data("topologies/amd-genoax-2xEPYC-9V33X-azure-hbv4.xml");
-  if (!fs::exists(machine)) GTEST_SKIP() << machine << " is not there (LARDER_TEST_DATA)";
-  const Outcome other = Run({"plan", "--shape", "bench-24m", "--topology", machine});
-  EXPECT_EQ(other.code, 0) << other.err;
-  EXPECT_NE(other.out.find(machine), std::string::npos) << other.out;
-}
-
-TEST_F(Cli, DoctorSaysWhatItFound) {
-  const Outcome got = Run({"doctor", "--json", "--seconds", "0.02", "-m", Tiny(), "-t", "1"});
-  ASSERT_EQ(got.code, 0) << got.err;
-  const auto found = nlohmann::json::parse(got.out)["findings"];
-  bool l3 = false, residency = false;
-  for (const auto& finding : found) {
-    const std::string what = finding["what"];
-    if (what.starts_with("kernels")) {
-      EXPECT_EQ(finding["health"], "ok") << finding;
-    }
-    l3 = l3 || what == "L3 read";
-    residency = residency || what.starts_with("residency");
-  }
-  EXPECT_TRUE(l3 && residency) << got.out;
 }
 
 }  // namespace

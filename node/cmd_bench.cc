@@ -115,7 +115,12 @@ Command AddBench(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "measure prefill and decode speeds");
   const char* group = "Tests";
   auto list = [&](const char* name, std::string& value, const char* text) {
-    command->add_option(name, value, text)->type_name("N,...")->group(group);
+    // given twice, its values add up, as llama-bench has it
+    command->add_option(name, value, text)
+        ->type_name("N,...")
+        ->multi_option_policy(CLI::MultiOptionPolicy::Join)
+        ->delimiter(',')
+        ->group(group);
   };
   list("-p,--n-prompt", o->prompts, "tokens of a prompt; 0: no such test (default: 512)");
   list("-n,--n-gen", o->generates, "tokens to decode; 0: no such test (default: 128)");

@@ -32,12 +32,16 @@ Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& ma
   table = result.Text();
   const double share = result.resident_share();
   const bool fits = engine->plan().resident();
-  return {share >= 0.9 ? Health::kOk : Health::kWarn, "residency of " + options.model,
+  return {share >= 0.9 ? Health::kOk : Health::kWarn,
+          "residency of " + options.model,
           fmt::format("{:.0f} % of {:.1f} MB of weights re-read at L3 speed, {:.1f} GB/s", 100 * share,
                       static_cast<double>(engine->plan().weight_bytes) * 1e-6, result.reread_gbps()),
           share >= 0.9 ? ""
           : fits       ? "they fit the plan's budget: other work uses the cache; isolate the cores"
-                 : "the weights exceed the L3 budget: `larder plan` says how many L3 groups would hold them"};
+                 : "the weights exceed the L3 budget: `larder plan` says how many L3 groups would hold them",
+          {{"resident_percent", 100 * share},
+           {"weight_bytes", static_cast<double>(engine->plan().weight_bytes)},
+           {"reread_gbps", result.reread_gbps()}}};
 }
 
 int Run(const DoctorOptions& o) {
@@ -61,7 +65,7 @@ int Run(const DoctorOptions& o) {
     report({DiagnoseKernels(isa)});
   }
   if (machine.from_xml()) {
-    report({{Health::kOk, "machine",
+    report({{Health::kNote, "machine",
              "drawn from " + machine.source() + ": nothing of it can be measured here", ""}});
   } else {
     report(DiagnoseHost(machine));
@@ -80,6 +84,7 @@ int Run(const DoctorOptions& o) {
     for (const Diagnosis& d : all) {
       json["findings"].push_back(
           {{"health", HealthName(d.health)}, {"what", d.what}, {"value", d.value}, {"advice", d.advice}});
+      for (const auto& [name, figure] : d.figures) json["findings"].back()[name] = figure;
     }
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   }
@@ -101,6 +106,7 @@ Command AddDoctor(CLI::App& program) {
   set.model_required = false;
   set.manifest = false;
   set.engine = false;
+  set.budget = true;
   AddModelOptions(*command, o->model, set);
   return {command, [o] { return Run(*o); }};
 }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "model/config.h"
 #include "model/gguf.h"
+#include "model/split.h"
 #include "node/command.h"
 #include "node/terminal.h"
 
@@ -35,6 +36,15 @@ std::map<std::string, Totals> TotalsByType(const model::GgufFile& file) {
   return totals;
 }
 
+// The tokens of a file that has nothing else: a tokenizer in a file of its own. 0 for any other file.
+uint64_t VocabularyOnly(const model::GgufFile& file) {
+  if (!file.tensors().empty()) return 0;
+  for (const auto& entry : file.entries()) {
+    if (entry.key == "tokenizer.ggml.tokens") return entry.count;
+  }
+  return 0;
+}
+
 // The config, or why there is none.
 struct ConfigOrReason {
   std::optional<model::ModelConfig> config;
@@ -49,11 +59,9 @@ ConfigOrReason TryConfig(const model::GgufFile& file) {
 }
 
 void PrintJson(const model::GgufFile& file) {
-  json out = {{"file", file.path()},
-              {"version", file.version()},
-              {"bytes", file.file_bytes()},
-              {"metadata", json::array()},
-              {"tensors", json::array()}};
+  json out = {{"file", file.path()},        {"version", file.version()},
+              {"bytes", file.file_bytes()}, {"vocabulary_only", VocabularyOnly(file) > 0},
+              {"metadata", json::array()},  {"tensors", json::array()}};
   const ConfigOrReason found = TryConfig(file);
   if (found.config) {
     const auto& c = *found.config;
@@ -73,6 +81,13 @@ void PrintJson(const model::GgufFile& file) {
                      {"rope_base", c.rope_base},
                      {"rotary_dim", c.rotary_dim},
                      {"parameters", c.parameters()}};
+    if (c.part.kind != model::ModelPart::Kind::kWhole) {
+      out["part"] = {{"description", model::Describe(c.part)},
+                     {"stages", c.part.count},
+                     {"first_layer", c.part.first_layer},
+                     {"layers", c.part.layers},
+                     {"fingerprint", fmt::format("{:016x}", c.part.fingerprint)}};
+    }
   } else {
     out["config_error"] = found.reason;
   }
@@ -92,12 +107,18 @@ void PrintJson(const model::GgufFile& file) {
 }
 
 void PrintConfig(const model::GgufFile& file) {
+  if (const uint64_t tokens = VocabularyOnly(file)) {
+    fmt::print("model      vocabulary only: {} tokens, no weights; `larder tokenize` can use it\n", tokens);
+    return;
+  }
   const ConfigOrReason found = TryConfig(file);
   if (!found.config) {
     fmt::print("config     none: {}\n", found.reason);
     return;
   }
   const auto& c = *found.config;
+  if (c.part.kind != model::ModelPart::Kind::kWhole)
+    fmt::print("part       {} (of model {:016x})\n", model::Describe(c.part), c.part.fingerprint);
   fmt::print("model      {} ({}), {:.2f} M parameters\n", c.name, c.architecture_name,
              static_cast<double>(c.parameters()) * 1e-6);
   fmt::print("shape      {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, context {}\n",

@@ -1,15 +1,19 @@
-// `larder node`: one socket of a manifest as a process of its own. Today that is an attention socket: it
-// waits for the weight socket's process
-// (`larder run|bench|perplexity --manifest F --join`), serves it until it says goodbye, and waits for the
-// next. If that process dies, this one says so and ends with status 75, for its supervisor to start again.
+// `larder node`: one socket of a manifest as a process of its own. An attention socket waits for its weight
+// socket's process, serves it until it says goodbye, and waits for the next; a stage of a cluster
+// (stage_node.h) serves chains; a serving socket is `larder serve` of the cluster. If a process that this one
+// needs dies, it says so and ends with status 75, for its supervisor to start again.
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "base/error.h"
 #include "node/command.h"
 #include "node/model_options.h"
+#include "node/service.h"
+#include "node/stage_node.h"
 #include "pipeline/attention_sockets.h"
 
 namespace larder::node {
@@ -19,30 +23,74 @@ struct NodeOptions {
   ModelOptions model;
   std::string socket;
   bool once = false;
+  const CLI::App* command =
+      nullptr;  // what else it was given: `larder serve`'s options, for a serving socket
 };
+
+// A serving socket's process is `larder serve` of the cluster, with its options.
+int RunServing(const NodeOptions& o) {
+  CLI::App program;
+  const Command serve = AddServe(program);
+  std::vector<std::string> arguments = {"serve",    "--manifest", o.model.manifest,
+                                        "--socket", o.socket,     "--join"};
+  if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
+  if (o.model.isolated) arguments.push_back("--isolated");
+  if (o.model.verbose) arguments.push_back("--verbose");
+  for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  program.parse(std::move(arguments));
+  return serve.run();
+}
+
+// --server, else the one that has the socket: a unit needs no other name than its instance's.
+ManifestAndServer ServerOf(const NodeOptions& o) {
+  if (!o.model.server.empty()) return LoadManifest(o.model);
+  ManifestAndServer result{pipeline::Manifest::Load(o.model.manifest), 0};
+  const pipeline::ServerSpec& server = result.manifest.server_of_socket(o.socket);
+  result.index = static_cast<size_t>(&server - result.manifest.servers.data());
+  return result;
+}
 
 int Run(const NodeOptions& o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
   spdlog::set_level(spdlog::level::info);
-  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const ManifestAndServer where = ServerOf(o);
+  const pipeline::ServingSpec serving = pipeline::ServingOf(where.manifest);
+  if (serving.socket != nullptr && serving.socket->name == o.socket) return RunServing(o);
+  if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, o.socket));
   const auto machine = ResolveTopology(o.model);
-  const ManifestAndServer where = LoadManifest(o.model);
   pipeline::CheckRunnable(where.manifest);
-  const pipeline::ManifestPlan sockets = pipeline::PlanManifest(
-      where.manifest, where.server(), model::ReadModelConfig(*file), machine, ToPlanOptions(o.model));
+  if (IsStage(where.manifest, o.socket))
+    return RunStage(file, machine, where.manifest, o.socket, o.model, o.once);
+  const pipeline::ManifestPlan sockets =
+      PlanOfAttention(where, model::ReadModelConfig(*file), machine, o.model, o.socket);
   const size_t index = pipeline::AttentionIndex(sockets, o.socket);
   const pipeline::PlanAttentionSocket& socket = sockets.plan.attention[index];
   const sync::WaitPolicy wait = WaitPolicyFor(machine, sockets, o.model.isolated);
+  pipeline::SocketStatus status;
+  Service service({.cluster = sockets.cluster,
+                   .socket = o.socket,
+                   .role = pipeline::RoleName(pipeline::Role::kAttention),
+                   .slots = socket.slots,
+                   .kv_bytes = socket.kv_bytes},
+                  status);
+  service.Describe("mapping the KV cache");
+  pipeline::RehearseAttention(sockets.plan, index, *file, wait);
   do {
     // A listener of its own for each weight process: a second one that comes while the first is served is
     // told who is there.
     rdma::ControlListener listener(pipeline::ControlName(sockets.cluster, o.socket));
+    status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting), std::memory_order_relaxed);
+    service.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
+                              socket.slots, sockets.plan.options.context,
+                              static_cast<double>(socket.kv_bytes) * 1e-6));
     spdlog::info(
         "attention socket {}: {} slots of {} tokens ({:.1f} MB); waiting for the weight socket of cluster {}",
         o.socket, socket.slots, sockets.plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
         sockets.cluster);
     try {
-      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, wait);
+      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, wait, &status);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;
@@ -56,7 +104,11 @@ int Run(const NodeOptions& o) {
 
 Command AddNode(CLI::App& program) {
   auto o = std::make_shared<NodeOptions>();
-  CLI::App* command = program.add_subcommand("node", "run one attention socket of a manifest as a process");
+  o->model.whole_machine = true;
+  CLI::App* command = program.add_subcommand(
+      "node", "run one socket of a manifest as a process; a serving socket also takes serve's options");
+  command->allow_extras();
+  o->command = command;
   command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME")->required();
   command->add_flag("--once", o->once, "end when the weight socket's process has ended");
   ModelOptionSet set;

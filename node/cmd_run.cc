@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "node/chat_session.h"
 #include "node/command.h"
+#include "node/count_option.h"
 #include "node/generate.h"
 #include "node/model_options.h"
 #include "node/sampling_options.h"
@@ -43,7 +44,7 @@ void Describe(CLI::App& command, RunOptions& o) {
       .add_option("-n,--predict,--n-predict", o.max_tokens,
                   "tokens to generate; -1: until the text ends or the context is full (default: -1)")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{-2}, int64_t{1} << 40).description(""))
+      ->check(WholeNumberFrom(-2, int64_t{1} << 40), "")
       ->group(text);
   command.add_option("--stop,-r,--reverse-prompt", o.stops, "end before this text; repeatable")
       ->type_name("TEXT")
@@ -137,12 +138,13 @@ int Run(const RunOptions& o) {
     throw CLI::ValidationError("--system", "it belongs to a chat; add -i");
   }
   const auto engine = LoadEngine(file, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
-  spdlog::info("seed {}", params.seed);
   Generator generator(*engine, tokenizer, params);
   const InterruptGuard guard;
-  if (o.chat) return RunChat(generator, *tokenizer, chat);
-  generate.continues = !prompt.empty();
-  return Complete(generator, *tokenizer, prompt, generate, o);
+  generate.continues = !o.chat && !prompt.empty();
+  const int code =
+      o.chat ? RunChat(generator, *tokenizer, chat) : Complete(generator, *tokenizer, prompt, generate, o);
+  if (o.sampling.draws_seed()) fmt::print(stderr, "seed       {}\n", params.seed);
+  return code;
 }
 
 }  // namespace

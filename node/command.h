@@ -18,11 +18,16 @@ struct Command {
 Command AddRun(CLI::App& program);
 Command AddPlan(CLI::App& program);
 Command AddBench(CLI::App& program);
+Command AddBenchServe(CLI::App& program);
 Command AddPerplexity(CLI::App& program);
 Command AddTokenize(CLI::App& program);
 Command AddInspect(CLI::App& program);
+Command AddSplit(CLI::App& program);
 Command AddSynth(CLI::App& program);
 Command AddDoctor(CLI::App& program);
 Command AddNode(CLI::App& program);
+Command AddStatus(CLI::App& program);
+Command AddUnit(CLI::App& program);
+Command AddServe(CLI::App& program);
 
 }  // namespace larder::node

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <string>
 
 namespace CLI {
@@ -15,8 +18,19 @@ namespace larder::node {
 CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value, const std::string& text,
                       size_t least = 0);
 
+// For CLI11's check(): empty if the text is a finite number, or a whole one, from least to most, else what is
+// wrong. most without a limit of its own: the type's.
+std::function<std::string(const std::string&)> NumberFrom(double least, double most);
+std::function<std::string(const std::string&)> WholeNumberFrom(
+    int64_t least, int64_t most = std::numeric_limits<int64_t>::max());
+
 // For CLI11's check(), beside a Range, which lets "nan" pass: empty if the text is a finite number, else what
 // is wrong.
 std::string NotFinite(const std::string& text);
+
+// A size such as "1152M": K, M or G times 2^10, 2^20, 2^30. NotBytes is for CLI11's check(), as NotFinite;
+// ParseBytes is of a text that it let pass.
+std::string NotBytes(const std::string& text);
+uint64_t ParseBytes(const std::string& text);
 
 }  // namespace larder::node

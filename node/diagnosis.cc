@@ -15,7 +15,7 @@
 namespace larder::node {
 namespace {
 
-constexpr std::array<std::string_view, 3> kHealthNames = {"ok", "warn", "bad"};
+constexpr std::array<std::string_view, 4> kHealthNames = {"ok", "note", "warn", "bad"};
 // A hand-over beyond this cost on one socket means that something else runs there, or that the cores are
 // virtual ones which don't run at the same time.
 constexpr double kSlowHandOverNs = 1000;
@@ -54,18 +54,27 @@ std::vector<Diagnosis> DiagnoseBandwidth(const topology::Topology& machine, doub
   const topology::MachineBandwidth found = topology::MeasureBandwidth(machine, cpus, 0, seconds);
   std::vector<Diagnosis> out;
   const bool caches_help = found.l3_all_gbps > found.dram_all_gbps;
-  out.push_back({caches_help ? Health::kOk : Health::kWarn, "L3 read",
+  out.push_back({caches_help ? Health::kOk : Health::kWarn,
+                 "L3 read",
                  fmt::format("{:.1f} GB/s with one thread, {:.1f} GB/s with {} ({:.1f} MB a thread, {})",
                              found.l3_one_gbps, found.l3_all_gbps, found.threads,
                              static_cast<double>(found.l3_bytes_used) * 1e-6, found.l3_pattern),
                  caches_help ? ""
                              : "no faster than memory: other work shares the cache or the cores; measure "
-                               "again when it is quiet"});
-  out.push_back({Health::kOk, "memory read",
+                               "again when it is quiet",
+                 {{"threads", static_cast<double>(found.threads)},
+                  {"one_thread_gbps", found.l3_one_gbps},
+                  {"all_threads_gbps", found.l3_all_gbps},
+                  {"thread_bytes", static_cast<double>(found.l3_bytes_used)}}});
+  out.push_back({Health::kOk,
+                 "memory read",
                  fmt::format("{:.1f} GB/s with one thread, {:.1f} GB/s with {} ({})", found.dram_one_gbps,
                              found.dram_all_gbps, found.threads, found.dram_pattern),
-                 ""});
-  for (const std::string& note : found.notes) out.push_back({Health::kOk, "bandwidth probe", note, ""});
+                 "",
+                 {{"threads", static_cast<double>(found.threads)},
+                  {"one_thread_gbps", found.dram_one_gbps},
+                  {"all_threads_gbps", found.dram_all_gbps}}});
+  for (const std::string& note : found.notes) out.push_back({Health::kNote, "bandwidth probe", note, ""});
   return out;
 }
 
@@ -83,6 +92,7 @@ std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine) {
                    good ? ""
                         : "other work runs on these cores, or a container forbids pinning; see the advice on "
                           "isolation"});
+    if (ns > 0) out.back().figures = {{"hand_over_ns", ns}};
   };
   measure("hand-over inside an L3 group",
           FirstOther(machine, from, [&](const auto& c) { return c.l3_group == from.l3_group; }));
@@ -96,7 +106,7 @@ std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine) {
 
 Diagnosis DiagnoseKernels(kernels::Isa isa) {
   const std::string what = fmt::format("kernels {}", kernels::IsaName(isa));
-  if (!kernels::HostHas(isa)) return {Health::kOk, what, "this CPU does not have them", ""};
+  if (!kernels::HostHas(isa)) return {Health::kNote, what, "this CPU does not have them", ""};
   try {
     kernels::GetElementwise(isa);
     // an even and an odd number of blocks; with and without adding to what is there

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/isa.h"
@@ -11,14 +12,15 @@
 
 namespace larder::node {
 
-enum class Health { kOk, kWarn, kBad };
-std::string_view HealthName(Health health);  // "ok", "warn", "bad"
+enum class Health { kOk, kNote, kWarn, kBad };  // kNote: neither good nor bad
+std::string_view HealthName(Health health);     // "ok", "note", "warn", "bad"
 
 struct Diagnosis {
   Health health = Health::kOk;
   std::string what;
   std::string value;
-  std::string advice;  // empty: nothing to do
+  std::string advice;                                        // empty: nothing to do
+  std::vector<std::pair<std::string, double>> figures = {};  // those of `value`, by name and unit: "l3_gbps"
 };
 
 std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine);

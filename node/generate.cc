@@ -39,12 +39,16 @@ double GenerationStats::tpot_ms() const {
 
 std::string Describe(const GenerationStats& stats, size_t context) {
   std::string out =
-      fmt::format("prompt     {:>6} tokens{}  {:>10.1f} tok/s   TTFT {:.2f} ms\n", stats.prompt_tokens,
-                  stats.cached_tokens > 0 ? fmt::format(" ({} in the KV cache)", stats.cached_tokens) : "",
-                  stats.prompt_tokens_per_s(), 1e3 * stats.ttft_s);
-  out += fmt::format("generated  {:>6} tokens  {:>10.1f} tok/s   TPOT {:.3f} ms\n", stats.generated_tokens,
-                     stats.decode_tokens_per_s(), stats.tpot_ms());
-  out += fmt::format("stopped    {}\n", ReasonText(stats, context));
+      fmt::format("prompt     {:>6} tokens{}", stats.prompt_tokens,
+                  stats.cached_tokens > 0 ? fmt::format(" ({} in the KV cache)", stats.cached_tokens) : "");
+  // What was not done has no speed: a prompt that was cut short or not run, a first token without a second.
+  if (stats.prefill_s > 0) out += fmt::format("  {:>10.1f} tok/s", stats.prompt_tokens_per_s());
+  if (stats.generated_tokens > 0) out += fmt::format("   TTFT {:.2f} ms", 1e3 * stats.ttft_s);
+  out += fmt::format("\ngenerated  {:>6} tokens", stats.generated_tokens);
+  if (stats.decode_steps > 0) {
+    out += fmt::format("  {:>10.1f} tok/s   TPOT {:.3f} ms", stats.decode_tokens_per_s(), stats.tpot_ms());
+  }
+  out += fmt::format("\nstopped    {}\n", ReasonText(stats, context));
   return out;
 }
 
@@ -61,7 +65,8 @@ void Generator::Clear() {
   sampler_ = serving::Sampler(params_, engine_.plan().config.vocab);
 }
 
-// A frame a Run: the frames are those that one Run of all rows would make, and Ctrl-C is seen between them.
+// As many frames a Run as can be in flight: they are those that one Run of all rows would make, and Ctrl-C is
+// seen between them.
 bool Generator::Prefill(std::span<const model::TokenId> prompt, GenerationStats& stats) {
   if (prompt.empty()) throw Error("prompt: it has no tokens; give a text with -p or -f");
   if (prompt.size() > context()) {
@@ -75,7 +80,7 @@ bool Generator::Prefill(std::span<const model::TokenId> prompt, GenerationStats&
   stats.prompt_tokens = prompt.size();
   stats.cached_tokens = same;
   cached_.resize(same);
-  const size_t frame_rows = engine_.stage().max_rows();
+  const size_t frame_rows = engine_.max_rows() * engine_.in_flight_limit();
   std::vector<pipeline::TokenRow> rows;
   while (cached_.size() < prompt.size()) {
     if (Interrupts() > 0) return false;

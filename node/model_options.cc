@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/count_option.h"
+#include "node/load_cluster.h"
 #include "node/progress.h"
 #include "node/residency.h"
 #include "threadpool/wait_choice.h"
@@ -65,7 +66,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
                   "after loading, say how much of each shard re-reads at L3 speed")
         ->group(group);
   }
-  if (set.budget) {
+  if (set.engine || set.budget) {
     command
         .add_option("--l3-fraction", options.l3_fraction,
                     "share of each L3 that weights may take (default: 0.75)")
@@ -100,8 +101,10 @@ kernels::Isa ResolveIsa(const std::string& name) {
 }
 
 topology::Topology ResolveTopology(const ModelOptions& options) {
-  auto machine =
-      options.topology.empty() ? topology::Topology::Detect() : topology::Topology::FromXml(options.topology);
+  using topology::Topology;
+  const auto scope =
+      options.whole_machine || options.join ? Topology::Scope::kAll : Topology::Scope::kAllowed;
+  auto machine = options.topology.empty() ? Topology::Detect(scope) : Topology::FromXml(options.topology);
   for (const std::string& warning : machine.warnings()) {
     if (options.verbose) spdlog::warn("topology: {}", warning);
   }
@@ -125,14 +128,16 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline
   return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
 }
 
-std::string ModelPath(const ModelOptions& options) {
-  if (!options.model.empty()) return options.model;
-  if (!options.manifest.empty()) {
-    const pipeline::Manifest manifest = pipeline::Manifest::Load(options.manifest);
-    if (manifest.model) return manifest.ResolvePath(*manifest.model);
-    throw Error("{}: names no model (key model.path) and there is no -m FILE", options.manifest);
+std::string ModelPath(const ModelOptions& options, const std::string& socket) {
+  if (options.manifest.empty()) {
+    if (options.model.empty()) throw CLI::RequiredError("-m,--model");
+    return options.model;
   }
-  throw CLI::RequiredError("-m,--model");
+  const pipeline::Manifest manifest = pipeline::Manifest::Load(options.manifest);
+  if (options.model.empty() && !manifest.model)
+    throw Error("{}: names no model (key model.path) and there is no -m FILE", options.manifest);
+  return pipeline::ModelFileOf(
+      manifest, options.model.empty() ? manifest.ResolvePath(*manifest.model) : options.model, socket);
 }
 
 ManifestAndServer LoadManifest(const ModelOptions& options) {
@@ -157,8 +162,8 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline
 
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const topology::Topology& machine,
-                                             pipeline::PlanOptions plan_options,
-                                             const ModelOptions& options) {
+                                             pipeline::PlanOptions plan_options, const ModelOptions& options,
+                                             const LoadProgress& report) {
   if (options.verbose) spdlog::set_level(spdlog::level::info);
   const model::ModelConfig config = model::ReadModelConfig(*file);
   pipeline::Plan plan;
@@ -169,6 +174,8 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   } else {
     const ManifestAndServer where = LoadManifest(options);
     pipeline::CheckRunnable(where.manifest);
+    if (IsCluster(where.manifest))
+      return LoadClusterEngine(std::move(file), machine, where.manifest, plan_options, options);
     const pipeline::ManifestPlan sockets =
         pipeline::PlanManifest(where.manifest, where.server(), config, machine, plan_options);
     for (const std::string& warning : sockets.warnings) spdlog::warn("{}", warning);
@@ -202,7 +209,10 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   std::unique_ptr<pipeline::Engine> engine;
   {
     Progress progress("packing");
-    stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
+    stage.progress = [&](uint64_t done, uint64_t all) {
+      progress.Update(done, all);
+      if (report) report(done, all);
+    };
     engine = std::make_unique<pipeline::Engine>(std::move(file), plan, stage);
   }
   spdlog::info("packed {:.1f} MB in {:.2f} s",

@@ -2,6 +2,7 @@
 // one place, so that they mean the same everywhere.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,9 @@ struct ModelOptions {
   bool isolated = false;
   bool residency = false;
   bool verbose = false;
+  // The machine with all its CPUs, not only ours: processes that are confined to different ones must compute
+  // the same Plan. --join implies it.
+  bool whole_machine = false;
 };
 
 // Which of the shared options a command takes, beside -m, -t, --isa, --topology and -v.
@@ -43,8 +47,8 @@ struct ModelOptionSet {
   bool threads = true;   // bench has a list of its own
   bool context = true;   // -c
   bool slots = false;    // --slots
-  bool engine = true;    // -ub, --isolated, --residency: commands that load the model
-  bool budget = false;   // --l3-fraction
+  bool engine = true;    // -ub, --l3-fraction, --isolated, --residency: commands that load the model
+  bool budget = false;   // --l3-fraction and -ub without engine
   bool manifest = true;  // --manifest, --server; with engine also --join
 };
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set);
@@ -55,8 +59,9 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options);
 // The waiting that suits the plan's CPUs.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::Plan& plan, bool isolated);
 
-// The manifest's path for the model if the command line names none. Error if neither does.
-std::string ModelPath(const ModelOptions& options);
+// The manifest's path for the model if the command line names none. Error if neither does. In a folder of
+// parts (`larder split`) it is the part of this socket; of serving for "".
+std::string ModelPath(const ModelOptions& options, const std::string& socket = "");
 // The manifest of options.manifest and which of its servers this is.
 struct ManifestAndServer {
   pipeline::Manifest manifest;
@@ -68,10 +73,13 @@ ManifestAndServer LoadManifest(const ModelOptions& options);
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::ManifestPlan& plan,
                                bool isolated);
 
+// Bytes packed so far, bytes in all; on the calling thread.
+using LoadProgress = std::function<void(uint64_t, uint64_t)>;
 // Loads and packs with a progress bar, and logs plan and waiting if verbose; with options.residency prints
 // the report to stderr.
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const topology::Topology& machine,
-                                             pipeline::PlanOptions plan_options, const ModelOptions& options);
+                                             pipeline::PlanOptions plan_options, const ModelOptions& options,
+                                             const LoadProgress& progress = {});
 
 }  // namespace larder::node

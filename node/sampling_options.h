@@ -16,17 +16,20 @@ namespace larder::node {
 
 struct SamplingOptions {
   serving::SamplingParams params;
-  int64_t seed = -1;  // -1: drawn anew
+  std::string seed = "-1";  // a number from 0 to 2^64 - 1; "-1": drawn anew
   std::vector<std::string> logit_bias;
   bool ignore_eos = false;
+
+  // What the seed decides is of interest where the user did not choose it.
+  bool draws_seed() const { return seed == "-1" && params.temperature > 0; }
 };
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options);
 
 // "15043-1.5", "15043+2", "15043-inf". Throws CLI::ValidationError.
 std::pair<model::TokenId, float> ParseLogitBias(const std::string& text);
 
-// Draws the seed if asked, bans the end-of-generation tokens for --ignore-eos. Throws Error for values out of
-// range.
+// Draws the seed if asked, bans the end-of-generation tokens for --ignore-eos. Throws CLI::ValidationError
+// for a bias of no token of the vocabulary.
 serving::SamplingParams ResolveSampling(const SamplingOptions& options, const model::Tokenizer& tokenizer,
                                         size_t vocab);
 

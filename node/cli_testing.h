@@ -1,0 +1,118 @@
+// Test support: runs the built program as a user would, on a tiny model of random weights. Included by tests
+// only.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "model/synth.h"
+
+namespace larder::node {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;    // exit code; -signal if a signal killed it
+  std::string out;  // standard output
+  std::string err;  // standard error
+};
+
+inline std::string Slurp(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+inline size_t Lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class Cli : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    directory_ = fs::temp_directory_path() / ("larder-cli-" + std::to_string(getpid()));
+    fs::create_directories(directory_);
+    // Random weights never end a text early for long, and three KV heads divide among no number of threads.
+    model::SynthOptions synth;
+    synth.shape.layers = 2;
+    synth.shape.dim = 96;
+    synth.shape.ffn = 160;
+    synth.shape.heads = 6;
+    synth.shape.kv_heads = 3;
+    synth.shape.head_size = 16;
+    synth.shape.vocab = 300;
+    synth.shape.context = 4096;
+    model::WriteSynth(synth, Tiny());
+  }
+  static void TearDownTestSuite() { fs::remove_all(directory_); }
+
+  static std::string Path(const std::string& name) { return (directory_ / name).string(); }
+  static std::string Tiny() { return Path("tiny.gguf"); }
+  static std::string Demo() { return LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"; }
+  static std::string Data(const std::string& name) {
+    const char* root = std::getenv("LARDER_TEST_DATA");
+    return (fs::path(root != nullptr ? root : LARDER_SOURCE_DIR "/../shared/data") / name).string();
+  }
+
+  // Starts the program; its output goes to files, so that neither side ever waits for the other.
+  static pid_t Start(std::vector<std::string> arguments, const std::string& input, const std::string& tag) {
+    const std::string in = Path(tag + ".in"), out = Path(tag + ".out"), err = Path(tag + ".err");
+    std::ofstream(in, std::ios::binary) << input;
+    arguments.insert(arguments.begin(), LARDER_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& a : arguments) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (std::freopen(in.c_str(), "rb", stdin) == nullptr ||
+          std::freopen(out.c_str(), "wb", stdout) == nullptr ||
+          std::freopen(err.c_str(), "wb", stderr) == nullptr) {
+        _exit(127);
+      }
+      execv(LARDER_PROGRAM, argv.data());
+      _exit(127);
+    }
+    return child;
+  }
+  static Outcome Wait(pid_t child, const std::string& tag) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), Slurp(Path(tag + ".out")),
+            Slurp(Path(tag + ".err"))};
+  }
+  static Outcome Run(std::vector<std::string> arguments, const std::string& input = "") {
+    return Wait(Start(std::move(arguments), input, "run"), "run");
+  }
+
+  // One line that begins as errors do and holds `part`; nothing on standard output.
+  static void ExpectError(const Outcome& got, const std::string& part) {
+    EXPECT_EQ(got.code, 1);
+    EXPECT_EQ(got.err.rfind("larder: error: ", 0), 0u) << got.err;
+    EXPECT_EQ(Lines(got.err), 1u) << got.err;
+    EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
+    EXPECT_EQ(got.out, "");
+  }
+  static void ExpectUsage(const Outcome& got, const std::string& part) {
+    EXPECT_EQ(got.code, 2);
+    EXPECT_EQ(got.err.rfind("larder: usage: ", 0), 0u) << got.err;
+    EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
+    EXPECT_NE(got.err.find("try: larder"), std::string::npos) << got.err;
+    EXPECT_EQ(got.out, "");
+  }
+
+ private:
+  static inline fs::path directory_;
+};
+
+}  // namespace larder::node

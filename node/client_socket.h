@@ -1,0 +1,40 @@
+// A TCP client's side of a connection, for `larder bench-serve`.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace larder::node {
+
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+  int get() const { return fd_; }
+  void Close() { *this = Fd(); }
+
+ private:
+  int fd_;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+};
+// Throws Error: the name leads nowhere.
+Address Resolve(const std::string& host, uint16_t port);
+
+// A connection that is being made (EPOLLOUT says when it is); sends small pieces at once. Throws Error.
+Fd Connect(const Address& address);
+// The same, waiting, with a limit for this and each later send and recv. Throws Error: nobody listens.
+Fd ConnectAndWait(const Address& address, double timeout_s);
+
+}  // namespace larder::node

@@ -1,0 +1,317 @@
+// `larder serve`: the text stream and HTTP for many clients at once. The main thread loads the model and then
+// computes; a thread of its own has the sockets, another waits for signals.
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "node/command.h"
+#include "node/count_option.h"
+#include "node/model_options.h"
+#include "node/sampling_options.h"
+#include "node/serve_view.h"
+#include "node/service.h"
+#include "pipeline/scheduler.h"
+#include "serving/server.h"
+
+namespace larder::node {
+namespace {
+
+struct ServeOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  serving::ServerOptions server;
+  std::string alias, chat_template, key_file;
+  std::string socket;  // the manifest's serving socket, if this is its process
+  int64_t max_tokens = -1;
+  size_t queue = 256, prefill_budget = 0;
+  bool reuse = true;
+};
+
+void Describe(CLI::App& command, ServeOptions& o) {
+  const char* network = "Network";
+  const auto port = CLI::Range(-1, 65535).description("");
+  command.add_option("--host", o.server.host, "address to listen on (default: 127.0.0.1)")
+      ->type_name("ADDRESS")
+      ->group(network);
+  command.add_option("--port", o.server.port, "of HTTP; 0: any, -1: none (default: 8080)")
+      ->type_name("N")
+      ->check(port)
+      ->group(network);
+  command
+      .add_option("--text-port", o.server.text_port, "of the text stream; 0: any, -1: none (default: 7070)")
+      ->type_name("N")
+      ->check(port)
+      ->group(network);
+  command.add_option("--api-key", o.server.api_keys, "a key that clients must show; others see it in ps")
+      ->type_name("KEY")
+      ->group(network);
+  command.add_option("--api-key-file", o.key_file, "keys that clients must show, one a line; #: a comment")
+      ->type_name("FILE")
+      ->group(network);
+  AddCount(command, "--max-connections", o.server.connections.connections,
+           "open at once on each port (default: 1024)", 1)
+      ->group(network);
+  command
+      .add_option(
+          "--timeout", o.server.connections.receive_s,
+          "seconds that a client may take to send a request, or take nothing of its answer (default: 20)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.1, 1e6).description(""))
+      ->group(network);
+  command
+      .add_option("--drain-timeout", o.server.drain_s, "seconds that answers get after SIGTERM (default: 30)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->group(network);
+  const char* requests = "Requests";
+  AddCount(command, "--parallel", o.model.slots,
+           "sequences at once, each with a context of its own (also -np; default: 4)", 1)
+      ->group(requests);
+  AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
+      ->group(requests);
+  AddCount(command, "--prefill-budget", o.prefill_budget,
+           "rows of prompts in a step while others get tokens (default: as make a step twice as long)")
+      ->group(requests);
+  command
+      .add_flag("--cache-prompt,!--no-cache-prompt", o.reuse,
+                "begin where an idle slot's KV cache has the prompt's beginning (default: on)")
+      ->group(requests);
+  command
+      .add_option("-n,--predict,--n-predict", o.max_tokens,
+                  "tokens to generate if a request does not say; -1: until the text ends (default: -1)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
+      ->group(requests);
+  command.add_option("-a,--alias", o.alias, "the model's name for clients (default: the file's)")
+      ->type_name("NAME")
+      ->group(requests);
+  command
+      .add_option("--chat-template", o.chat_template,
+                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: as the model says)")
+      ->type_name("NAME")
+      ->group(requests);
+  command
+      .add_option("--socket", o.socket,
+                  "be the manifest's serving socket of that name, as `larder node` of it is (with --join)")
+      ->type_name("NAME")
+      ->group(network);
+  AddSamplingOptions(command, o.sampling);
+  o.model.slots = 4;
+  AddModelOptions(command, o.model, {});
+}
+
+void ReadKeys(ServeOptions& o) {
+  if (o.key_file.empty()) return;
+  std::ifstream file(o.key_file);
+  if (!file) throw Error("{}: can't be read; give --api-key-file a file with one key a line", o.key_file);
+  const size_t before = o.server.api_keys.size();
+  for (std::string line; std::getline(file, line);) {
+    const size_t begin = line.find_first_not_of(" \t\r"), end = line.find_last_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    o.server.api_keys.push_back(line.substr(begin, end - begin + 1));
+  }
+  if (o.server.api_keys.size() == before) throw Error("{}: has no key; one a line is expected", o.key_file);
+}
+
+// The soft limit is 1024 in most places, for programs with select().
+void AllowManyDescriptors(size_t connections) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = 2 * connections + 256;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted)
+    spdlog::warn("at most {} open files: too few for {} connections on two ports", limit.rlim_cur,
+                 connections);
+}
+
+// The first SIGTERM or SIGINT drains, the second ends the process at once. Blocked in all other threads: made
+// before them.
+class Signals {
+ public:
+  explicit Signals(std::function<void(int)> first) : first_(std::move(first)) {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    thread_ = std::thread([this] { Wait(); });
+  }
+  ~Signals() {
+    done_.store(true);
+    thread_.join();
+  }
+
+ private:
+  void Wait() {
+    const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};
+    for (int count = 0; !done_.load();) {
+      const int number = sigtimedwait(&set_, nullptr, &patience);
+      if (number <= 0) continue;
+      if (++count > 1) _exit(128 + number);
+      first_(number);
+    }
+  }
+  sigset_t set_;
+  std::function<void(int)> first_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+// CPUs that no thread of the plan runs on, for the I/O thread: those of idle cores, else the siblings.
+std::vector<int> HousekeepingCpus(const topology::Topology& machine, const pipeline::Plan& plan) {
+  std::set<int> cores, cpus;
+  const auto add = [&](const std::vector<pipeline::PlanThread>& threads) {
+    for (const auto& thread : threads) {
+      cores.insert(thread.core.value);
+      cpus.insert(thread.cpu.value);
+    }
+  };
+  add(plan.threads);
+  for (const auto& socket : plan.attention) add(socket.threads);
+  std::vector<int> idle, siblings;
+  for (const topology::Core& core : machine.cores()) {
+    for (const CpuId cpu : core.cpus) {
+      if (cores.contains(core.id.value)) {
+        if (!cpus.contains(cpu.value)) siblings.push_back(cpu.value);
+      } else {
+        idle.push_back(cpu.value);
+      }
+    }
+  }
+  return machine.from_xml() ? std::vector<int>() : !idle.empty() ? idle : siblings;
+}
+
+std::optional<model::ChatFormat> ChooseFormat(const ServeOptions& o, const model::Tokenizer& tokenizer) {
+  if (o.chat_template.empty()) return model::DetectChatFormat(tokenizer.chat_template());
+  if (const auto format = model::ChatFormatByName(o.chat_template)) return format;
+  throw CLI::ValidationError("--chat-template",
+                             fmt::format("'{}' is not known; see larder serve --help", o.chat_template));
+}
+
+serving::CompletionDefaults Defaults(const ServeOptions& o, const model::GgufFile& file,
+                                     std::shared_ptr<const model::Tokenizer> tokenizer) {
+  const model::ModelConfig config = model::ReadModelConfig(file);
+  const std::string stem = std::filesystem::path(file.path()).stem().string();
+  serving::CompletionDefaults defaults;
+  defaults.chat_format = ChooseFormat(o, *tokenizer);
+  defaults.sampling = ResolveSampling(o.sampling, *tokenizer, config.vocab);
+  if (o.sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
+  defaults.max_tokens = o.max_tokens;
+  defaults.vocab = config.vocab;
+  defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
+  defaults.model = o.alias.empty() ? stem : o.alias;
+  defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
+  defaults.tokenizer = std::move(tokenizer);
+  return defaults;
+}
+
+void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
+  const std::string& host = o.server.host;
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  if (server.port() >= 0) fmt::print("HTTP         http://{}:{}\n", shown, server.port());
+  if (server.text_port() >= 0)
+    fmt::print("text stream  {}:{}  (try: echo \"Once upon a time\" | nc {} {})\n", shown, server.text_port(),
+               host, server.text_port());
+  std::fflush(stdout);
+}
+
+// What `larder status` and systemd see of a serving socket. Null where nobody asks: a server of its own.
+std::unique_ptr<Service> MakeService(const ServeOptions& o, const pipeline::SocketStatus& status) {
+  if (o.socket.empty() && std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
+  std::string cluster = "larder";
+  if (!o.model.manifest.empty()) {
+    const auto manifest = pipeline::Manifest::Load(o.model.manifest);
+    cluster = manifest.name;
+    if (const auto serving = pipeline::ServingOf(manifest);
+        !o.socket.empty() && (serving.socket == nullptr || serving.socket->name != o.socket)) {
+      throw Error("{}: socket '{}' has not role serving", o.model.manifest, o.socket);
+    }
+  } else if (!o.socket.empty()) {
+    throw CLI::ValidationError("--socket", "it is a manifest's; add --manifest");
+  }
+  auto service = std::make_unique<Service>(SocketFacts{.cluster = cluster,
+                                                       .socket = o.socket.empty() ? "serving" : o.socket,
+                                                       .role = pipeline::RoleName(pipeline::Role::kServing)},
+                                           status);
+  service->Describe("loading");
+  return service;
+}
+
+int Serve(ServeOptions o) {
+  ReadKeys(o);
+  pipeline::SocketStatus status;
+  const std::unique_ptr<Service> service = MakeService(o, status);
+  o.server.version = LARDER_VERSION;
+  o.server.connections.send_s = o.server.connections.receive_s;
+  AllowManyDescriptors(o.server.connections.connections);
+
+  std::atomic<serving::Server*> ready{nullptr};
+  const Signals signals([&](int number) {
+    serving::Server* server = ready.load();
+    if (server == nullptr) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun
+    spdlog::warn("draining: answers that have begun get {} s; the next signal ends at once",
+                 o.server.drain_s);
+    if (service) service->Stopping("draining");
+    server->Drain();
+  });
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto tokenizer = model::Tokenizer::FromGguf(*file);
+  serving::ReadyServer about;
+  about.defaults = Defaults(o, *file, tokenizer);
+  const auto machine = ResolveTopology(o.model);
+
+  // The sockets first: whoever asks is told how far loading is.
+  serving::Server server(o.server);
+  const auto engine =
+      LoadEngine(file, machine, ToPlanOptions(o.model), o.model, [&](uint64_t done, uint64_t all) {
+        server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
+      });
+  pipeline::Scheduler scheduler(*engine,
+                                {.prefill_budget_rows = o.prefill_budget, .reuse_prefixes = o.reuse});
+  const serving::PlanView plan = ViewOfPlan(
+      *engine, machine,
+      about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");
+  about.defaults.context = engine->plan().options.context;
+  about.slots = engine->plan().options.slots;
+  about.queue_limit = o.queue;
+  about.sockets = SocketNames(plan);
+  about.plan = serving::PlanJson(plan);
+  about.fill_status = [&](serving::StatusView& view) { FillStatus(scheduler, plan, view); };
+  about.fill_metrics = [&](serving::ServingMetrics& metrics) { FillMetrics(scheduler, plan, metrics); };
+  about.housekeeping_cpus = HousekeepingCpus(machine, engine->plan());
+  pipeline::Intake& intake = server.Ready(std::move(about));
+  ready.store(&server);
+  PrintAddresses(server, o);
+  status.state.store(static_cast<uint32_t>(pipeline::SocketState::kServing), std::memory_order_relaxed);
+  if (service)
+    service->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
+  scheduler.Run(intake);
+  ready.store(nullptr);
+  return 0;
+}
+
+}  // namespace
+
+Command AddServe(CLI::App& program) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command =
+      program.add_subcommand("serve", "serve many clients: HTTP as OpenAI's, and a text stream");
+  Describe(*command, *options);
+  return {command, [options] { return Serve(*options); }};
+}
+
+}  // namespace larder::node

@@ -1,0 +1,18 @@
+// How `larder` ends, for scripts and for systemd (docs/cluster.md has the table for operators).
+#pragma once
+
+#include "rdma/peer_monitor.h"
+
+namespace larder::node {
+
+enum ExitCode : int {
+  kDone = 0,
+  kFailed = 1,  // a set-up or input error, one line on stderr; `larder status`: a socket does not answer
+  kUsage = 2,   // wrong usage: starting again changes nothing
+  kPeerLost = rdma::kPeerLostExitCode,  // another socket's process is gone: starting again helps
+  kInterrupted = 130,                   // by SIGINT
+  kTerminated = 143,                    // by SIGTERM
+};
+static_assert(kPeerLost == 75, "deploy/larder@.service and docs/cluster.md say so");
+
+}  // namespace larder::node

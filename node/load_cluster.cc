@@ -1,0 +1,81 @@
+#include "node/load_cluster.h"
+
+#include <spdlog/spdlog.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "model/split.h"
+#include "node/progress.h"
+#include "pipeline/cluster_chain.h"
+#include "threadpool/wait_choice.h"
+
+namespace larder::node {
+
+bool IsCluster(const pipeline::Manifest& manifest) {
+  return pipeline::StagesOf(manifest).size() > 1 || pipeline::ServingOf(manifest).socket != nullptr;
+}
+
+Cluster PlanOfCluster(const pipeline::Manifest& manifest, const model::ModelConfig& config,
+                      const topology::Topology& machine, const pipeline::PlanOptions& options) {
+  Cluster cluster;
+  cluster.plan =
+      pipeline::PlanCluster(manifest, config, options, pipeline::LoadTopologies(manifest, machine));
+  for (const std::string& note : cluster.plan.notes) spdlog::warn("{}", note);
+  cluster.chain = pipeline::ChainOf(manifest, cluster.plan);
+  return cluster;
+}
+
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,
+                               bool isolated) {
+  std::vector<CpuId> cpus;
+  for (const pipeline::Plan& plan : plans) {
+    for (const auto& thread : plan.threads) cpus.push_back(thread.cpu);
+    for (const auto& socket : plan.attention) {
+      for (const auto& thread : socket.threads) cpus.push_back(thread.cpu);
+    }
+  }
+  return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
+}
+
+std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model::GgufFile> file,
+                                                    const topology::Topology& machine,
+                                                    const pipeline::Manifest& manifest,
+                                                    const pipeline::PlanOptions& plan_options,
+                                                    const ModelOptions& options) {
+  pipeline::PlanOptions agreed = plan_options;
+  if (options.join) {
+    // The stages run already, with what the manifest says.
+    agreed = ToPlanOptions({});
+    agreed.isa = plan_options.isa;
+  }
+  Cluster cluster = PlanOfCluster(manifest, model::ReadModelConfig(*file), machine, agreed);
+  cluster.chain.fingerprint = model::Fingerprint(*file);
+  if (options.verbose) fmt::print(stderr, "{}", cluster.plan.Table());
+  const pipeline::Plan ends = pipeline::PlanOfEnds(manifest, cluster.plan, plan_options.threads, machine);
+  std::vector<pipeline::Plan> stages;
+  if (!options.join) {
+    if (manifest.servers.size() > 1) {
+      throw Error(
+          "{}: its {} servers cannot be threads of one process; run `larder node --socket NAME` for each "
+          "socket and "
+          "add --join here",
+          manifest.path, manifest.servers.size());
+    }
+    for (size_t i = 0; i < cluster.plan.stages.size(); ++i)
+      stages.push_back(pipeline::PlanOfStage(cluster.plan, i, machine));
+  }
+  std::vector<pipeline::Plan> here = stages;
+  here.push_back(ends);
+  Progress progress("packing");
+  pipeline::StageOptions stage;
+  stage.wait = WaitPolicyFor(machine, here, options.isolated);
+  stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
+  stage.on_lost = [](const std::string& line) {
+    spdlog::error("lost {}; its requests end with an error", line);
+  };
+  if (options.verbose) spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
+  return std::make_unique<pipeline::Engine>(std::move(file), cluster.chain, ends, std::move(stages), stage);
+}
+
+}  // namespace larder::node

@@ -1,0 +1,35 @@
+// The serving side of a cluster: what `--manifest` means where a model's layers are stages of a chain.
+#pragma once
+
+#include <memory>
+
+#include "model/gguf.h"
+#include "node/model_options.h"
+#include "pipeline/cluster_plan.h"
+#include "pipeline/engine.h"
+
+namespace larder::node {
+
+// Whether a manifest describes a chain: several stages, or a serving socket.
+bool IsCluster(const pipeline::Manifest& manifest);
+
+struct Cluster {
+  pipeline::ClusterPlan plan;
+  pipeline::ChainPlan chain;
+};
+// What every process of a cluster computes for itself. Logs the plan's notes as warnings.
+Cluster PlanOfCluster(const pipeline::Manifest& manifest, const model::ModelConfig& config,
+                      const topology::Topology& machine, const pipeline::PlanOptions& options);
+
+// Connects to the stages' processes (options.join), or makes them threads of this one.
+std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model::GgufFile> file,
+                                                    const topology::Topology& machine,
+                                                    const pipeline::Manifest& manifest,
+                                                    const pipeline::PlanOptions& plan_options,
+                                                    const ModelOptions& options);
+
+// Waiting for all of the plans' threads on this machine.
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,
+                               bool isolated);
+
+}  // namespace larder::node

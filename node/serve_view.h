@@ -1,0 +1,22 @@
+// What a server shows of its machine: the Plan and the sockets' counters as serving/status.h has them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pipeline/engine.h"
+#include "pipeline/scheduler.h"
+#include "serving/status.h"
+#include "topology/topology.h"
+
+namespace larder::node {
+
+serving::PlanView ViewOfPlan(const pipeline::Engine&, const topology::Topology&,
+                             const std::string& chat_format);
+// Names of its sockets, the label of their metrics.
+std::vector<std::string> SocketNames(const serving::PlanView&);
+// Slots and sockets as they are now. Any thread.
+void FillStatus(const pipeline::Scheduler&, const serving::PlanView&, serving::StatusView&);
+void FillMetrics(const pipeline::Scheduler&, const serving::PlanView&, serving::ServingMetrics&);
+
+}  // namespace larder::node

@@ -1,0 +1,243 @@
+// What a process tells systemd and `larder status`, without systemd: the notification socket is ours.
+#include "node/service.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "node/exit_code.h"
+
+namespace larder::node {
+namespace {
+
+using pipeline::SocketStatus;
+
+std::string Unique(const std::string& name) { return name + std::to_string(getpid()); }
+
+SocketFacts Facts(const std::string& socket) {
+  return {.cluster = Unique("service-test-"),
+          .socket = socket,
+          .role = "weight",
+          .first_layer = 7,
+          .layers = 7,
+          .weight_bytes = 5'000'000};
+}
+
+TEST(ProgressWatch, IsContentWhileFramesAreFinishedOrNoneIsStarted) {
+  SocketStatus status;
+  ProgressWatch watch(100);
+  EXPECT_TRUE(watch.Alive(status, 0));
+  EXPECT_TRUE(watch.Alive(status, 1'000'000)) << "idle for long";
+  SocketStatus::Add(status.frames_started, 1);
+  EXPECT_TRUE(watch.Alive(status, 1'000'050)) << "just started, however long it was idle before";
+  EXPECT_TRUE(watch.Alive(status, 1'000'149));
+  EXPECT_FALSE(watch.Alive(status, 1'000'150)) << "in flight for all the patience there is";
+  SocketStatus::Add(status.frames_finished, 1);
+  EXPECT_TRUE(watch.Alive(status, 1'000'160)) << "finished after all";
+  SocketStatus::Add(status.frames_started, 2);  // two in flight: each end is progress
+  EXPECT_TRUE(watch.Alive(status, 1'000'170));
+  SocketStatus::Add(status.frames_finished, 1);
+  EXPECT_TRUE(watch.Alive(status, 1'000'260));
+  EXPECT_TRUE(watch.Alive(status, 1'000'350));
+  EXPECT_FALSE(watch.Alive(status, 1'000'360)) << "the other one hangs";
+}
+
+// NOTIFY_SOCKET as systemd sets it, in the abstract namespace.
+class Notified : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string name = Unique("larder-notify-test-");
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+    fd_ = rdma::Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const timeval limit{20, 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    ASSERT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+              0);
+    setenv("NOTIFY_SOCKET", ("@" + name).c_str(), 1);
+  }
+  void TearDown() override {
+    for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}) unsetenv(name);
+  }
+  std::string Receive() {
+    char text[4096];
+    const ssize_t got = recv(fd_.get(), text, sizeof(text), 0);
+    return got < 0 ? "nothing came" : std::string(text, static_cast<size_t>(got));
+  }
+  // The next message that is no ping.
+  std::string ReceiveOther() {
+    for (;;) {
+      std::string text = Receive();
+      if (text != "WATCHDOG=1") return text;
+    }
+  }
+  rdma::Descriptor fd_;
+};
+
+TEST_F(Notified, SaysReadyStatusAndStopping) {
+  const SocketStatus status;
+  {
+    Service service(Facts("says"), status);
+    service.Describe("loading");
+    EXPECT_EQ(Receive(), "STATUS=loading");
+    service.Ready("7 layers\nREADY=0");
+    EXPECT_EQ(Receive(), "READY=1\nSTATUS=7 layers READY=0") << "a text adds no line of its own";
+    service.Stopping("draining");
+    EXPECT_EQ(Receive(), "STOPPING=1\nSTATUS=draining");
+  }
+  EXPECT_EQ(Receive(), "STOPPING=1");
+}
+
+TEST_F(Notified, PingsUntilAFrameHangs) {
+  setenv("WATCHDOG_USEC", "40000", 1);
+  SocketStatus status;
+  Service service(Facts("pings"), status);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1");
+  SocketStatus::Add(status.frames_started, 1);
+  // Pings that were due before the patience was over may still come; then there are no more.
+  const timeval limit{1, 0};
+  setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  int pings = 0;
+  while (Receive() == "WATCHDOG=1" && pings < 1000) ++pings;
+  EXPECT_LT(pings, 1000) << "it pinged on although nothing moves";
+  SocketStatus::Add(status.frames_finished, 1);
+  const timeval longer{20, 0};
+  setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &longer, sizeof(longer));
+  EXPECT_EQ(Receive(), "WATCHDOG=1") << "it goes on when the frame is finished";
+}
+
+TEST_F(Notified, NoPingsForSomebodyElse) {
+  setenv("WATCHDOG_USEC", "20000", 1);
+  setenv("WATCHDOG_PID", std::to_string(getppid()).c_str(), 1);
+  const SocketStatus status;
+  Service service(Facts("other"), status);
+  usleep(100000);
+  service.Ready("ready");
+  EXPECT_EQ(Receive(), "READY=1\nSTATUS=ready");
+}
+
+TEST(StatusSocket, AnswersEachWhoAsks) {
+  SocketStatus status;
+  const SocketFacts facts = Facts("answers");
+  const StatusSocket socket(facts, status);
+  const std::string name = StatusName(facts.cluster, facts.socket);
+  SocketStatus::Add(status.frames_finished, 4);
+  SocketStatus::Add(status.step_ns, 3'000'000);
+  SocketStatus::Add(status.wait_ns, 1'000'000);
+  std::string problem;
+  const auto first = AskStatus(name, 20000, &problem);
+  ASSERT_TRUE(first) << problem;
+  EXPECT_EQ((*first)["socket"], "answers");
+  EXPECT_EQ((*first)["layers"], "7-13");
+  EXPECT_EQ((*first)["state"], "loading");
+  EXPECT_EQ((*first)["frames"], 4);
+  EXPECT_EQ((*first)["step_us"], 750.0);
+  EXPECT_EQ((*first)["waiting_share"], 0.25);
+  EXPECT_EQ((*first)["weight_mb"], 5.0);
+  EXPECT_EQ((*first)["pid"], getpid());
+  SocketStatus::Add(status.frames_finished, 1);
+  EXPECT_EQ((*AskStatus(name, 20000, &problem))["frames"], 5);
+  EXPECT_THROW(StatusSocket(facts, status), Error) << "one process a socket";
+  EXPECT_FALSE(AskStatus(name + "-not-there", 20000, &problem));
+  EXPECT_NE(problem.find("not running"), std::string::npos) << problem;
+}
+
+// Any process may listen on such a name: nothing it says may hang or break who asks.
+class Stranger {
+ public:
+  Stranger(const std::string& name, const std::string& says) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+    fd_ = rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+              0);
+    EXPECT_EQ(listen(fd_.get(), 4), 0);
+    thread_ = std::thread([this, says] {
+      const rdma::Descriptor client(accept(fd_.get(), nullptr, nullptr));
+      for (size_t at = 0; at < says.size();) {
+        const ssize_t sent = send(client.get(), says.data() + at, says.size() - at, MSG_NOSIGNAL);
+        if (sent <= 0) break;
+        at += static_cast<size_t>(sent);
+      }
+    });
+  }
+  ~Stranger() { thread_.join(); }
+
+ private:
+  rdma::Descriptor fd_;
+  std::thread thread_;
+};
+
+TEST(AskStatus, RefusesWhatIsNoStatus) {
+  int number = 0;
+  for (const std::string& says :
+       {std::string(), std::string("hello\n"), std::string("[1, 2]"), std::string("{\"socket\": 7}"),
+        std::string("{\"socket\": \"half"), "{\"socket\": \"" + std::string(1 << 20, 'x') + "\"}"}) {
+    const std::string name = Unique("larder-status/stranger-") + "/" + std::to_string(++number);
+    const Stranger stranger(name, says);
+    std::string problem;
+    EXPECT_FALSE(AskStatus(name, 20000, &problem)) << says.substr(0, 20);
+    EXPECT_NE(problem.find("something else"), std::string::npos) << problem;
+  }
+}
+
+TEST(AskStatus, DoesNotWaitForEver) {
+  const std::string name = Unique("larder-status/silent/");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+  const rdma::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
+            0);
+  ASSERT_EQ(listen(fd.get(), 4), 0);
+  std::string problem;
+  EXPECT_FALSE(AskStatus(name, 50, &problem));
+  EXPECT_NE(problem.find("50 ms"), std::string::npos) << problem;
+}
+
+TEST(StatusNames, FindsListenersInTheKernelsList) {
+  const std::string text =
+      "Num       RefCount Protocol Flags    Type St Inode Path\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 100 @larder-status/b/two words\n"
+      "0000000000000000: 00000003 00000000 00000000 0001 03 101 @larder-status/b/connected\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 102 @larder-status/a/x\n"
+      "0000000000000000: 00000002 00000000 00010000 0005 01 103 @larder/a/x\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 104 /run/larder-status/a\n"
+      "0000000000000000: 00000002 00000000 00000000 0002 01 105\n";
+  EXPECT_EQ(StatusNames(text), (std::vector<std::string>{"larder-status/a/x", "larder-status/b/two words"}));
+  EXPECT_TRUE(StatusNames("").empty());
+}
+
+TEST(Journal, IsUsedOnlyIfStderrIsItsStream) {
+  struct stat file = {};
+  ASSERT_EQ(fstat(STDERR_FILENO, &file), 0);
+  const char* before = std::getenv("JOURNAL_STREAM");
+  const std::string saved = before == nullptr ? "" : before;
+  unsetenv("JOURNAL_STREAM");
+  EXPECT_FALSE(StderrIsJournal());
+  setenv("JOURNAL_STREAM", (std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino)).c_str(), 1);
+  EXPECT_TRUE(StderrIsJournal());
+  setenv("JOURNAL_STREAM", (std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino + 1)).c_str(), 1);
+  EXPECT_FALSE(StderrIsJournal());
+  if (saved.empty()) {
+    unsetenv("JOURNAL_STREAM");
+  } else {
+    setenv("JOURNAL_STREAM", saved.c_str(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace larder::node
