@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Builds the Debian package and looks into it: lintian is silent, nothing is missing, nothing starts by itself.
+
+    deploy/package_test.py --build build      # exit status 77: a tool is missing
+"""
+import argparse
+import gzip
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOOLS = ["cpack", "dpkg-deb", "dpkg-shlibdeps", "lintian"]
+BUILD = None
+
+# Path in the package -> its source, where it must be a copy.
+CONTENTS = {
+    "usr/bin/larder": None,
+    "usr/bin/larder-cluster": "deploy/larder-cluster",
+    "usr/lib/systemd/system/larder@.service": "deploy/larder@.service",
+    "usr/lib/systemd/system/larder.target": "deploy/larder.target",
+    "usr/lib/sysusers.d/larder.conf": "deploy/larder.sysusers",
+    "usr/lib/tmpfiles.d/larder.conf": "deploy/larder.tmpfiles",
+    "usr/share/doc/larder/cluster.md": "docs/cluster.md",
+    "usr/share/doc/larder/manifest.md": "deploy/README.md",
+    "usr/share/doc/larder/README.md": "README.md",
+    "usr/share/doc/larder/DESIGN.md": "DESIGN.md",
+    "usr/share/doc/larder/copyright": "deploy/debian/copyright",
+    "usr/share/lintian/overrides/larder": "deploy/debian/lintian-overrides",
+}
+COMPRESSED = {
+    "usr/share/man/man1/larder.1.gz": "deploy/man/larder.1",
+    "usr/share/man/man1/larder-cluster.1.gz": "deploy/man/larder-cluster.1",
+    "usr/share/doc/larder/changelog.gz": "deploy/debian/changelog",
+}
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Package(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-package-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        code, said = run("cpack", "-G", "DEB", "-B", str(cls.folder), cwd=BUILD)
+        packages = list(cls.folder.glob("larder_*.deb"))
+        if code != 0 or len(packages) != 1:
+            raise AssertionError(f"cpack ended with {code}, packages {packages}:\n{said}")
+        cls.package = packages[0]
+        code, said = run("dpkg-deb", "-R", str(cls.package), str(cls.folder / "tree"))
+        if code != 0:
+            raise AssertionError(said)
+        cls.tree = cls.folder / "tree"
+        cls.control = (cls.tree / "DEBIAN/control").read_text()
+
+    def test_lintian_finds_nothing_but_what_is_overridden(self):
+        code, said = run("lintian", "--allow-root", "--fail-on", "error,warning", "--display-info", str(self.package))
+        self.assertEqual((code, said.strip()), (0, ""), said)
+
+    def test_lintian_would_find_something(self):
+        """The same package without its copyright file."""
+        spoilt = self.folder / "spoilt"
+        shutil.copytree(self.tree, spoilt)
+        (spoilt / "usr/share/doc/larder/copyright").unlink()
+        code, said = run("dpkg-deb", "-b", "--root-owner-group", str(spoilt), str(self.folder / "spoilt.deb"))
+        self.assertEqual(code, 0, said)
+        code, said = run("lintian", "--allow-root", "--fail-on", "error,warning", str(self.folder / "spoilt.deb"))
+        self.assertNotEqual(code, 0)
+        self.assertIn("no-copyright-file", said)
+
+    def test_contents(self):
+        for path, source in CONTENTS.items():
+            self.assertTrue((self.tree / path).is_file(), path)
+            if source:
+                self.assertEqual((self.tree / path).read_bytes(), (HERE.parent / source).read_bytes(), path)
+        for path, source in COMPRESSED.items():
+            self.assertEqual(gzip.decompress((self.tree / path).read_bytes()), (HERE.parent / source).read_bytes(), path)
+        examples = {p.name for p in (HERE / "examples").glob("*.toml")}
+        self.assertEqual({p.name for p in (self.tree / "usr/share/doc/larder/examples").iterdir()}, examples)
+
+    def test_nothing_else_is_in_it(self):
+        known = {*CONTENTS, *COMPRESSED}
+        for path in self.tree.rglob("*"):
+            name = str(path.relative_to(self.tree))
+            if path.is_file() and not name.startswith(("DEBIAN/", "usr/share/doc/larder/examples/")):
+                self.assertIn(name, known)
+
+    def test_dependencies_are_those_of_the_program(self):
+        depends = next(line for line in self.control.splitlines() if line.startswith("Depends:"))
+        for package in ("libc6", "libhwloc15", "libnuma1", "python3 (>= 3.11)", "systemd"):
+            self.assertIn(package, depends)
+
+    def test_the_packed_program_runs(self):
+        code, said = run(str(self.tree / "usr/bin/larder"), "--version")
+        self.assertEqual(code, 0, said)
+        self.assertIn(next(l for l in self.control.splitlines() if l.startswith("Version:")).split()[1], said)
+        code, said = run(str(self.tree / "usr/bin/larder-cluster"), "--help")
+        self.assertEqual(code, 0, said)
+
+    def test_maintainer_scripts_start_and_enable_nothing(self):
+        for name in ("postinst", "prerm", "postrm"):
+            script = self.tree / "DEBIAN" / name
+            code, said = run("sh", "-n", str(script))
+            self.assertEqual(code, 0, said)
+            for line in script.read_text().splitlines():
+                command = line.split("#")[0]
+                for word in (" start ", " restart ", " enable ", "--now"):
+                    self.assertNotIn(word, command, name)
+
+    def test_maintainer_scripts_call_what_they_should(self):
+        """Run against recorders in place of systemd's tools, as dpkg runs them."""
+        bin_folder, log = self.folder / "bin", self.folder / "called"
+        bin_folder.mkdir()
+        for tool in ("systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl"):
+            (bin_folder / tool).write_text(f'#!/bin/sh\necho "{tool} $*" >>{log}\n')
+            (bin_folder / tool).chmod(0o755)
+        for arguments, expected in ((("postinst", "configure", ""), ["systemd-sysusers larder.conf", "systemd-tmpfiles --create larder.conf"]),
+                                    (("prerm", "upgrade", "0.2"), []), (("postrm", "remove"), [])):
+            log.write_text("")
+            code, said = run("sh", str(self.tree / "DEBIAN" / arguments[0]), *arguments[1:], env={"PATH": f"{bin_folder}:/usr/bin:/bin"})
+            self.assertEqual(code, 0, said)
+            called = log.read_text().splitlines()
+            for line in expected:
+                self.assertIn(line, called)
+            for line in called:
+                self.assertNotRegex(line, r"\b(start|restart|enable|stop)\b")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    o, rest = parser.parse_known_args()
+    BUILD = o.build
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not installed (packages cmake, dpkg-dev, lintian)")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *rest])

@@ -1,0 +1,60 @@
+"""The cluster that every rack runs: servers of two sockets each, one with weights and one with attention, and requests to it."""
+import subprocess
+import time
+
+PROMPT = "Once upon a time"
+STORY = ["-p", PROMPT, "--temp", "0", "--ignore-eos"]  # the same tokens wherever and whenever they are computed
+
+
+def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1")):
+    """servers: (name, address) of each. Stage by stage in that order; whoever runs `larder run --join` on the first one serves."""
+    lines = ['name = "rack"', "[model]", f"context = {context}", "slots = 4", "[link]", f'transport = "{transport}"']
+    if device:
+        lines.append(f'device = "{device}"')
+    for name, address in servers:
+        lines += ["[[server]]", f'name = "{name}"', f'address = "{address}"']
+        for role in ("weight", "attention"):
+            lines += ["[[server.socket]]", f'name = "{name}-{role}"', f'role = "{role}"', f'cores = "{cores[role == "attention"]}"']
+    return "\n".join(lines) + "\n"
+
+
+def truth(larder, model, tokens, context):
+    """The text that one process writes: what every cluster must write, to the byte."""
+    done = subprocess.run([larder, "run", "-m", model, "-c", str(context), "-n", str(tokens), *STORY], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the one-process run failed: {done.stderr.strip()}")
+    return done.stdout.rstrip("\n")
+
+
+class Request:
+    """One `larder run --join` on a server."""
+
+    def __init__(self, server, larder, manifest_path, model, tokens, log):
+        self.log, self.started = log, time.monotonic()
+        self.out = open(f"{log}.out", "w+")
+        self.err = open(f"{log}.err", "w+")
+        command = [larder, "run", "--manifest", manifest_path, "--server", server.name, "--join", "-m", model, "-n", str(tokens), *STORY]
+        self.process = subprocess.Popen(server.command(command), stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
+
+    def text(self):
+        self.out.seek(0)
+        return self.out.read().rstrip("\n")
+
+    def errors(self):
+        self.err.seek(0)
+        return self.err.read()
+
+    def running(self):
+        return self.process.poll() is None
+
+    def wait(self, limit_s):
+        """The exit status, None if it did not end in time."""
+        try:
+            return self.process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self):
+        if self.running():
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,190 @@
+"""A rack without guests: each server is a network namespace of this machine, and all are joined by a bridge. TCP only, and real packets.
+
+Namespaces keep abstract Unix sockets apart too, so sockets of two servers can reach each other over the network alone.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import cluster
+import guest
+from image import Missing
+
+RESTART_S = 1.0  # as RestartSec of larder@.service
+
+
+def become_root():
+    """Namespaces need root: of this machine, or of a user namespace, in which this program then starts anew."""
+    if os.geteuid() == 0:
+        return
+    if "RACK_NAMESPACE" in os.environ:
+        raise Missing("neither root nor user namespaces: network namespaces can't be made")
+    inside = ["unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode:
+        raise Missing("neither root nor user namespaces: network namespaces can't be made")
+    os.environ["RACK_NAMESPACE"] = "1"
+    os.execvp("unshare", [*inside, sys.executable, *sys.argv])
+
+
+def ip(*arguments):
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+class Socket:
+    """The process of one socket, started again a second after it ended, as systemd would."""
+
+    def __init__(self, name, command, log):
+        self.name, self.command, self.log = name, command, log
+        self.process, self.wanted = None, False
+        self.lock = threading.Lock()
+
+    def start(self):
+        with self.lock:
+            self.wanted = True
+            self._spawn()
+
+    def _spawn(self):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        threading.Thread(target=self._watch, args=(self.process,), daemon=True).start()
+
+    def _watch(self, process):
+        status = process.wait()
+        with open(self.log, "a") as log:
+            log.write(f"rack: {self.name} ended with {status}\n")
+        time.sleep(RESTART_S)
+        with self.lock:
+            if self.wanted and self.process is process:
+                self._spawn()
+
+    def signal(self, number):
+        with self.lock:
+            if self.process and self.process.poll() is None:
+                self.process.send_signal(number)
+
+    def stop(self):
+        """kill -9, and no new start."""
+        with self.lock:
+            self.wanted = False
+            if self.process and self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+
+class NetServer:
+    def __init__(self, rack, name, number):
+        self.name, self.address, self.rack = name, f"10.6.0.{number}", rack
+        self.namespace, self.port = f"{rack.prefix}{name}", f"{name}0"
+        self.sockets = {}
+        ip("netns", "add", self.namespace)
+        ip("-n", rack.wire, "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        ip("-n", rack.wire, "link", "set", self.port, "master", "bridge", "up")
+        ip("-n", self.namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            ip("-n", self.namespace, "link", "set", device, "up")
+
+    def command(self, arguments):
+        return ["nice", "nsenter", f"--net=/run/netns/{self.namespace}", "--", *arguments]
+
+    def names(self):
+        return list(self.sockets)
+
+    def kill(self, socket):
+        self.sockets[socket].signal(signal.SIGKILL)
+
+    def restart(self, socket):
+        self.sockets[socket].signal(signal.SIGTERM)
+
+    def freeze(self, socket):
+        self.sockets[socket].signal(signal.SIGSTOP)
+
+    def thaw(self, socket):
+        self.sockets[socket].signal(signal.SIGCONT)
+
+    def cut(self):
+        ip("-n", self.rack.wire, "link", "set", self.port, "down")
+
+    def mend(self):
+        ip("-n", self.rack.wire, "link", "set", self.port, "up")
+
+    def power_off(self):
+        for socket in self.sockets.values():
+            socket.stop()
+        self.cut()
+
+    def power_on(self):
+        self.mend()
+        for socket in self.sockets.values():
+            socket.start()
+
+
+class NetRack:
+    """Servers by name. Ends their processes and removes the namespaces when it is left."""
+
+    def __init__(self, names):
+        become_root()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-rack-"))
+        self.prefix = f"lr{os.getpid()}"
+        self.wire = f"{self.prefix}wire"
+        self.servers = {}
+        try:
+            # Everything but the bridge lives in namespaces of its own, and so does the bridge: this machine's network is not touched.
+            ip("netns", "add", self.wire)
+            ip("-n", self.wire, "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
+            ip("-n", self.wire, "link", "set", "bridge", "up")
+            for number, name in enumerate(names, 1):
+                self.servers[name] = NetServer(self, name, number)
+        except Missing:
+            self.__exit__()
+            raise
+
+    def __enter__(self):
+        guest.end_by_sigterm()
+        return self
+
+    def __exit__(self, *_):
+        for server in self.servers.values():
+            for socket in server.sockets.values():
+                socket.stop()
+        for name in [self.wire, *(s.namespace for s in self.servers.values())]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class NetCluster(NetRack):
+    """The cluster of cluster.py in such a rack, of a program in the build folder."""
+
+    def __init__(self, names, larder, model, context):
+        super().__init__(names)
+        self.larder, self.model = larder, model
+        self.manifest = self.folder / "cluster.toml"
+        self.manifest.write_text(cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp", context=context))
+        self.marks = {}
+
+    def bring_up(self):
+        for server in self.servers.values():
+            for role in ("attention", "weight"):
+                name = f"{server.name}-{role}"
+                command = [self.larder, "node", "--manifest", self.manifest, "--server", server.name, "--socket", name, "-m", self.model]
+                server.sockets[name] = Socket(name, server.command(command), self.folder / f"{name}.log")
+                server.sockets[name].start()
+
+    def request(self, tokens):
+        return cluster.Request(self.servers["a"], self.larder, self.manifest, self.model, tokens, self.folder / "request")
+
+    def logs(self):
+        return {name: socket.log.read_text(errors="replace") for server in self.servers.values() for name, socket in server.sockets.items()}
+
+    def mark_logs(self):
+        self.marks = {name: len(text) for name, text in self.logs().items()}
+
+    def new_logs(self):
+        return {name: text[self.marks.get(name, 0):] for name, text in self.logs().items()}

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""What the rack's tests judge by, with planted errors: a wrong token, a report that names somebody else, a broken archive."""
+import argparse
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import faults
+import image
+
+
+class Said:
+    """A request, or the logs of a rack, that said this."""
+
+    def __init__(self, text, logs=None):
+        self.said, self.logs = text, logs or {}
+
+    def errors(self):
+        return self.said
+
+    def new_logs(self):
+        return self.logs
+
+
+class Judging(unittest.TestCase):
+    def setUp(self):
+        self.faults = faults.Faults(Said("", {}), "Once upon a time, there was", argparse.Namespace(seed=1))
+
+    def test_text_is_a_prefix_or_wrong(self):
+        self.assertTrue(self.faults.is_prefix("Once upon a time"))
+        self.assertTrue(self.faults.is_prefix("Once upon\ufffd"))
+        self.assertFalse(self.faults.is_prefix("Once upon a tine"))
+        self.assertFalse(self.faults.is_prefix("Once upon a time, there was one"))
+
+    def report(self, line, logs=None, victim="b-weight"):
+        self.faults.rack = Said("", logs)
+        return self.faults.report_of(["b-weight"], None, victim, Said(line))
+
+    def test_a_report_names_the_socket_and_the_trouble(self):
+        self.assertIsNotNone(self.report("error: lost socket b-weight: link down"))
+        self.assertIsNone(self.report("error: lost socket b-weights: link down"))
+        self.assertIsNone(self.report("error: lost socket a-weight: link down"))
+        self.assertIsNone(self.report("info: receives from socket b-weight"))
+
+    def test_the_victims_own_words_do_not_count(self):
+        line = "error: lost socket b-weight: link down"
+        self.assertIsNone(self.report("", {"b-weight": line}))
+        self.assertIsNotNone(self.report("", {"a-weight": line}))
+
+
+@unittest.skipUnless(shutil.which("busybox"), "busybox is not installed")
+class Archive(unittest.TestCase):
+    def test_busybox_unpacks_what_cpio_packs(self):
+        entries = [("bin", 0o040755, b""), ("bin/a", 0o100755, b"12345"), ("bin/b", 0o120777, b"a"), ("c", 0o100644, b"")]
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["busybox", "cpio", "-i"], input=image.cpio(entries), cwd=folder, check=True, capture_output=True)
+            found = subprocess.run(["sh", "-c", "cat bin/a; readlink bin/b; stat -c %a bin/a c"], cwd=folder, capture_output=True, text=True)
+        self.assertEqual(found.stdout, "12345a\n755\n644\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""A story from a rack of guests: two servers of two packages, the package installed, brought up by larder-cluster over ssh, verbs over soft-RoCE.
+
+    deploy/rack/story.py --build build --model model/demo/larder-stories.gguf --cache build/rack
+
+The text must be the one process's, to the byte; then the cluster is drained and stopped.
+"""
+import argparse
+import pathlib
+import re
+
+import cluster
+import guest
+import guest_cluster
+import image
+
+TOKENS = 120
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True, help="the build folder, with larder built in it")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--cache", required=True, help="folder for the kernel, the root file system and the like")
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--transport", default="verbs", choices=["verbs", "tcp"])
+    o = parser.parse_args()
+    larder = str(pathlib.Path(o.build, "larder").resolve())
+    expected = cluster.truth(larder, o.model, TOKENS, 512)
+    try:
+        rack = guest_cluster.GuestCluster("abcdefgh"[:o.servers], larder, o.model, o.build, o.cache, o.transport)
+    except image.Missing as missing:
+        guest.skip(missing)
+    with rack:
+        rack.bring_up()
+        for attempt in (1, 2):
+            request = rack.request(TOKENS)
+            status, text = request.wait(120), request.text()
+            request.kill()
+            rack.say(f"request {attempt}: status {status}\n{text}")
+            if status != 0 or text != expected:
+                rack.tool("logs", check=False)
+                raise SystemExit(f"{request.errors()}\nnot the one process's text:\n{expected}")
+        rack.say("both are the one process's text, to the byte")
+        rack.tool("status")
+        logs = rack.tool("logs", "-n", "200")
+        for server in rack.servers:
+            if not re.search(rf"stage {server}-weight: receives from .* by {o.transport},", logs):
+                raise SystemExit(f"{server}-weight does not say that its link is {o.transport}")
+        rack.tool("drain")
+        rack.tool("down")
+        for server in rack.servers.values():
+            left = server.ssh("pgrep -x larder || true").strip()
+            if left:
+                raise SystemExit(f"{server.name}: processes left after `down`: {left}")
+        rack.say("shut down")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""systemd's own tools on the units, the drop-in of `larder unit`, sysusers.d and tmpfiles.d. Nothing is started.
+
+    deploy/units_test.py --larder build/larder      # exit status 77: systemd's tools are missing
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODEL = HERE.parent / "model/demo/larder-stories.gguf"
+TOOLS = ["systemd-analyze", "systemd-sysusers", "systemd-tmpfiles"]
+MAX_EXPOSURE = 19  # systemd-analyze security, times ten; larder@.service says 1.9
+LARDER = None
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+class Units(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-units-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        service = (HERE / "larder@.service").read_text()
+        self.assertIn("ExecStart=/usr/bin/larder ", service)
+        self.unit = self.folder / "larder@weights.service"
+        self.unit.write_text(service.replace("/usr/bin/larder", LARDER))
+        self.target = self.folder / "larder.target"
+        shutil.copy(HERE / "larder.target", self.target)
+
+    def verify(self):
+        return run("systemd-analyze", "verify", "--man=no", str(self.unit), str(self.target))
+
+    def drop_in(self, socket="weights"):
+        code, text = run(LARDER, "unit", "--manifest", str(HERE / "examples/two-core-separated.toml"), "--socket", socket, "-m", str(MODEL))
+        self.assertEqual(code, 0, text)
+        folder = self.folder / "larder@weights.service.d"
+        folder.mkdir(exist_ok=True)
+        (folder / "plan.conf").write_text(text)
+        return text
+
+    def test_systemd_accepts_the_units(self):
+        self.assertEqual(self.verify(), (0, ""))
+
+    def test_systemd_accepts_the_drop_in(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("the example needs two cores")
+        text = self.drop_in()
+        self.assertIn("AllowedCPUs=0\n", text)
+        self.assertIn("After=larder@attention.service\n", text)
+        self.assertEqual(self.verify(), (0, ""))
+        self.assertIn("AllowedCPUs=1\n", self.drop_in("attention"))
+        self.assertEqual(self.verify(), (0, ""))
+
+    def test_systemd_would_find_a_mistake(self):
+        self.unit.write_text(self.unit.read_text().replace("WatchdogSec=", "WatchdogSecs="))
+        self.assertIn("WatchdogSecs", self.verify()[1])
+
+    def test_exposure(self):
+        command = ["systemd-analyze", "security", "--no-pager", "--offline=true"]
+        code, text = run(*command, f"--threshold={MAX_EXPOSURE}", str(self.unit))
+        if "unrecognized option" in text:
+            self.skipTest("this systemd-analyze has no --offline")
+        self.assertEqual(code, 0, text[-200:])
+        self.unit.write_text(self.unit.read_text().replace("NoNewPrivileges=yes", "").replace("CapabilityBoundingSet=\n", ""))
+        self.assertNotEqual(run(*command, f"--threshold={MAX_EXPOSURE}", str(self.unit))[0], 0, "a weaker unit must fail")
+
+    def test_each_setting_has_a_reason(self):
+        """A comment stands above each setting or above the run of settings that it is for."""
+        for name in ("larder@.service", "larder.target", "larder.sysusers", "larder.tmpfiles"):
+            explained = False
+            for number, line in enumerate((HERE / name).read_text().splitlines(), 1):
+                if line.startswith("#"):
+                    explained = True
+                elif line and not line.startswith(("[", "Description=", "Documentation=")):
+                    self.assertTrue(explained, f"{name}:{number}: {line}")
+
+    def test_the_user(self):
+        (self.folder / "etc").mkdir()
+        code, text = run("systemd-sysusers", f"--root={self.folder}", str(HERE / "larder.sysusers"))
+        self.assertEqual(code, 0, text)
+        entry = next(l for l in (self.folder / "etc/passwd").read_text().splitlines() if l.startswith("larder:")).split(":")
+        self.assertEqual(entry[5:], ["/var/lib/larder", "/usr/sbin/nologin"])
+        self.assertLess(int(entry[2]), 1000)
+
+    def test_the_folders(self):
+        if os.geteuid() != 0:
+            self.skipTest("folders of root are made by root")
+        code, text = run("systemd-tmpfiles", "--create", f"--root={self.folder}", str(HERE / "larder.tmpfiles"))
+        self.assertEqual(code, 0, text)
+        for name in ("var/lib/larder", "var/lib/larder/models", "etc/larder"):
+            self.assertTrue((self.folder / name).is_dir(), name)
+            self.assertEqual((self.folder / name).stat().st_mode & 0o777, 0o755)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--larder", required=True)
+    o, rest = parser.parse_known_args()
+    LARDER = os.path.abspath(o.larder)
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        print(f"skipped: {', '.join(missing)} not installed (package systemd)")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *rest])
