@@ -221,6 +221,7 @@ void RegisterAll() {
   add("decode", Decode, "batch", {1, 8, 32});
   add("decode_evicted", DecodeEvicted, "batch", {1, 8});
   add("prefill", Prefill, "prompt", {kBenchPrompt});
+  RegisterBusy();
   RegisterAblation();
   RegisterLoad();
   RegisterSeparation();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
+"""Tests of compare, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
 
 import importlib.machinery
 import importlib.util
@@ -23,6 +23,7 @@ def load(name):
 
 
 compare, plot = load("compare"), load("plot.py")
+serving_compare = load("serving_compare")
 
 # Prints what a bench prints; the speed depends on what is asked, so that a mixed-up row shows.
 STAND_IN = """#!/usr/bin/env python3
@@ -143,6 +144,53 @@ class PlotTest(unittest.TestCase):
                                      check=False)
                 self.assertEqual(run.returncode, 1)
                 self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+
+
+# The engine: 100 us a step, 40,000 tokens/s at batch 8. HTTP: 140 us; text: {text_us} us; 8 clients: 36,000 tokens/s.
+SERVING = """#!/usr/bin/env python3
+import json, signal, sys
+words = sys.argv[1:]
+value = lambda flag: words[words.index(flag) + 1]
+if words[0] == "bench":
+    print(json.dumps([{{"samples_ts": [10000.0 if value("-b") == "1" else 40000.0]}}]))
+elif words[0] == "serve":
+    print("HTTP         http://127.0.0.1:1234")
+    print("text stream  127.0.0.1:5678  (try)", flush=True)
+    signal.pause()
+elif words[0] == "bench-serve":
+    text = value("--endpoint") == "text"
+    assert value("--port") == ("5678" if text else "1234")
+    print(json.dumps({{"failed": {failed}, "first_error": "no slot", "median_tpot_ms": {text_us} / 1e3 if text else 0.14,
+                      "p99_tpot_ms": 0.21, "output_throughput": 36000 if value("--max-concurrency") == "8" else 7000}}))
+"""
+
+
+class ServingCompareTest(unittest.TestCase):
+    def run_compare(self, **figures):
+        with tempfile.TemporaryDirectory() as folder:
+            larder = Path(folder) / "larder"
+            larder.write_text(SERVING.format(**figures))
+            larder.chmod(0o755)
+            return subprocess.run([sys.executable, HERE / "serving_compare", "--larder", larder, "--model", "m", "--rounds", "2"],
+                                  capture_output=True, text=True, check=False, timeout=60)
+
+    def test_prints_the_differences_and_whether_they_meet_the_targets(self):
+        run = self.run_compare(text_us=125, failed=0)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        for row in ("| overhead of HTTP, us | 40.00 | 40.00..40.00 | <= 50 met |",
+                    "| overhead of the text stream, us | 25.00 | 25.00..25.00 | <= 30 met |",
+                    "| aggregate share of bench | 0.90 | 0.90..0.90 | >= 0.85 met |",
+                    "| TPOT P99 / median | 1.50 | 1.50..1.50 | <= 2 met |",
+                    "| engine's step at batch 1, us | 100.0 |"):
+            self.assertIn(row, run.stdout)
+
+    def test_a_missed_target_and_failed_requests_fail_it(self):
+        run = self.run_compare(text_us=150, failed=0)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("50.00 | 50.00..50.00 | <= 30 MISSED", run.stdout)
+        run = self.run_compare(text_us=125, failed=3)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("3 requests failed: no slot", run.stderr)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,9 @@ int MeasureLoad(const std::string& model, size_t threads);
 // engine_ablation.cc: the same steps with other ways of waiting.
 void RegisterAblation();
 
+// engine_busy.cc: decode while other work wants the same cores.
+void RegisterBusy();
+
 // engine_separation.cc: attention on a socket of its own.
 void RegisterSeparation();
 
