@@ -3,29 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "pipeline/plan.h"
 
 namespace larder::pipeline {
 
 uint64_t ChainPlan::hash() const {
-  nlohmann::json key = {config.architecture_name,
-                        config.layers,
-                        config.dim,
-                        config.ffn,
-                        config.heads,
-                        config.kv_heads,
-                        config.head_size,
-                        config.vocab,
-                        config.norm_epsilon,
-                        config.rope_base,
-                        config.rotary_dim,
-                        context,
-                        slots,
-                        frame_rows,
-                        decode_rows,
-                        in_flight,
-                        slot_ends,
-                        serving_socket,
-                        fingerprint};
+  nlohmann::json key = KeyOf(config);
+  key.push_back({context, slots, frame_rows, decode_rows, in_flight, slot_ends, serving_socket, fingerprint});
   for (const ChainStage& stage : stages) key.push_back({stage.socket, stage.first_layer, stage.layers});
   return HashOf(key);
 }

@@ -168,23 +168,8 @@ const StagePlan& ClusterPlan::stage_of_socket(std::string_view socket) const {
 }
 
 uint64_t ClusterPlan::hash() const {
-  nlohmann::json key = {config.architecture_name,
-                        config.layers,
-                        config.dim,
-                        config.ffn,
-                        config.heads,
-                        config.kv_heads,
-                        config.head_size,
-                        config.vocab,
-                        config.norm_epsilon,
-                        config.rope_base,
-                        config.rotary_dim,
-                        cluster,
-                        context,
-                        slots,
-                        frame_rows,
-                        micro_batches,
-                        serving_socket};
+  nlohmann::json key = KeyOf(config);
+  key.push_back({cluster, context, slots, frame_rows, micro_batches, serving_socket});
   for (const StagePlan& stage : stages)
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers});
   return HashOf(key);

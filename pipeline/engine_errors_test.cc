@@ -49,14 +49,19 @@ TEST(EngineErrorsTest, OverflowIsAnErrorNotANumber) {
 
 TEST(EngineErrorsTest, KvThatDoesNotFitIsRefusedWithNumbers) {
   const TestModel model(AwkwardModel());
-  try {
-    MakeEngine(model.file(), {.slots = 100000000, .context = 1000000});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("KV cache"), std::string::npos) << text;
-    EXPECT_NE(text.find("largest context that fits"), std::string::npos) << text;
-  }
+  const auto refused = [&](const TestEngineOptions& options) {
+    try {
+      MakeEngine(model.file(), options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const std::string context = refused({.slots = 1000, .context = 1000000});
+  EXPECT_NE(context.find("GB of KV cache"), std::string::npos) << context;
+  EXPECT_NE(context.find("largest context that fits"), std::string::npos) << context;
+  const std::string slots = refused({.slots = 100000000, .context = 1000000});
+  EXPECT_NE(slots.find("use fewer slots"), std::string::npos) << slots;
 }
 
 }  // namespace

@@ -30,14 +30,21 @@ void CheckMemory(const Plan& plan, const topology::Topology& topology) {
   if (memory == 0 || need <= memory) return;
   const uint64_t weights = plan.weight_bytes + plan.embedding_bytes;
   const uint64_t left = memory > weights ? memory - weights : 0;
+  if (left == 0) {
+    throw Error(
+        "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the model over "
+        "several servers (larder plan --manifest, docs/cluster.md)",
+        weights * 1e-9, memory * 1e-9);
+  }
   const uint64_t fits =
       left / std::max<uint64_t>(1, plan.kv_slot_bytes / plan.options.context) / plan.options.slots;
   throw Error(
       "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the machine "
-      "has {:.2f} GB; "
-      "the largest context that fits is {} (-c {})",
-      plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9, fits,
-      fits);
+      "has {:.2f} GB; {}",
+      plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
+      fits > 0
+          ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
+          : std::string("not one token of so many fits: use fewer slots (-np, or slots in the manifest)"));
 }
 
 void PlanAttention(Plan& plan, const topology::Topology& topology) {
@@ -173,13 +180,17 @@ uint64_t HashOf(const nlohmann::json& key) {
   return hash;
 }
 
+nlohmann::json KeyOf(const model::ModelConfig& config) {
+  return {config.architecture_name, config.layers,    config.dim,   config.ffn,          config.heads,
+          config.kv_heads,          config.head_size, config.vocab, config.norm_epsilon, config.rope_base,
+          config.rotary_dim};
+}
+
 uint64_t Plan::hash() const {
   // What defines the computation and the frames; the machine's names are not part of it.
-  nlohmann::json key = {
-      config.architecture_name, config.layers,    config.dim,    config.ffn,           config.heads,
-      config.kv_heads,          config.head_size, config.vocab,  config.norm_epsilon,  config.rope_base,
-      config.rotary_dim,        options.context,  options.slots, options.prefill_rows, threads.size(),
-      config.first_layer,       config.ends};
+  nlohmann::json key = KeyOf(config);
+  key.push_back({options.context, options.slots, options.prefill_rows, threads.size(), config.first_layer,
+                 config.ends});
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots});
   return HashOf(key);

@@ -89,6 +89,8 @@ struct Plan {
 
 // FNV-1a over a JSON value's text: of what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);
+// What defines a model's computation, as the beginning of a key (an array); its weights are not part of it.
+nlohmann::json KeyOf(const model::ModelConfig& config);
 
 // Throws Error when the options cannot be met: more threads than 1024, a context beyond what is sensible, KV
 // larger than the machine's memory (with the numbers and the largest context that fits).
