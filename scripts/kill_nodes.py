@@ -90,9 +90,10 @@ def wait(process, seconds):
 
 def kills(rounds, count):
     killed, lost, early, slowest = {"weights": 0, "attention": 0}, 0, 0, 0.0
-    for i in range(count):
-        # 500 tokens: long enough that the moment falls into loading, the handshake or decoding.
-        node, run, (name, victim, other) = rounds.pair(500)
+    while sum(killed.values()) < count:
+        i = sum(killed.values())
+        # Long enough that the moment falls into loading, the handshake or decoding.
+        node, run, (name, victim, other) = rounds.pair(2000)
         time.sleep(rounds.rng.uniform(0.0, 0.35))
         if run.poll() is None:  # else it was faster than the moment
             killed[name] += 1
