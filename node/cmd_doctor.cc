@@ -9,7 +9,6 @@
 #include "node/count_option.h"
 #include "node/diagnosis.h"
 #include "node/model_options.h"
-#include "node/residency.h"
 
 namespace larder::node {
 namespace {
@@ -23,12 +22,11 @@ struct DoctorOptions {
 Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& machine, std::string& table) {
   ModelOptions options = o.model;
   options.residency = false;  // the report is ours to print
+  options.measure_residency = true;
   const auto file = model::GgufFile::Open(options.model);
   const auto plan_options = ToPlanOptions(options);
-  const auto yardstick =
-      MeasureYardstick(machine, pipeline::MakePlan(model::ReadModelConfig(*file), machine, plan_options));
   const auto engine = LoadEngine(file, machine, plan_options, options);
-  const ResidencyResult result = ResidencyReport(*engine, yardstick);
+  const pipeline::Residency& result = engine->stage().residency();
   table = result.Text();
   const double share = result.resident_share();
   const bool fits = engine->plan().resident();

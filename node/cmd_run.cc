@@ -69,7 +69,7 @@ void Describe(CLI::App& command, RunOptions& o) {
       ->type_name("NAME")
       ->group(chat);
   command.add_flag("--think,!--no-think", o.think, "let Qwen3 think first (default: on)")->group(chat);
-  AddSamplingOptions(command, o.sampling);
+  AddSamplingOptions(command, o.sampling, "a new one each time, which is printed");
   AddModelOptions(command, o.model, {});
 }
 

@@ -1,5 +1,6 @@
 // `larder serve`: the text stream and HTTP for many clients at once. The main thread loads the model and then
 // computes; a thread of its own has the sockets, another waits for signals.
+#include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -26,6 +27,10 @@
 
 namespace larder::node {
 namespace {
+
+// Memory of this size or more goes back to the system when it is freed: what large requests took for a moment
+// is not kept.
+constexpr int kLargeBytes = 256 << 10;
 
 struct ServeOptions {
   ModelOptions model;
@@ -108,7 +113,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
                   "be the manifest's serving socket of that name, as `larder node` of it is (with --join)")
       ->type_name("NAME")
       ->group(network);
-  AddSamplingOptions(command, o.sampling);
+  AddSamplingOptions(command, o.sampling, "a new one for each request that names none");
   o.model.slots = 4;
   AddModelOptions(command, o.model, {});
 }
@@ -253,6 +258,7 @@ std::unique_ptr<Service> MakeService(const ServeOptions& o, const pipeline::Sock
 
 int Serve(ServeOptions o) {
   ReadKeys(o);
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   pipeline::SocketStatus status;
   const std::unique_ptr<Service> service = MakeService(o, status);
   o.server.version = LARDER_VERSION;
@@ -274,6 +280,7 @@ int Serve(ServeOptions o) {
   about.defaults = Defaults(o, *file, tokenizer);
   const auto machine = ResolveTopology(o.model);
 
+  o.model.measure_residency = true;  // for the metrics and the page
   // The sockets first: whoever asks is told how far loading is.
   serving::Server server(o.server);
   const auto engine =
@@ -283,16 +290,21 @@ int Serve(ServeOptions o) {
   pipeline::Scheduler scheduler(*engine,
                                 {.prefill_budget_rows = o.prefill_budget, .reuse_prefixes = o.reuse});
   const serving::PlanView plan = ViewOfPlan(
-      *engine, machine,
+      *engine, machine, o.model, model::ReadModelConfig(*file),
       about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");
   about.defaults.context = engine->plan().options.context;
   about.slots = engine->plan().options.slots;
   about.queue_limit = o.queue;
   about.sockets = SocketNames(plan);
   about.plan = serving::PlanJson(plan);
-  about.fill_status = [&](serving::StatusView& view) { FillStatus(scheduler, plan, view); };
-  about.fill_metrics = [&](serving::ServingMetrics& metrics) { FillMetrics(scheduler, plan, metrics); };
+  about.fill_status = [&](serving::StatusView& view) { FillStatus(*engine, scheduler, plan, view); };
+  about.fill_metrics = [&](serving::ServingMetrics& metrics) {
+    FillMetrics(*engine, scheduler, plan, metrics);
+  };
   about.housekeeping_cpus = HousekeepingCpus(machine, engine->plan());
+  if (about.housekeeping_cpus.empty() && !machine.from_xml())
+    spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
+                 std::max<size_t>(1, engine->plan().threads.size() - 1));
   pipeline::Intake& intake = server.Ready(std::move(about));
   ready.store(&server);
   PrintAddresses(server, o);

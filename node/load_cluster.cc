@@ -38,18 +38,20 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<cons
   return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
 }
 
+pipeline::PlanOptions AgreedOptions(const pipeline::PlanOptions& plan_options, const ModelOptions& options) {
+  if (!options.join) return plan_options;
+  pipeline::PlanOptions agreed = ToPlanOptions({});
+  agreed.isa = plan_options.isa;
+  return agreed;
+}
+
 std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model::GgufFile> file,
                                                     const topology::Topology& machine,
                                                     const pipeline::Manifest& manifest,
                                                     const pipeline::PlanOptions& plan_options,
-                                                    const ModelOptions& options) {
-  pipeline::PlanOptions agreed = plan_options;
-  if (options.join) {
-    // The stages run already, with what the manifest says.
-    agreed = ToPlanOptions({});
-    agreed.isa = plan_options.isa;
-  }
-  Cluster cluster = PlanOfCluster(manifest, model::ReadModelConfig(*file), machine, agreed);
+                                                    const ModelOptions& options, const LoadProgress& report) {
+  Cluster cluster =
+      PlanOfCluster(manifest, model::ReadModelConfig(*file), machine, AgreedOptions(plan_options, options));
   cluster.chain.fingerprint = model::Fingerprint(*file);
   if (options.verbose) fmt::print(stderr, "{}", cluster.plan.Table());
   const pipeline::Plan ends = pipeline::PlanOfEnds(manifest, cluster.plan, plan_options.threads, machine);
@@ -70,7 +72,11 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
   Progress progress("packing");
   pipeline::StageOptions stage;
   stage.wait = WaitPolicyFor(machine, here, options.isolated);
-  stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
+  stage.progress = [&](uint64_t done, uint64_t all) {
+    progress.Update(done, all);
+    if (report) report(done, all);
+  };
+  stage.yardstick = YardstickOf(machine, options);
   stage.on_lost = [](const std::string& line) {
     spdlog::error("lost {}; its requests end with an error", line);
   };

@@ -21,12 +21,17 @@ struct Cluster {
 Cluster PlanOfCluster(const pipeline::Manifest& manifest, const model::ModelConfig& config,
                       const topology::Topology& machine, const pipeline::PlanOptions& options);
 
+// What all processes of the cluster plan with: where the stages run already (options.join), what the manifest
+// says and nothing of the command line.
+pipeline::PlanOptions AgreedOptions(const pipeline::PlanOptions& plan_options, const ModelOptions& options);
+
 // Connects to the stages' processes (options.join), or makes them threads of this one.
 std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model::GgufFile> file,
                                                     const topology::Topology& machine,
                                                     const pipeline::Manifest& manifest,
                                                     const pipeline::PlanOptions& plan_options,
-                                                    const ModelOptions& options);
+                                                    const ModelOptions& options,
+                                                    const LoadProgress& progress = {});
 
 // Waiting for all of the plans' threads on this machine.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,

@@ -11,10 +11,15 @@
 #include "node/count_option.h"
 #include "node/load_cluster.h"
 #include "node/progress.h"
-#include "node/residency.h"
+#include "pipeline/residency.h"
 #include "threadpool/wait_choice.h"
 
 namespace larder::node {
+namespace {
+
+constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // of reading L3 and memory
+
+}  // namespace
 
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set) {
   const char* group = "Model and machine";
@@ -160,6 +165,15 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline
   return threadpool::ChooseWaitPolicy(machine, cpus, isolated || plan.isolated);
 }
 
+std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
+    const topology::Topology& machine, const ModelOptions& options) {
+  if (!options.residency && !options.measure_residency) return {};
+  const double budget_s = options.residency ? kReportBudgetS : kMeasureBudgetS;
+  return [&machine, budget_s](const pipeline::Plan& plan) {
+    return pipeline::MeasureYardstick(machine, plan, budget_s);
+  };
+}
+
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const topology::Topology& machine,
                                              pipeline::PlanOptions plan_options, const ModelOptions& options,
@@ -175,7 +189,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
     const ManifestAndServer where = LoadManifest(options);
     pipeline::CheckRunnable(where.manifest);
     if (IsCluster(where.manifest))
-      return LoadClusterEngine(std::move(file), machine, where.manifest, plan_options, options);
+      return LoadClusterEngine(std::move(file), machine, where.manifest, plan_options, options, report);
     const pipeline::ManifestPlan sockets =
         pipeline::PlanManifest(where.manifest, where.server(), config, machine, plan_options);
     for (const std::string& warning : sockets.warnings) spdlog::warn("{}", warning);
@@ -193,10 +207,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
       thread.numa_node = NumaNodeId{};
     }
   }
-  ResidencyYardstick yardstick;
-  if (options.residency)
-    yardstick = MeasureYardstick(machine, plan);  // before the pool's threads wait on the cores
-
+  stage.yardstick = YardstickOf(machine, options);
   if (plan.options.threads > machine.cores().size()) {
     spdlog::warn("{} threads on {} cores: they share them and wait for each other", plan.options.threads,
                  machine.cores().size());
@@ -218,7 +229,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   spdlog::info("packed {:.1f} MB in {:.2f} s",
                static_cast<double>(plan.weight_bytes + plan.embedding_bytes) * 1e-6, SecondsSince(start));
   for (const std::string& warning : engine->stage().pool().warnings()) spdlog::info("{}", warning);
-  if (options.residency) fmt::print(stderr, "{}", ResidencyReport(*engine, yardstick).Text());
+  if (options.residency) fmt::print(stderr, "{}", engine->stage().residency().Text());
   return engine;
 }
 

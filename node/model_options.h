@@ -34,7 +34,8 @@ struct ModelOptions {
   size_t ubatch = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
-  bool residency = false;
+  bool residency = false;          // measured and printed
+  bool measure_residency = false;  // measured, for who asks the Stage; quicker
   bool verbose = false;
   // The machine with all its CPUs, not only ours: processes that are confined to different ones must compute
   // the same Plan. --join implies it.
@@ -72,6 +73,10 @@ ManifestAndServer LoadManifest(const ModelOptions& options);
 // Waiting for all sockets of a manifest alike: whoever signals a flag must know how its waiters wait.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::ManifestPlan& plan,
                                bool isolated);
+
+// For StageOptions: empty if nobody wants to know the residency.
+std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
+    const topology::Topology& machine, const ModelOptions& options);
 
 // Bytes packed so far, bytes in all; on the calling thread.
 using LoadProgress = std::function<void(uint64_t, uint64_t)>;

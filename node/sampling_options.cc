@@ -27,7 +27,7 @@ std::string NotASeed(const std::string& text) {
 
 }  // namespace
 
-void AddSamplingOptions(CLI::App& command, SamplingOptions& options) {
+void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& drawn_seed) {
   const char* group = "Sampling";
   auto& p = options.params;
   auto number = [&](const char* name, float& value, double least, double most, const char* text) {
@@ -45,7 +45,7 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options) {
   number("--min-p", p.min_p, 0, 1, "from those this probable relative to the likeliest (default: 0.05)");
   command
       .add_option("-s,--seed", options.seed,
-                  "seed of the random numbers; -1: a new one each time, which is printed (default: -1)")
+                  fmt::format("seed of the random numbers; -1: {} (default: -1)", drawn_seed))
       ->type_name("N")
       ->check(NotASeed, "")
       ->group(group);

@@ -23,7 +23,8 @@ struct SamplingOptions {
   // What the seed decides is of interest where the user did not choose it.
   bool draws_seed() const { return seed == "-1" && params.temperature > 0; }
 };
-void AddSamplingOptions(CLI::App& command, SamplingOptions& options);
+// `drawn_seed`: what becomes of a seed that is drawn, for the help.
+void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& drawn_seed);
 
 // "15043-1.5", "15043+2", "15043-inf". Throws CLI::ValidationError.
 std::pair<model::TokenId, float> ParseLogitBias(const std::string& text);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/isa.h"
+#include "node/load_cluster.h"
+#include "pipeline/cluster_chain.h"
 
 namespace larder::node {
 namespace {
@@ -15,7 +18,8 @@ std::vector<L3GroupPlace> ViewOfGroups(const pipeline::Plan& plan,
                                        const std::vector<pipeline::PlanThread>& threads,
                                        const topology::Topology& machine) {
   std::vector<L3GroupPlace> groups;
-  for (const auto& thread : threads) {
+  for (size_t t = 0; t < threads.size(); ++t) {
+    const pipeline::PlanThread& thread = threads[t];
     const topology::Core& core = machine.core(thread.core);
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const L3GroupPlace& g) { return g.id == core.l3_group.value; });
@@ -29,7 +33,8 @@ std::vector<L3GroupPlace> ViewOfGroups(const pipeline::Plan& plan,
       group = groups.insert(groups.end(), std::move(place));
     }
     group->weight_bytes += thread.weight_bytes;
-    group->threads.push_back({.core = thread.core.value,
+    group->threads.push_back({.thread = t,
+                              .core = thread.core.value,
                               .cpu = thread.cpu.value,
                               .numa_node = thread.numa_node.value,
                               .weight_bytes = thread.weight_bytes});
@@ -37,12 +42,134 @@ std::vector<L3GroupPlace> ViewOfGroups(const pipeline::Plan& plan,
   return groups;
 }
 
+// A weight or colocated socket and, if it is separated, its attention sockets and the links to them.
+void AddSockets(const pipeline::Plan& plan, const topology::Topology& machine, SocketPlace first,
+                serving::PlanView& view) {
+  first.role = plan.separated() ? "weight" : "colocated";
+  first.first_layer = plan.config.first_layer;
+  first.layers = plan.config.layers;
+  first.l3_groups = ViewOfGroups(plan, plan.threads, machine);
+  if (!plan.separated()) {
+    first.slots = plan.options.slots;
+    first.kv_bytes = plan.kv_bytes;
+  }
+  const std::string name = first.name, server = first.server;
+  view.sockets.push_back(std::move(first));
+  for (const auto& socket : plan.attention) {
+    SocketPlace place{.name = socket.name, .role = "attention", .server = server};
+    place.first_slot = socket.first_slot;
+    place.slots = socket.slots;
+    place.kv_bytes = socket.kv_bytes;
+    place.l3_groups = ViewOfGroups(plan, socket.threads, machine);
+    view.links.push_back({.from = name, .to = socket.name, .kind = "shm"});
+    view.sockets.push_back(std::move(place));
+  }
+}
+
+void AddCluster(const pipeline::Manifest& manifest, const pipeline::Plan& ends,
+                const topology::Topology& machine, const ModelOptions& options,
+                const model::ModelConfig& config, serving::PlanView& view) {
+  const auto machines = pipeline::LoadTopologies(manifest, machine);
+  const pipeline::ClusterPlan cluster =
+      pipeline::PlanCluster(manifest, config, AgreedOptions(ToPlanOptions(options), options), machines);
+  const std::string serving = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
+  SocketPlace place{.name = serving, .role = "serving", .server = cluster.serving_server};
+  place.embedding = place.head = true;
+  place.l3_groups = ViewOfGroups(ends, ends.threads, machine);
+  view.sockets.push_back(std::move(place));
+  view.weight_bytes = cluster.weight_bytes();
+  view.kv_bytes = cluster.kv_slot_bytes() * cluster.slots;
+  view.notes = cluster.notes;
+  for (size_t i = 0; i < cluster.stages.size(); ++i) {
+    const pipeline::StagePlan& stage = cluster.stages[i];
+    const auto& servers = manifest.servers;
+    const auto server = std::find_if(servers.begin(), servers.end(),
+                                     [&](const pipeline::ServerSpec& s) { return s.name == stage.server; });
+    const topology::Topology& there = machines.at(static_cast<size_t>(server - servers.begin()));
+    SocketPlace weights{.name = stage.socket, .role = "", .server = stage.server};
+    AddSockets(pipeline::PlanOfStage(cluster, i, there), there, std::move(weights), view);
+  }
+  for (const pipeline::LinkPlan& link : cluster.links) {
+    view.links.push_back({.from = link.from.empty() ? serving : link.from,
+                          .to = link.to.empty() ? serving : link.to,
+                          .kind = pipeline::TransportName(link.transport)});
+  }
+}
+
+// The manifest's name for the socket that holds the weights.
+std::string NameOfWeights(const ModelOptions& options, bool separated) {
+  if (!options.manifest.empty()) {
+    const ManifestAndServer where = LoadManifest(options);
+    for (const auto& socket : where.server().sockets) {
+      if (socket.role == pipeline::Role::kWeight || socket.role == pipeline::Role::kColocated)
+        return socket.name;
+    }
+  }
+  return separated ? "weight" : "socket";
+}
+
+serving::SocketSample SampleOf(const pipeline::SocketStatus& status) {
+  const pipeline::SocketReport r = pipeline::ReportOf(status);
+  return {.frames = r.frames,
+          .rows = r.rows,
+          .step_ns = r.step_ns,
+          .wait_ns = r.wait_ns,
+          .link_ns = r.link_ns,
+          .weight_bytes = r.weight_bytes,
+          .resident_bytes = r.resident_bytes,
+          .round_trip_ns = r.round_trip_ns};
+}
+
+serving::SocketView ViewOf(const pipeline::SocketStatus& status) {
+  serving::SocketView view;
+  view.state = pipeline::SocketStateName(
+      static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed)));
+  view.sample = SampleOf(status);
+  return view;
+}
+
+// The one socket that computes here: the scheduler counts for it.
+serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::SchedulerStatus& status) {
+  const auto load = [](const std::atomic<uint64_t>& number) {
+    return number.load(std::memory_order_relaxed);
+  };
+  const pipeline::Residency& residency = engine.stage().residency();
+  serving::SocketView view;
+  view.state = pipeline::SocketStateName(pipeline::SocketState::kServing);
+  view.sample = {.frames = load(status.steps),
+                 .rows = load(status.prefill_rows) + load(status.decode_rows),
+                 .step_ns = load(status.step_ns),
+                 .wait_ns = load(status.wait_ns),
+                 .weight_bytes = engine.plan().weight_bytes,
+                 .resident_bytes = residency.resident_bytes()};
+  return view;
+}
+
+// In the order of ViewOfPlan's sockets.
+std::vector<serving::SocketView> ViewOfSockets(const pipeline::Engine& engine,
+                                               const pipeline::Scheduler& scheduler) {
+  std::vector<serving::SocketView> views;
+  if (const pipeline::ChainEnds* chain = engine.chain()) {
+    views.push_back(ViewOf(chain->status()));
+    for (size_t stage = 0; stage < chain->chain().stages.size(); ++stage) {
+      views.push_back(ViewOf(chain->stage_status(stage)));
+      for (size_t socket = 0; socket < chain->chain().slot_ends.size(); ++socket)
+        views.push_back(ViewOf(chain->attention_status(stage, socket)));
+    }
+    return views;
+  }
+  views.push_back(ViewOf(engine, scheduler.status()));
+  for (size_t socket = 0; socket < engine.plan().attention.size(); ++socket)
+    views.push_back(ViewOf(engine.stage().attention_status(socket)));
+  return views;
+}
+
 }  // namespace
 
 serving::PlanView ViewOfPlan(const pipeline::Engine& engine, const topology::Topology& machine,
+                             const ModelOptions& options, const model::ModelConfig& config,
                              const std::string& chat_format) {
   const pipeline::Plan& plan = engine.plan();
-  const model::ModelConfig& config = plan.config;
   serving::PlanView view;
   view.model = config.name;
   view.architecture = config.architecture_name;
@@ -58,31 +185,17 @@ serving::PlanView ViewOfPlan(const pipeline::Engine& engine, const topology::Top
   view.context = plan.options.context;
   view.slots = plan.options.slots;
   view.parameters = config.parameters();
+  view.micro_batches = engine.in_flight_limit();
+  if (engine.chain() != nullptr) {
+    AddCluster(LoadManifest(options).manifest, plan, machine, options, config, view);
+    return view;
+  }
   view.weight_bytes = plan.weight_bytes;
   view.kv_bytes = plan.kv_bytes;
-  view.micro_batches = engine.in_flight_limit();
   view.notes = plan.notes;
-  SocketPlace weights{.name = plan.separated() ? "weight" : "socket",
-                      .role = plan.separated() ? "weight" : "colocated",
-                      .server = "",
-                      .layers = config.layers,
-                      .embedding = true,
-                      .head = true};
-  weights.l3_groups = ViewOfGroups(plan, plan.threads, machine);
-  if (!plan.separated()) {
-    weights.slots = plan.options.slots;
-    weights.kv_bytes = plan.kv_bytes;
-  }
-  view.sockets.push_back(std::move(weights));
-  for (const auto& socket : plan.attention) {
-    SocketPlace place{.name = socket.name, .role = "attention", .server = ""};
-    place.first_slot = socket.first_slot;
-    place.slots = socket.slots;
-    place.kv_bytes = socket.kv_bytes;
-    place.l3_groups = ViewOfGroups(plan, socket.threads, machine);
-    view.links.push_back({.from = view.sockets[0].name, .to = socket.name, .kind = "memory"});
-    view.sockets.push_back(std::move(place));
-  }
+  SocketPlace first{.name = NameOfWeights(options, plan.separated()), .role = "", .server = ""};
+  first.embedding = first.head = true;
+  AddSockets(plan, machine, std::move(first), view);
   return view;
 }
 
@@ -92,34 +205,37 @@ std::vector<std::string> SocketNames(const serving::PlanView& plan) {
   return names;
 }
 
-void FillStatus(const pipeline::Scheduler& scheduler, const serving::PlanView& plan,
-                serving::StatusView& view) {
+void FillStatus(const pipeline::Engine& engine, const pipeline::Scheduler& scheduler,
+                const serving::PlanView& plan, serving::StatusView& view) {
   for (const auto& slot : scheduler.slots()) {
     view.slots.push_back(
         {.state = static_cast<serving::SlotView::State>(slot.state.load(std::memory_order_relaxed)),
          .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
          .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
   }
-  for (const auto& socket : plan.sockets) {
-    serving::SocketView one;
-    one.name = socket.name;
-    one.state = "serving";
-    for (const auto& group : socket.l3_groups) one.sample.weight_bytes += group.weight_bytes;
-    view.sockets.push_back(std::move(one));
+  view.sockets = ViewOfSockets(engine, scheduler);
+  LARDER_CHECK(view.sockets.size() == plan.sockets.size());
+  for (size_t i = 0; i < view.sockets.size(); ++i) {
+    serving::SocketView& socket = view.sockets[i];
+    socket.name = plan.sockets[i].name;
+    if (socket.sample.weight_bytes > 0 && socket.sample.resident_bytes > 0) {
+      socket.resident_share =
+          static_cast<double>(socket.sample.resident_bytes) / static_cast<double>(socket.sample.weight_bytes);
+    }
   }
-  if (view.sockets.empty()) return;
-  const pipeline::SchedulerStatus& status = scheduler.status();
-  serving::SocketSample& first = view.sockets[0].sample;
-  first.frames = status.steps.load(std::memory_order_relaxed);
-  first.rows = status.prefill_rows.load(std::memory_order_relaxed) +
-               status.decode_rows.load(std::memory_order_relaxed);
-  first.step_ns = status.step_ns.load(std::memory_order_relaxed);
+  // Thread by thread where the threads are this process's: the first socket's.
+  const auto& shards = engine.stage().residency().shards;
+  if (shards.empty()) return;
+  for (const auto& group : plan.sockets[0].l3_groups) {
+    for (const auto& thread : group.threads)
+      view.sockets[0].thread_resident_share.push_back(shards.at(thread.thread).resident_share);
+  }
 }
 
-void FillMetrics(const pipeline::Scheduler& scheduler, const serving::PlanView& plan,
-                 serving::ServingMetrics& metrics) {
+void FillMetrics(const pipeline::Engine& engine, const pipeline::Scheduler& scheduler,
+                 const serving::PlanView& plan, serving::ServingMetrics& metrics) {
   serving::StatusView view;
-  FillStatus(scheduler, plan, view);
+  FillStatus(engine, scheduler, plan, view);
   for (size_t i = 0; i < view.sockets.size(); ++i) metrics.SetSocket(i, view.sockets[i].sample);
 }
 

@@ -43,6 +43,9 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   pipeline::StageOptions stage;
   stage.wait = WaitPolicyFor(machine, std::span(&plan, 1), options.isolated);
   stage.connect_timeout_ms = 30'000;
+  ModelOptions measured = options;
+  measured.measure_residency = true;
+  stage.yardstick = YardstickOf(machine, measured);
   if (plan.separated()) stage.processes = cluster.plan.cluster;
   const pipeline::StagePlan& part = cluster.plan.stages[index];
   pipeline::SocketStatus status;

@@ -15,9 +15,11 @@ std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
 }
 
 AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file,
-                                 const Exchange& exchange, rdma::ShmLink& frames,
+                                 const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
                                  const sync::WaitPolicy& wait)
-    : plan_(plan), index_(index), frames_(frames), wait_(wait) {
+    : plan_(plan), index_(index), frames_(frames), report_(report), wait_(wait) {
+  threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
+  report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index);
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : socket.threads) {

@@ -23,10 +23,10 @@ class AttentionSocket {
   // `index` into plan.attention. `exchange` and `frames` live as long as this object. The file gives q/k
   // norms only.
   AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
-                  rdma::ShmLink& frames, const sync::WaitPolicy& wait);
+                  rdma::ShmLink& frames, AttentionReport& report, const sync::WaitPolicy& wait);
 
-  // Executes frames until a stop message comes, and counts them in *status. Data path from here on. Throws
-  // Error if a message is out of step.
+  // Executes frames until a stop message comes, and counts them in *status and in the report. Data path from
+  // here on. Throws Error if a message is out of step.
   void Serve(SocketStatus* status);
   void Serve() { Serve(&own_status_); }
 
@@ -41,6 +41,7 @@ class AttentionSocket {
   const Plan& plan_;
   const size_t index_;
   rdma::ShmLink& frames_;
+  AttentionReport& report_;
   const sync::WaitPolicy wait_;
   SocketStatus own_status_;
   std::unique_ptr<threadpool::Pool> pool_;

@@ -1,4 +1,6 @@
 // The loop of an attention socket: a frame's message, its attention steps, the next.
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "pipeline/attention_socket.h"
@@ -16,9 +18,14 @@ void AttentionSocket::Serve(SocketStatus* status) {
     LARDER_CHECK(frames_.WaitReceive(wait_), "attention socket {}: link fault", index_);
     const sync::ReceivedFrame received = frames_.BeginReceive();
     const uint64_t start_ns = Clock();
+    const auto& message = *reinterpret_cast<const FrameMessage*>(received.bytes);
+    if (message.kind == FrameMessage::Kind::kPing) {
+      report_.pong.Signal(message.base_epoch, wait_);
+      frames_.EndReceive();
+      continue;
+    }
     SocketStatus::Add(status->wait_ns, start_ns - idle_ns);
     SocketStatus::Add(status->frames_started, 1);
-    const auto& message = *reinterpret_cast<const FrameMessage*>(received.bytes);
     if (message.kind == FrameMessage::Kind::kStop) {
       frames_.EndReceive();
       SocketStatus::Add(status->frames_finished, 1);
@@ -46,12 +53,20 @@ void AttentionSocket::Serve(SocketStatus* status) {
                    message.position(max_rows)[m] < kv.context);
     }
     void* const parts[] = {&halves[0], &halves[1]};
+    const uint64_t waited_ns = pool_->waited_ns();
     pool_->Execute(programs_[message.halves - 1], parts, static_cast<uint32_t>(plan_.config.layers));
     frames_.EndReceive();
     idle_ns = Clock();
-    SocketStatus::Add(status->step_ns, idle_ns - start_ns);
+    // Waiting for the weight socket, layer by layer, is no work.
+    const uint64_t took_ns = idle_ns - start_ns;
+    const uint64_t inside_ns = std::min(pool_->waited_ns() - waited_ns, took_ns);
+    SocketStatus::Add(status->wait_ns, inside_ns);
+    SocketStatus::Add(status->step_ns, took_ns - inside_ns);
     SocketStatus::Add(status->rows, rows);
     SocketStatus::Add(status->frames_finished, 1);
+    SocketReport report = ReportOf(*status);
+    report.round_trip_ns = report_.status.round_trip_ns.load(std::memory_order_relaxed);
+    Show(report, report_.status);
   }
 }
 

@@ -22,6 +22,10 @@ std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentS
   return memory.span().subspan(shape.link_offset(socket), shape.link.bytes());
 }
 
+AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
+  return *reinterpret_cast<AttentionReport*>(memory.data() + shape.report_offset(socket));
+}
+
 }  // namespace
 
 SegmentShape::SegmentShape(const Plan& plan)
@@ -37,14 +41,20 @@ SegmentShape::SegmentShape(const Plan& plan)
 size_t SegmentShape::link_offset(size_t socket) const {
   return RoundUp(exchange.bytes(), kPageBytes) + socket * RoundUp(link.bytes(), kPageBytes);
 }
-size_t SegmentShape::bytes() const { return link_offset(sockets); }
+size_t SegmentShape::report_offset(size_t socket) const {
+  return link_offset(sockets) + socket * sizeof(AttentionReport);
+}
+size_t SegmentShape::bytes() const { return RoundUp(report_offset(sockets), kPageBytes); }
 
 std::string ControlName(const std::string& cluster, const std::string& socket) {
   return "larder/" + cluster + "/" + socket;
 }
 
-AttentionSockets::AttentionSockets(const Plan& plan)
-    : plan_(plan), shape_(plan), memory_(rdma::SharedMemory::Create(shape_.bytes(), "larder-exchange")) {
+AttentionSockets::AttentionSockets(const Plan& plan, const sync::WaitPolicy& wait)
+    : plan_(plan),
+      wait_(wait),
+      shape_(plan),
+      memory_(rdma::SharedMemory::Create(shape_.bytes(), "larder-exchange")) {
   exchange_ = std::make_unique<Exchange>(shape_.exchange, memory_.data());
   for (size_t i = 0; i < plan.attention.size(); ++i) {
     rdma::ShmLink::Format(LinkRegion(memory_, shape_, i), shape_.link);
@@ -53,10 +63,12 @@ AttentionSockets::AttentionSockets(const Plan& plan)
   }
 }
 
+AttentionReport& AttentionSockets::report(size_t socket) const { return ReportIn(memory_, shape_, socket); }
+
 std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& plan,
                                                                  const model::GgufFile& file,
                                                                  const sync::WaitPolicy& wait) {
-  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan));
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, wait));
   std::vector<std::future<void>> ready;
   for (size_t i = 0; i < plan.attention.size(); ++i) {
     auto& receiver = sockets->receivers_.emplace_back(std::make_unique<rdma::ShmLink>(
@@ -64,10 +76,11 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
     std::promise<void> built;
     ready.push_back(built.get_future());
     sockets->threads_.emplace_back([&plan, &file, i, wait, exchange = sockets->exchange_.get(),
-                                    link = receiver.get(), built = std::move(built)]() mutable {
+                                    link = receiver.get(), report = &sockets->report(i),
+                                    built = std::move(built)]() mutable {
       std::unique_ptr<AttentionSocket> socket;
       try {
-        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, wait);
+        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, wait);
       } catch (...) {
         built.set_exception(std::current_exception());
         return;
@@ -81,8 +94,8 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
 }
 
 std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
-                                                            int timeout_ms) {
-  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan));
+                                                            const sync::WaitPolicy& wait, int timeout_ms) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, wait));
   for (const PlanAttentionSocket& socket : plan.attention) {
     auto& channel = sockets->channels_.emplace_back(
         std::make_unique<rdma::ControlChannel>(rdma::Connect(ControlName(cluster, socket.name), timeout_ms)));
@@ -116,7 +129,7 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink::Format(LinkRegion(memory, shape, index), shape.link);
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
-  const AttentionSocket socket(plan, index, file, exchange, link, wait);
+  const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), wait);
 }
 
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
@@ -128,7 +141,7 @@ void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile
   const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
-  AttentionSocket socket(plan, index, file, exchange, link, wait);
+  AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), wait);
   channel.Ready();
   channel.WaitReady(10000);
   rdma::PeerMonitor monitor(channel);

@@ -20,12 +20,13 @@
 
 namespace larder::pipeline {
 
-// One segment holds the exchange and, behind it, one link a socket.
+// One segment holds the exchange and, behind it, one link and one report a socket.
 struct SegmentShape {
   explicit SegmentShape(const Plan& plan);
   ExchangeShape exchange;
   rdma::ShmLinkShape link;
   size_t link_offset(size_t socket) const;
+  size_t report_offset(size_t socket) const;
   size_t bytes() const;
   size_t sockets;
 };
@@ -42,21 +43,28 @@ class AttentionSockets {
                                                         const sync::WaitPolicy&);
   // In processes that run `larder node` already (or will within timeout_ms). From then on the loss of one
   // ends this process with a message.
-  static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster, int timeout_ms);
+  static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster,
+                                                   const sync::WaitPolicy&, int timeout_ms);
   ~AttentionSockets();  // sends stop, joins or says goodbye
 
   const Exchange& exchange() const { return *exchange_; }
+  // Any thread.
+  const SocketStatus& status(size_t socket) const { return report(socket).status; }
 
   // Tells each socket its rows of the frame, which in each half (first_half rows, then the others; 0: not
   // cut) are in the order of sockets. Data path. base_epoch: the weight pool's for this frame.
   void Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch);
 
  private:
-  explicit AttentionSockets(const Plan&);
+  AttentionSockets(const Plan&, const sync::WaitPolicy&);
+  AttentionReport& report(size_t socket) const;
+  void Ping(size_t socket);
   FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
 
   const Plan& plan_;
+  const sync::WaitPolicy wait_;
   SegmentShape shape_;
+  uint32_t frames_ = 0, pings_ = 0;
   rdma::SharedMemory memory_;
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;

@@ -1,9 +1,16 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "pipeline/attention_sockets.h"
 
 namespace larder::pipeline {
+
+constexpr uint32_t kPingEvery = 256;  // frames: some microseconds in half a second
+
+namespace {
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads a ping
+}  // namespace
 
 FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch) {
   rdma::ShmLink& link = *senders_[socket];
@@ -14,7 +21,20 @@ FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind k
   return message;
 }
 
+// There and back to the socket's first thread, waking it if it sleeps, as a frame does.
+void AttentionSockets::Ping(size_t socket) {
+  const uint64_t begin = Clock();
+  BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
+  senders_[socket]->EndSend();
+  report(socket).pong.Wait(pings_, wait_);
+  report(socket).status.round_trip_ns.store(Clock() - begin, std::memory_order_relaxed);
+}
+
 void AttentionSockets::Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch) {
+  if (frames_++ % kPingEvery == 1) {  // the first frame wakes whoever has just started
+    ++pings_;
+    for (size_t socket = 0; socket < plan_.attention.size(); ++socket) Ping(socket);
+  }
   const size_t max_rows = plan_.options.prefill_rows;
   const uint32_t halves = first_half == 0 ? 1 : 2;
   const uint32_t ends[kHalves] = {halves == 1 ? frame.rows : first_half, frame.rows};

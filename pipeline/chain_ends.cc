@@ -19,10 +19,13 @@ ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy
       shape_(chain.frame_shape()),
       ends_(ends),
       wait_(wait),
+      shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
       listener_(chain.serving),
       on_lost_(std::move(on_lost)),
       in_flight_(chain.in_flight),
       logit_row_(chain.frame_rows) {
+  status_.weight_bytes.store(ends.weight_bytes(), std::memory_order_relaxed);
+  status_.resident_bytes.store(ends.residency().resident_bytes(), std::memory_order_relaxed);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
   Connect(connect_timeout_ms);
 }
@@ -61,6 +64,12 @@ void ChainEnds::Connect(int timeout_ms) {
   connected_ = true;
   watch_ = std::make_unique<LinkWatch>(in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u, on_lost_);
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  SetStates(SocketState::kServing);
+}
+
+void ChainEnds::SetStates(SocketState of_stages) {
+  for (size_t i = 0; i < shape_.reports(); ++i)
+    shown_[i].state.store(static_cast<uint32_t>(of_stages), std::memory_order_relaxed);
 }
 
 void ChainEnds::Disconnect() {
@@ -68,6 +77,7 @@ void ChainEnds::Disconnect() {
   connected_ = false;
   SocketStatus::Add(status_.reconnects, 1);
   status_.state.store(static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
+  SetStates(SocketState::kConnecting);
   out_ = {};
   in_ = {};
   sent_ = received_ = 0;
@@ -78,6 +88,8 @@ void ChainEnds::Lost() {
   const std::string why = watch_->Lost(&stage);
   Disconnect();
   if (stage > 0 && stage <= chain_.stages.size()) {
+    shown_[(stage - 1) * shape_.reports_a_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
+                                                               std::memory_order_relaxed);
     throw PipelineLost("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
                        chain_.stages[stage - 1].socket, why);
   }

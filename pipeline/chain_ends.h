@@ -42,12 +42,20 @@ class ChainEnds {
   void Receive();
 
   const SocketStatus& status() const { return status_; }
+  // What the stages have reported, the latest frame's; any thread. attention: of the stage's attention
+  // sockets, if it has any.
+  const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_a_stage()]; }
+  const SocketStatus& attention_status(size_t stage, size_t attention) const {
+    return shown_[stage * shape_.reports_a_stage() + 1 + attention];
+  }
   const ChainPlan& chain() const { return chain_; }
 
  private:
   void Connect(int timeout_ms);
   [[noreturn]] void Lost();
   void Disconnect();
+  void ShowReports(const StationReport* reports, uint64_t came_ns);
+  void SetStates(SocketState of_stages);
   bool SendFrame(StageFrameHeader header, threadpool::FrameRows* frame);
   bool ReceiveFrame(const char** wrong);
 
@@ -59,6 +67,8 @@ class ChainEnds {
   Stage& ends_;
   const sync::WaitPolicy wait_;
   SocketStatus status_;
+  std::unique_ptr<SocketStatus[]> shown_;  // of each report of a frame
+  uint64_t alone_since_ns_ = 0;            // when the only frame in flight left; 0: there are others
   rdma::LinkListener listener_;
   const std::function<void(const std::string&)> on_lost_;
   rdma::FrameLink out_, in_;

@@ -19,6 +19,7 @@ bool ChainEnds::SendFrame(StageFrameHeader header, threadpool::FrameRows* frame)
   const uint64_t started = Clock();
   const StageFrameView<std::byte> view(slot.bytes, shape_);
   view.header() = header;
+  std::fill_n(view.report(), shape_.reports(), StationReport{});
   if (frame != nullptr) {
     std::copy_n(frame->slot, frame->rows, view.slot());
     std::copy_n(frame->position, frame->rows, view.position());
@@ -29,8 +30,21 @@ bool ChainEnds::SendFrame(StageFrameHeader header, threadpool::FrameRows* frame)
   }
   out_.EndSend(shape_.bytes(header.residual_rows));
   SocketStatus::Add(status_.link_ns, started - before);
-  SocketStatus::Add(status_.step_ns, Clock() - started);
+  const uint64_t left = Clock();
+  SocketStatus::Add(status_.step_ns, left - started);
+  alone_since_ns_ = sent_ == received_ ? left : 0;
   return true;
+}
+
+// Of a frame that met no other on its way, whatever is not a stage's was the links'.
+void ChainEnds::ShowReports(const StationReport* reports, uint64_t came_ns) {
+  uint64_t stages_ns = 0;
+  for (size_t i = 0; i < shape_.reports(); ++i) {
+    Show(reports[i].socket, shown_[i]);
+    stages_ns += reports[i].here_ns;
+  }
+  if (alone_since_ns_ != 0 && sent_ == received_ + 1 && came_ns > alone_since_ns_ + stages_ns)
+    status_.round_trip_ns.store(came_ns - alone_since_ns_ - stages_ns, std::memory_order_relaxed);
 }
 
 bool ChainEnds::ReceiveFrame(const char** wrong) {
@@ -43,6 +57,7 @@ bool ChainEnds::ReceiveFrame(const char** wrong) {
   if (*wrong != nullptr) return false;
   const StageFrameView<const std::byte> view(received.bytes, shape_);
   const StageFrameHeader& header = view.header();
+  ShowReports(view.report(), came);
   const InFlight& expected = in_flight_[received_ % chain_.in_flight];
   if (header.kind != StageFrameHeader::Kind::kRows || header.rows != expected.rows ||
       header.logit_rows != expected.logit_rows) {

@@ -21,6 +21,7 @@ StageFrameShape ChainPlan::frame_shape() const {
           .slots = slots,
           .context = context,
           .in_flight = in_flight,
+          .stages = stages.size(),
           .slot_ends = slot_ends};
 }
 

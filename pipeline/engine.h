@@ -59,8 +59,12 @@ class Engine {
   void Reset(int32_t slot);  // forgets the slot's sequence
   size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
   const Plan& plan() const { return plan_; }
-  Stage& stage() { return *stage_; }                       // in a chain: of its ends
+  Stage& stage() { return *stage_; }  // in a chain: of its ends
+  const Stage& stage() const { return *stage_; }
   const ChainEnds* chain() const { return chain_.get(); }  // null: one stage
+  // How long its first thread has waited for others inside micro-batches. Call with nothing in flight, or
+  // between Collect and Submit.
+  uint64_t waited_ns() const { return stage_->waited_ns(); }
   const StageThreads* stage_threads() const { return threads_.get(); }
 
  private:

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "pipeline/socket_status.h"
 #include "sync/epoch_flag.h"
 #include "weight_node/activations.h"
 #include "weight_node/shard_plan.h"
@@ -69,13 +70,20 @@ class Exchange {
   std::byte* memory_;
 };
 
+// What an attention socket writes for its weight socket, in the segment that both map. Zeroed memory is one.
+struct AttentionReport {
+  SocketStatus status;   // round_trip_ns: the weight socket's to write
+  sync::EpochFlag pong;  // the number of the last ping
+};
+
 // What crosses a link for one frame, weight socket -> attention socket: its rows' slots (the socket's own
 // numbering) and positions, first those of the first half. Fixed size: the Plan's prefill_rows.
 struct FrameMessage {
-  enum class Kind : uint32_t { kRows = 1, kStop = 2 };
+  enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
   Kind kind;
-  uint32_t base_epoch;  // must be the receiver's own: both pools have executed the same frames
-  uint32_t halves;      // 1: not cut
+  uint32_t
+      base_epoch;   // must be the receiver's own: both pools have executed the same frames; kPing: its number
+  uint32_t halves;  // 1: not cut
   uint32_t reserved;
   struct Half {
     uint32_t rows, first_row;

@@ -59,6 +59,8 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
 Scheduler::~Scheduler() = default;
 
 void Scheduler::Run(Intake& intake) {
+  last_collect_ns_ = NowNs();
+  waited_ns_ = engine_.waited_ns();
   for (;;) {
     TakeNew(intake);
     DropCancelled();
@@ -262,11 +264,16 @@ void Scheduler::CollectOldest() {
   in_flight_.pop_front();
   losses_in_a_row_ = 0;
   const int64_t now = NowNs();
-  const int64_t step_ns = now - std::max(batch.submitted_ns, last_collect_ns_);
+  const int64_t idle_ns = std::max<int64_t>(batch.submitted_ns - last_collect_ns_, 0);
+  const int64_t step_ns = now - last_collect_ns_ - idle_ns;
   Learn(batch, static_cast<double>(step_ns));
   last_collect_ns_ = now;
+  const uint64_t waited_ns = engine_.waited_ns();
+  const uint64_t inside_ns = std::min(waited_ns - waited_ns_, static_cast<uint64_t>(step_ns));
+  waited_ns_ = waited_ns;
   Add(status_.steps, 1);
-  Add(status_.step_ns, static_cast<uint64_t>(step_ns));
+  Add(status_.step_ns, static_cast<uint64_t>(step_ns) - inside_ns);
+  Add(status_.wait_ns, static_cast<uint64_t>(idle_ns) + inside_ns);
   Add(status_.prefill_rows, batch.prefill_rows);
   Add(status_.decode_rows, batch.decode_rows);
   size_t logits = 0;

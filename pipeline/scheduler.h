@@ -37,6 +37,7 @@ struct SlotStatus {
 struct SchedulerStatus {
   std::atomic<uint64_t> steps{0};
   std::atomic<uint64_t> step_ns{0};  // computing them
+  std::atomic<uint64_t> wait_ns{0};  // nothing to compute, or inside a step for another thread or socket
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
   std::atomic<uint64_t> lost{0};  // times the pipeline was lost
@@ -113,6 +114,7 @@ class Scheduler {
   uint64_t clock_ = 0;                             // orders last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   int64_t last_collect_ns_ = 0;
+  uint64_t waited_ns_ = 0;  // of the engine, up to the last step
   int losses_in_a_row_ = 0;
   std::vector<SlotStatus> slot_status_;
   SchedulerStatus status_;

@@ -2,8 +2,10 @@
 // one thread that drives the socket's frames, at frame ends; read by any thread, each number for itself.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/memory.h"
 
@@ -19,7 +21,10 @@ struct alignas(kFalseSharingBytes) SocketStatus {
   std::atomic<uint64_t> link_ns{0};          // waiting for a slot of the link to the next socket
   std::atomic<uint64_t> wrong_frames{0};     // refused by their header
   std::atomic<uint64_t> reconnects{0};
-  std::atomic<uint32_t> state{0};  // SocketState
+  std::atomic<uint64_t> weight_bytes{0};    // 0: holds none
+  std::atomic<uint64_t> resident_bytes{0};  // of these, re-read at the speed of L3 when they were packed
+  std::atomic<uint64_t> round_trip_ns{0};   // of its link, the last measured; 0: none was
+  std::atomic<uint32_t> state{0};           // SocketState
 
   static void Add(std::atomic<uint64_t>& counter, uint64_t n) {  // one writer: no locked instruction needed
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -41,6 +46,45 @@ constexpr const char* SocketStateName(SocketState state) {
       return "failed";
   }
   return "unknown";
+}
+
+// What of a status travels from socket to socket, so that the serving socket can show all of them.
+struct SocketReport {
+  uint64_t frames = 0, rows = 0;
+  uint64_t step_ns = 0, wait_ns = 0, link_ns = 0;
+  uint64_t weight_bytes = 0, resident_bytes = 0;
+  uint64_t round_trip_ns = 0;
+};
+static_assert(sizeof(SocketReport) == 64 && std::is_trivially_copyable_v<SocketReport>);
+
+inline SocketReport ReportOf(const SocketStatus& status) {
+  const auto load = [](const std::atomic<uint64_t>& number) {
+    return number.load(std::memory_order_relaxed);
+  };
+  return {.frames = load(status.frames_finished),
+          .rows = load(status.rows),
+          .step_ns = load(status.step_ns),
+          .wait_ns = load(status.wait_ns),
+          .link_ns = load(status.link_ns),
+          .weight_bytes = load(status.weight_bytes),
+          .resident_bytes = load(status.resident_bytes),
+          .round_trip_ns = load(status.round_trip_ns)};
+}
+
+// The other way: `status` shows what was reported. One writer.
+inline void Show(const SocketReport& report, SocketStatus& status) {
+  const auto store = [](std::atomic<uint64_t>& number, uint64_t value) {
+    number.store(value, std::memory_order_relaxed);
+  };
+  store(status.frames_started, report.frames);
+  store(status.frames_finished, report.frames);
+  store(status.rows, report.rows);
+  store(status.step_ns, report.step_ns);
+  store(status.wait_ns, report.wait_ns);
+  store(status.link_ns, report.link_ns);
+  store(status.weight_bytes, report.weight_bytes);
+  store(status.resident_bytes, std::min(report.resident_bytes, report.weight_bytes));
+  store(status.round_trip_ns, report.round_trip_ns);
 }
 
 }  // namespace larder::pipeline

@@ -20,6 +20,8 @@ size_t LogitRows(const Plan& plan) {
                     std::max(plan.options.prefill_rows, plan.options.decode_rows));
 }
 
+constexpr double kResidencyBudgetS = 0.3;
+
 }  // namespace
 
 Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options)
@@ -36,12 +38,13 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
     weights.node_of_thread.push_back(thread.numa_node);
   }
   pool.wait = options.wait;
+  if (options.yardstick) residency_.yardstick = options.yardstick(plan_);
   pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
   weight_node::AttentionIoRows shared;
   if (plan_.separated()) {
-    sockets_ = options.processes.empty()
-                   ? AttentionSockets::StartThreads(plan_, file, options.wait)
-                   : AttentionSockets::Connect(plan_, options.processes, options.connect_timeout_ms);
+    sockets_ = options.processes.empty() ? AttentionSockets::StartThreads(plan_, file, options.wait)
+                                         : AttentionSockets::Connect(plan_, options.processes, options.wait,
+                                                                     options.connect_timeout_ms);
     shared = sockets_->exchange().rows();
     weights.shared_io = &shared;
   }
@@ -53,6 +56,10 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
     PlaceAttention(file);
   }
   BuildPrograms();
+  if (!options.yardstick) return;
+  residency_.shards = ProbeResidency(kResidencyBudgetS);
+  for (ShardResidency& shard : residency_.shards)
+    shard.resident_share = ResidentShare(shard.reread_gbps, residency_.yardstick);
 }
 
 void Stage::PlaceAttention(const model::GgufFile& file) {

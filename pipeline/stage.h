@@ -17,24 +17,22 @@
 #include "model/gguf.h"
 #include "pipeline/attention_sockets.h"
 #include "pipeline/plan.h"
+#include "pipeline/residency.h"
+#include "pipeline/socket_status.h"
 #include "threadpool/frame.h"
 #include "threadpool/pool.h"
 #include "weight_node/weight_node.h"
 
 namespace larder::pipeline {
 
-// What a thread's shard re-reads at, against the machine's bandwidths.
-struct ShardResidency {
-  int thread = 0;
-  uint64_t bytes = 0;
-  double reread_gbps = 0;
-};
-
 struct StageOptions {
   sync::WaitPolicy wait;
   // Called on the constructing thread now and then while weights load: bytes packed so far, bytes in all. May
   // be empty.
   std::function<void(uint64_t, uint64_t)> progress;
+  // What the plan's threads read from L3 and from memory, asked before they start; the residency of the
+  // weights is measured by it when they are packed. Empty: it is not.
+  std::function<ResidencyYardstick(const Plan&)> yardstick;
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
   // threads of this one.
   std::string processes;
@@ -64,6 +62,11 @@ class Stage {
 
   // Every thread re-reads its shard, all at once, for about `budget_s`.
   std::vector<ShardResidency> ProbeResidency(double budget_s);
+  uint64_t weight_bytes() const { return plan_.weight_bytes; }
+  const Residency& residency() const { return residency_; }  // as it was when the weights had been packed
+  // Of the attention sockets, by number; its round trip is that of the link to it.
+  const SocketStatus& attention_status(size_t socket) const { return sockets_->status(socket); }
+  uint64_t waited_ns() const { return pool_->waited_ns(); }  // of its first thread, inside frames
 
   threadpool::Pool& pool() { return *pool_; }
   weight_node::WeightNode& weights() { return *weights_; }
@@ -81,6 +84,7 @@ class Stage {
 
   Plan plan_;
   const bool last_;
+  Residency residency_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;
   std::unique_ptr<attention_node::AttentionNode> attention_;

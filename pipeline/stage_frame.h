@@ -1,7 +1,8 @@
 // StageFrame: what crosses the link between two stages of a chain: a header, the rows' slots and positions,
-// which of them want logits, and the rows' residuals in float32, so that splitting a model changes no bit.
-// The sizes follow from the chain's shape, which both ends know; no pointer, shape or type crosses. A frame
-// comes from another machine: CheckStageFrame holds every field against the shape before anything uses it.
+// which of them want logits, what each socket reports of itself, and the rows' residuals in float32, so that
+// splitting a model changes no bit. The sizes follow from the chain's shape, which both ends know; no
+// pointer, shape or type crosses. A frame comes from another machine: CheckStageFrame holds every field
+// against the shape before anything uses it.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,12 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "pipeline/socket_status.h"
 
 namespace larder::pipeline {
 
 inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
-inline constexpr uint32_t kStageFrameVersion = 1;
+inline constexpr uint32_t kStageFrameVersion = 2;
 
 struct StageFrameHeader {
   enum class Kind : uint32_t { kRows = 1, kStop = 2 };
@@ -34,11 +36,20 @@ struct StageFrameHeader {
 };
 static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<StageFrameHeader>);
 
+// What a socket of the chain adds on the way. Only counters: nothing is used as an index or a size.
+struct StationReport {
+  SocketReport socket;
+  uint64_t here_ns = 0;  // this frame's time in the stage, so that the rest of its round is the links'
+  uint64_t reserved[7] = {};
+};
+static_assert(sizeof(StationReport) == 128 && std::is_trivially_copyable_v<StationReport>);
+
 // What all ends of a chain agree on.
 struct StageFrameShape {
   uint64_t plan_hash = 0;
   size_t max_rows = 0, dim = 0;
   size_t slots = 0, context = 0, in_flight = 1;
+  size_t stages = 0;
   // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
   std::vector<size_t> slot_ends;
 
@@ -47,8 +58,14 @@ struct StageFrameShape {
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
   size_t position_offset() const { return slot_offset() + max_rows * sizeof(int32_t); }
   size_t logit_row_offset() const { return position_offset() + max_rows * sizeof(uint32_t); }
-  size_t residual_offset() const {
+  size_t report_offset() const {
     return RoundUp(logit_row_offset() + max_rows * sizeof(uint32_t), kCacheLineBytes);
+  }
+  // Of each stage: its own report, then those of its attention sockets.
+  size_t reports_a_stage() const { return 1 + slot_ends.size(); }
+  size_t reports() const { return stages * reports_a_stage(); }
+  size_t residual_offset() const {
+    return RoundUp(report_offset() + reports() * sizeof(StationReport), kCacheLineBytes);
   }
 };
 
@@ -67,6 +84,9 @@ class StageFrameView {
   }
   As<uint32_t>* logit_row() const {
     return reinterpret_cast<As<uint32_t>*>(bytes_ + shape_.logit_row_offset());
+  }
+  As<StationReport>* report() const {
+    return reinterpret_cast<As<StationReport>*>(bytes_ + shape_.report_offset());
   }
   As<float>* residual() const { return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset()); }
 

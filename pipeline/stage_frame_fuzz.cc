@@ -10,7 +10,7 @@ namespace {
 
 void Check(const uint8_t* data, size_t size) {
   TestFrame frame(TestFrameShape());
-  if (size > 0) frame.bytes.resize(std::min(frame.bytes.size(), size_t{40} + 2 * data[0]));
+  if (size > 0) frame.bytes.resize(std::min(frame.bytes.size(), size_t{40} + 8 * data[0]));
   for (size_t i = 1; i < size && i <= frame.bytes.size(); ++i) frame.bytes[i - 1] ^= std::byte{data[i]};
   for (const bool from_last : {false, true}) {
     if (frame.Check(from_last) != nullptr) continue;

@@ -32,7 +32,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a size that no frame has", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
       {"fewer bytes than its rows need", [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6) - 1); }},
       {"no frame of a stage (magic)", [](TestFrame& f) { f.view().header().magic ^= 1; }},
-      {"another version of frames", [](TestFrame& f) { f.view().header().version = 2; }},
+      {"another version of frames", [](TestFrame& f) { f.view().header().version = 1; }},
       {"another plan's frame", [](TestFrame& f) { f.view().header().plan_hash ^= 1; }},
       {"an unknown kind",
        [](TestFrame& f) { f.view().header().kind = static_cast<StageFrameHeader::Kind>(3); }},
@@ -75,6 +75,10 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_GE(shape.logit_row_offset(), shape.position_offset() + shape.max_rows * 4);
   EXPECT_GE(shape.residual_offset(), shape.logit_row_offset() + shape.max_rows * 4);
   EXPECT_EQ(shape.residual_offset() % kCacheLineBytes, 0u);
+  EXPECT_EQ(shape.report_offset() % alignof(StationReport), 0u);
+  EXPECT_LE(shape.logit_row_offset() + shape.max_rows * 4, shape.report_offset());
+  EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
+  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(StationReport), shape.residual_offset());
   EXPECT_EQ(shape.bytes(), shape.residual_offset() + shape.max_rows * shape.dim * 4);
 }
 

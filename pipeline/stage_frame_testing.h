@@ -14,6 +14,7 @@ inline StageFrameShape TestFrameShape() {
           .slots = 5,
           .context = 100,
           .in_flight = 3,
+          .stages = 2,
           .slot_ends = {2, 5}};
 }
 

@@ -28,6 +28,9 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const Plan& plan,
       stage_(plan, file, ForChain(options, index + 1 == chain.stages.size())),
       listener_(chain.stages.at(index).endpoint) {
   chain.CheckStage(plan);
+  status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
+  status_.resident_bytes.store(stage_.residency().resident_bytes(), std::memory_order_relaxed);
+  threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
 }
 
 void StageSocket::Serve(const std::function<void(const std::string&)>& log) {

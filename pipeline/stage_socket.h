@@ -33,6 +33,7 @@ class StageSocket {
   enum class Outcome { kStopped, kLost, kWrongFrame };
   // Data path, from the first frame to the stop message or a fault.
   Outcome Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong);
+  void WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns);
   void WaitForClose(rdma::FrameLink& in);
 
   const ChainPlan& chain_;

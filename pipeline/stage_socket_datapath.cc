@@ -28,7 +28,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     if (!out.WaitSend(wait_)) return Outcome::kLost;
     const sync::SendSlot slot = out.BeginSend();
     if (!slot) return Outcome::kLost;
-    const uint64_t started = Clock();
+    const uint64_t started = Clock(), waited_ns = stage_.waited_ns();
     const StageFrameView<std::byte> to(slot.bytes, shape_);
     to.header() = from.header();
     const StageFrameHeader& header = to.header();
@@ -41,6 +41,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     std::copy_n(from.slot(), header.rows, to.slot());
     std::copy_n(from.position(), header.rows, to.position());
     std::copy_n(from.logit_row(), header.logit_rows, to.logit_row());
+    std::copy_n(from.report(), shape_.reports(), to.report());
     threadpool::FrameRows frame{.rows = header.rows,
                                 .slot = to.slot(),
                                 .position = to.position(),
@@ -51,15 +52,26 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
     in.EndReceive();
     if (last) to.header().residual_rows = header.logit_rows;
-    out.EndSend(shape_.bytes(header.residual_rows));
     const uint64_t done = Clock();
+    // Waiting for attention sockets, layer by layer, is no work of this one.
+    const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
     SocketStatus::Add(status_.frames_finished, 1);
     SocketStatus::Add(status_.rows, header.rows);
-    SocketStatus::Add(status_.wait_ns, came - before);
+    SocketStatus::Add(status_.wait_ns, came - before + inside_ns);
     SocketStatus::Add(status_.link_ns, started - came);
-    SocketStatus::Add(status_.step_ns, done - started);
+    SocketStatus::Add(status_.step_ns, done - started - inside_ns);
+    WriteReports(to, done - came);
+    out.EndSend(shape_.bytes(header.residual_rows));
     before = done;
   }
+}
+
+void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
+  StationReport* report = to.report() + index_ * shape_.reports_a_stage();
+  report[0] = {.socket = ReportOf(status_), .here_ns = here_ns};
+  if (!stage_.separated()) return;
+  for (size_t socket = 0; socket < shape_.slot_ends.size(); ++socket)
+    report[1 + socket] = {.socket = ReportOf(stage_.attention_status(socket))};
 }
 
 }  // namespace larder::pipeline

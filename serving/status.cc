@@ -11,7 +11,8 @@ using nlohmann::json;
 json ToJson(const L3GroupPlace& group) {
   json threads = json::array();
   for (const ThreadPlace& thread : group.threads) {
-    threads.push_back({{"core", thread.core},
+    threads.push_back({{"thread", thread.thread},
+                       {"core", thread.core},
                        {"cpu", thread.cpu},
                        {"numa_node", thread.numa_node},
                        {"weight_bytes", thread.weight_bytes}});

@@ -16,6 +16,7 @@ namespace larder::serving {
 
 // A core that a socket uses; several threads may share one.
 struct ThreadPlace {
+  size_t thread = 0;  // of its socket
   int core = 0;
   int cpu = 0;  // the operating system's number
   int numa_node = 0;

@@ -86,6 +86,8 @@ class PageTest(PageCase):
         self.assertRegex(b.run("document.getElementById('histogram').ariaLabel"), "361 requests, median 1.[0-9]+ ms")
         labels = b.run("[...document.querySelectorAll('.column-label')].map(e => e.textContent)")
         self.assertEqual(labels[:7], ["150 µs", "200 µs", "300 µs", "500 µs", "700 µs", "1 ms", "1.5 ms"])
+        # Of the last second, not since the start.
+        b.until("document.querySelector('.facts').textContent.includes('step 1.17 ms · 3.3 % waiting')")
         before = b.run("document.getElementById('rate').textContent")
         b.until(f"document.getElementById('rate').textContent !== '{before}'")
         self.check_quiet()

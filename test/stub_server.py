@@ -50,9 +50,10 @@ def status(plan_json, tick):
     for s in plan_json["sockets"]:
         threads = sum(len(g["threads"]) for g in s["l3_groups"])
         weights = s["layers"] > 0
-        sockets.append({"name": s["name"], "state": "serving", "frames": 1000 + tick, "tokens": 9000 + tick,
-                        "step_seconds_total": 1.2, "wait_seconds_total": 0.03, "link_wait_seconds_total": 0.001,
-                        "waiting_ratio": 0.031, "mean_step_seconds": 0.00117, "weight_bytes": 1_700_000_000,
+        frames = 1000 + 800 * tick
+        sockets.append({"name": s["name"], "state": "serving", "frames": frames, "tokens": 9 * frames,
+                        "step_seconds_total": 9 + frames * 0.00117, "wait_seconds_total": 70 + frames * 0.00003,
+                        "link_wait_seconds_total": frames * 0.00001, "waiting_ratio": 0.8, "mean_step_seconds": 0.01, "weight_bytes": 1_700_000_000,
                         "resident_bytes": 1_600_000_000, "resident_share": 0.962 if weights else None,
                         "thread_resident_share": [0.2 if i % 14 == 9 else 0.99 for i in range(threads)] if weights else [],
                         "link_round_trip_seconds": 3.1e-6})

@@ -145,6 +145,11 @@ void Pool::EnableTimeline(size_t capacity) {
   }
 }
 
+uint64_t Pool::waited_ns() const {
+  return static_cast<uint64_t>(static_cast<double>(shared_->workers[0].waited_ticks) * 1e9 /
+                               TicksPerSecond());
+}
+
 std::span<const StepTime> Pool::Timeline(int thread) const {
   const Worker& worker = shared_->workers.at(static_cast<size_t>(thread));
   return {worker.timeline.data(), worker.recorded};

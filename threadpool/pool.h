@@ -61,6 +61,10 @@ class Pool {
   // The base_epoch of the next Execute.
   uint32_t next_base_epoch() const;
 
+  // How long thread 0 has waited for flags in all Executes: for others of its socket, or for another socket.
+  // Call between Executes.
+  uint64_t waited_ns() const;
+
   // Records up to `capacity` steps a thread from now on (what comes after is not recorded). 0 switches it
   // off.
   void EnableTimeline(size_t capacity);

@@ -7,10 +7,15 @@ namespace larder::threadpool {
 template <bool kTimeline>
 void Pool::Shared::Walk(const Command& now, int thread) {
   const Program& program = now.programs[static_cast<size_t>(thread)];
-  [[maybe_unused]] Worker& worker = workers[static_cast<size_t>(thread)];
+  Worker& worker = workers[static_cast<size_t>(thread)];
   for (const Step *step = program.steps, *end = step + program.count; step != end; ++step) {
     const uint32_t target = now.base_epoch + step->epoch_offset;
-    for (uint32_t w = 0; w < step->wait_count; ++w) step->waits[w]->Wait(target, wait);
+    for (uint32_t w = 0; w < step->wait_count; ++w) {
+      if (step->waits[w]->Reached(target)) continue;
+      const uint64_t begin = ReadTicks();  // only where there is time
+      step->waits[w]->Wait(target, wait);
+      worker.waited_ticks += ReadTicks() - begin;
+    }
     [[maybe_unused]] uint64_t start = 0;
     if constexpr (kTimeline) start = ReadTicks();
     if (step->kernel != nullptr) step->kernel(step->operand, now.frames[step->part]);

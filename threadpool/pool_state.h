@@ -45,6 +45,7 @@ struct alignas(kFalseSharingBytes) Pool::Worker {
   std::vector<StepTime> timeline;  // sized by EnableTimeline; empty: off
   size_t recorded = 0;
   uint32_t frames = 0;
+  uint64_t waited_ticks = 0;  // in waits for flags, of all Executes
 };
 
 struct Pool::Shared {

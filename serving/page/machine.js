@@ -141,19 +141,29 @@ function draw(value) {
   $("notes").replaceChildren(...value.notes.map((note) => make("li", "", note)));
 }
 
+// What the socket did since it was last asked: its counters' growth. Sums from its start would hide what is now.
+function lately(drawing, socket) {
+  const before = drawing.before ?? { frames: 0, step_seconds_total: 0, wait_seconds_total: 0, link_wait_seconds_total: 0 };
+  drawing.before = socket;
+  const grown = (name) => socket[name] - before[name];
+  const frames = grown("frames");
+  if (frames <= 0) return ["idle"];
+  const step = grown("step_seconds_total");
+  const waiting = grown("wait_seconds_total") + grown("link_wait_seconds_total");
+  return [`step ${duration(step / frames)}`, `${percent(waiting / (step + waiting))} waiting`];
+}
+
 function fillSocket(drawing, socket) {
   drawing.state.textContent = socket.state;
   drawing.state.className = `pill ${socket.state}`;
   const facts = [];
   if (socket.resident_share !== null) facts.push(`${percent(socket.resident_share)} resident`);
-  if (socket.frames > 0) {
-    facts.push(`step ${duration(socket.mean_step_seconds)}`, `${percent(socket.waiting_ratio)} waiting`);
-  }
+  facts.push(...lately(drawing, socket));
   if (socket.link_round_trip_seconds !== null) facts.push(`round trip ${duration(socket.link_round_trip_seconds)}`);
   drawing.facts.textContent = facts.join(" · ");
-  socket.thread_resident_share.forEach((share, i) => {
-    const thread = drawing.threads[i];
-    if (!thread) return;
+  drawing.threads.forEach((thread, i) => {
+    const share = socket.thread_resident_share[i] ?? socket.resident_share;
+    if (share === null) return;
     thread.core.title = `${thread.title}, ${percent(share)} resident`;
     thread.core.classList.toggle("away", share < 0.5);
   });

@@ -1,4 +1,4 @@
-#include "node/residency.h"
+#include "pipeline/residency.h"
 
 #include <fmt/format.h>
 
@@ -6,27 +6,20 @@
 
 #include "topology/probe.h"
 
-namespace larder::node {
-namespace {
-
-constexpr double kMachineBudgetS = 1.0;
-constexpr double kShardBudgetS = 0.3;
-
-}  // namespace
-
-ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const pipeline::Plan& plan) {
+namespace larder::pipeline {
+ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const Plan& plan, double budget_s) {
   const size_t threads = plan.threads.size();
   std::vector<CpuId> cpus;
   topology::MachineBandwidth found;
   if (machine.from_xml()) {
     const auto here = topology::Topology::Detect();
     cpus = here.CpusOf(here.PickCores(std::min(threads, here.cores().size())));
-    found = topology::MeasureBandwidth(here, cpus, 0, kMachineBudgetS);
+    found = topology::MeasureBandwidth(here, cpus, 0, budget_s);
   } else {
     for (const auto& thread : plan.threads) cpus.push_back(thread.cpu);
     std::sort(cpus.begin(), cpus.end());
     cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
-    found = topology::MeasureBandwidth(machine, cpus, 0, kMachineBudgetS);
+    found = topology::MeasureBandwidth(machine, cpus, 0, budget_s);
   }
   return {found.l3_all_gbps / static_cast<double>(threads),
           found.dram_all_gbps / static_cast<double>(threads)};
@@ -40,28 +33,35 @@ double ResidentShare(double reread_gbps, const ResidencyYardstick& yardstick) {
   return std::clamp(share, 0.0, 1.0);
 }
 
-double ResidencyResult::reread_gbps() const {
+double Residency::reread_gbps() const {
   double sum = 0;
-  for (const ShardReport& shard : shards) sum += shard.reread_gbps;
+  for (const ShardResidency& shard : shards) sum += shard.reread_gbps;
   return sum;
 }
 
-double ResidencyResult::resident_share() const {
-  double resident = 0, all = 0;
-  for (const ShardReport& shard : shards) {
-    resident += shard.resident_share * static_cast<double>(shard.bytes);
-    all += static_cast<double>(shard.bytes);
-  }
-  return all > 0 ? resident / all : 0;
+uint64_t Residency::bytes() const {
+  uint64_t sum = 0;
+  for (const ShardResidency& shard : shards) sum += shard.bytes;
+  return sum;
 }
 
-std::string ResidencyResult::Text() const {
+uint64_t Residency::resident_bytes() const {
+  double sum = 0;
+  for (const ShardResidency& shard : shards) sum += shard.resident_share * static_cast<double>(shard.bytes);
+  return static_cast<uint64_t>(sum);
+}
+
+double Residency::resident_share() const {
+  return bytes() > 0 ? static_cast<double>(resident_bytes()) / static_cast<double>(bytes()) : 0;
+}
+
+std::string Residency::Text() const {
   std::string out = fmt::format(
       "residency: {:.0f} % of the weights re-read at L3 speed (a thread: L3 {:.1f} GB/s, memory {:.1f} "
       "GB/s)\n",
       100 * resident_share(), yardstick.l3_gbps, yardstick.dram_gbps);
   out += "  thread   weights MB   re-read GB/s   resident\n";
-  for (const ShardReport& shard : shards) {
+  for (const ShardResidency& shard : shards) {
     out +=
         fmt::format("  {:>6} {:>12.2f} {:>14.1f} {:>8.0f} %\n", shard.thread,
                     static_cast<double>(shard.bytes) * 1e-6, shard.reread_gbps, 100 * shard.resident_share);
@@ -69,14 +69,4 @@ std::string ResidencyResult::Text() const {
   return out;
 }
 
-ResidencyResult ResidencyReport(pipeline::Engine& engine, const ResidencyYardstick& yardstick) {
-  ResidencyResult result;
-  result.yardstick = yardstick;
-  for (const auto& shard : engine.stage().ProbeResidency(kShardBudgetS)) {
-    result.shards.push_back(
-        {shard.thread, shard.bytes, shard.reread_gbps, ResidentShare(shard.reread_gbps, yardstick)});
-  }
-  return result;
-}
-
-}  // namespace larder::node
+}  // namespace larder::pipeline
