@@ -7,12 +7,47 @@ import argparse
 import json
 import resource
 import socket
+import statistics
+import subprocess
 import sys
+import threading
 import time
 
 from serve_testing import Server, events, read_all, split_reply
 
 MODEL_TIMEOUT_S = 2  # --timeout of the server under test
+
+
+class Bystander:
+    """Somebody who uses the server as it is meant, one request after another, while others misuse it. A process of its
+    own: this one's interpreter is busy."""
+
+    def __init__(self, larder, server):
+        self.command = [larder, "bench-serve", "--endpoint", "text", "--port", str(server.text), "--max-concurrency", "1",
+                        "--num-prompts", "10", "--input-len", "8", "--output-len", "100", "--ignore-eos", "-o", "json"]
+        self.done = threading.Event()
+
+    def tpot_ms(self):
+        result = json.loads(subprocess.run(self.command, capture_output=True, check=True, timeout=300).stdout)
+        assert result["failed"] == 0, result
+        return result["median_tpot_ms"]
+
+    def during(self, attack, server):
+        """The median of what it sees from the attack's begin to its end."""
+        seen = []
+
+        def watch():
+            while not self.done.is_set():
+                seen.append(self.tpot_ms())
+        self.done.clear()
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            attack(server)
+        finally:
+            self.done.set()
+            thread.join()
+        return statistics.median(seen)
 
 
 def expect_error(reply, status, *words):
@@ -123,7 +158,7 @@ def bad_lines(server):
 
 def slow_and_silent(server):
     """Slow senders are cut off after the time limit, whoever never reads after it too; thousands of idle ones hurt nobody."""
-    idle = [server.connect(server.http) for _ in range(500)] + [server.connect(server.text) for _ in range(500)]
+    idle = [server.connect(server.http) for _ in range(1000)] + [server.connect(server.text) for _ in range(1000)]
     greedy = server.connect(server.http)
     greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     body = json.dumps({"prompt": ["The cat"] * 8, "n": 8, "stream": True, "ignore_eos": True, "logprobs": 20, "max_tokens": 400}).encode()
@@ -148,6 +183,38 @@ def slow_and_silent(server):
         assert time.monotonic() < deadline, "the client that never reads holds its slots"
         time.sleep(0.1)
     for connection in idle + [greedy, slow, slow_line]:
+        connection.close()
+
+
+def large_requests(server):
+    """Megabytes to parse and to tokenize, over both protocols, for three seconds."""
+    line = b'{"n_predict":1,"prompt":[' + b"1," * 400000 + b"1]}\n"
+    body = json.dumps({"prompt": "word " * 180000, "max_tokens": 1}).encode()
+    tokenize = json.dumps({"content": "wonderful words " * 50000}).encode()
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        with server.connect(server.text) as connection:
+            connection.sendall(line)
+            expect_error(server.post("/v1/completions", body), 400, "context")
+            assert server.post("/tokenize", tokenize)[0] == 200
+            error = json.loads(connection.makefile("rb").readline())["error"]
+            assert error["code"] == 400 and "context" in error["message"], error
+
+
+def half_requests(server):
+    """A megabyte each of hundreds of requests that never end: more than the server keeps."""
+    head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n"
+    half = []
+    for i in range(400):
+        connection = server.connect(server.http if i % 2 else server.text)
+        half.append(connection)
+        try:
+            connection.sendall((head if i % 2 else b"") + b"x" * 1000000)
+        except ConnectionError:
+            pass  # refused already
+    status, text = server.post("/v1/completions", {"prompt": "The cat", "max_tokens": 4})
+    assert status == 200, text
+    for connection in half:
         connection.close()
 
 
@@ -248,17 +315,24 @@ def main():
     parser.add_argument("--larder", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--folder", default="/tmp", help="for small files")
+    parser.add_argument("--tpot-limit", type=float, default=1.5,
+                        help="others' TPOT during an attack over that before, at most; 0: any, for busy machines")
     args = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
-    options = ["--timeout", str(MODEL_TIMEOUT_S), "--max-connections", "1000", "--chat-template", "chatml"]
+    options = ["--timeout", str(MODEL_TIMEOUT_S), "--max-connections", "1100", "--chat-template", "chatml"]
     with Server(args.larder, args.model, *options) as server:
         answers(server)
         before = server.resident_bytes()
-        for attack in [bad_bodies, bad_http, bad_lines, slow_and_silent]:
+        bystander = Bystander(args.larder, server)
+        for attack in [bad_bodies, bad_http, bad_lines, large_requests, half_requests, slow_and_silent]:
+            quiet_ms = bystander.tpot_ms()
             begin = time.monotonic()
-            attack(server)
+            attacked_ms = bystander.during(attack, server)
+            seconds = time.monotonic() - begin
             server.idle()
-            print(f"{attack.__name__}: {time.monotonic() - begin:.1f} s, memory {(server.resident_bytes() - before) / 1e6:+.1f} MB", flush=True)
+            print(f"{attack.__name__}: {seconds:.1f} s, memory {(server.resident_bytes() - before) / 1e6:+.1f} MB, "
+                  f"others' TPOT {attacked_ms:.3f} ms, before {quiet_ms:.3f} ms", flush=True)
+            assert not args.tpot_limit or attacked_ms <= args.tpot_limit * quiet_ms, "others' tokens were late"
         answers(server)
         grown = (server.resident_bytes() - before) / 1e6
         assert grown < 128, f"memory has grown by {grown:.1f} MB"

@@ -58,11 +58,12 @@ class Server:
         return self.post(path, b"", headers, "GET")
 
     def idle(self):
-        """Waits until no slot is in use and nobody waits."""
+        """Waits until no slot is in use, nobody waits and nobody is connected."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             status = json.loads(self.get("/v1/larder/status")[1])
-            if status["queue"]["waiting"] == 0 and all(slot["state"] == "idle" for slot in status["slots"]):
+            others = status["connections"]["http"] - 1 + status["connections"]["text"]
+            if status["queue"]["waiting"] == 0 and others == 0 and all(slot["state"] == "idle" for slot in status["slots"]):
                 return status
             time.sleep(0.05)
         raise AssertionError(f"slots are still in use: {status}")

@@ -1,10 +1,13 @@
 #include "serving/background.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <utility>
 
 namespace larder::serving {
+
+constexpr int kNice = 15;  // a thirtieth of the core while somebody else wants it
 
 Background::Background() : thread_([this] { Run(); }) {}
 
@@ -27,6 +30,8 @@ void Background::Post(std::function<void()> job) {
 
 void Background::Run() {
   pthread_setname_np(pthread_self(), "larder-prepare");
+  // Of this thread only, as Linux has it: where it must share a core, the thread that computes there goes on.
+  setpriority(PRIO_PROCESS, 0, kNice);
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stop_ || !jobs_.empty(); });

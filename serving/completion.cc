@@ -1,15 +1,39 @@
 #include "serving/completion.h"
 
+#include "base/check.h"
+
 namespace larder::serving {
+namespace {
+
+// Chunks of one choice differ in their text only: what is around it is made once. A tree of JSON for each
+// token costs the I/O thread more than all else that it does with it outside the kernel.
+class ChunkMaker {
+ public:
+  ChunkMaker(const ReplyHead& head, size_t index) {
+    constexpr std::string_view kText = "\"the text goes here\"";
+    const std::string whole = Dump(ChunkJson(head, index, kText.substr(1, kText.size() - 2), nullptr, 0));
+    const size_t text = whole.find(kText);  // the first: a model may be called so, later
+    LARDER_CHECK(text != std::string::npos);
+    before_ = whole.substr(0, text);
+    after_ = whole.substr(text + kText.size());
+  }
+  std::string operator()(std::string_view text) const { return before_ + Dump(text) + after_; }
+
+ private:
+  std::string before_, after_;
+};
+
+}  // namespace
 
 struct Completion::Choice : GenerationListener {
-  Choice(Completion& of, size_t at) : completion(of), index(at) {}
+  Choice(Completion& of, size_t at) : completion(of), index(at), chunk(of.head_, at) {}
 
   void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs, size_t) override {
     ChoiceResult& result = completion.results_[index];
     if (completion.stream_) {
-      completion.sink_.OnChunk(
-          ChunkJson(completion.head_, index, text, result.with_logprobs ? &logprobs : nullptr, bytes));
+      completion.sink_.OnChunk(result.with_logprobs
+                                   ? Dump(ChunkJson(completion.head_, index, text, &logprobs, bytes))
+                                   : chunk(text));
     } else {
       result.text += text;
       result.logprobs.insert(result.logprobs.end(), logprobs.begin(), logprobs.end());
@@ -20,6 +44,7 @@ struct Completion::Choice : GenerationListener {
 
   Completion& completion;
   const size_t index;
+  const ChunkMaker chunk;
   size_t bytes = 0;  // of text so far
   GenerationHandle handle;
 };
@@ -41,9 +66,9 @@ Completion::Completion(Service& service, const CompletionRequest& request, std::
   running_ = choices_.size();
   if (!stream_) return;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (head_.dialect == Dialect::kChat) sink_.OnChunk(RoleChunkJson(head_, i));
+    if (head_.dialect == Dialect::kChat) sink_.OnChunk(Dump(RoleChunkJson(head_, i)));
     if (request.echo) {
-      sink_.OnChunk(ChunkJson(head_, i, results_[i].text, nullptr, 0));
+      sink_.OnChunk(choices_[i]->chunk(results_[i].text));
       choices_[i]->bytes = results_[i].text.size();
     }
   }
@@ -68,7 +93,7 @@ void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
     return;
   }
   results_[choice.index].end = end;
-  if (stream_) sink_.OnChunk(LastChunkJson(head_, choice.index, end));
+  if (stream_) sink_.OnChunk(Dump(LastChunkJson(head_, choice.index, end)));
   if (--running_ > 0) return;
   if (!stream_) {
     const nlohmann::json whole = WholeJson(head_, results_);
@@ -76,7 +101,7 @@ void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
     return;
   }
   if (head_.include_usage && head_.dialect != Dialect::kNative)
-    sink_.OnChunk(UsageChunkJson(head_, results_));
+    sink_.OnChunk(Dump(UsageChunkJson(head_, results_)));
   sink_.OnDone(nullptr);
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "serving/completion_reply.h"
@@ -16,7 +17,7 @@ namespace larder::serving {
 class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
-  virtual void OnChunk(const nlohmann::json&) = 0;  // of a streamed request
+  virtual void OnChunk(std::string object) = 0;  // of a streamed request: a JSON object's text
   // The last call. Of a request that is not streamed, the answer; else nothing.
   virtual void OnDone(const nlohmann::json* whole) = 0;
   virtual void OnFailure(int status, const std::string& message) = 0;  // the last call

@@ -334,6 +334,9 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
   if (const json* options = fields.Find("stream_options"))
     request.include_usage = JsonFields(*options).Bool("include_usage", false);
   request.echo = dialect == Dialect::kCompletion && fields.Bool("echo", false);
+  if (request.echo && request.spec.logprobs >= 0)
+    throw Refused(400, "echo is true with logprobs: expected one of them, Larder has no logprobs of prompts")
+        .On("echo");
   request.n = static_cast<size_t>(fields.Integer("n", 1, 1, kMostChoices));
   if (request.choices() > kMostChoices)
     throw Refused(400, "n is {} for {} prompts: expected at most {} choices in all", request.n,

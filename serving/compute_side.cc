@@ -1,29 +1,88 @@
 #include "serving/compute_side.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace larder::serving {
+namespace {
 
-TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top) {
-  const double max = *std::max_element(logits.begin(), logits.end());
+constexpr size_t kLanes = 16;  // side by side: vectors to the compiler
+
+// e^-below for below >= 0, to some 2e-7 of it: 2^n * (polynomial of degree 6 in r), |r| <= ln2/2. No branch
+// and no libm, so that it vectorises; beyond 87 it is as good as nothing. (Bits of positive floats compare
+// like the floats; a comparison of floats may trap, and is a branch to the compiler.)
+float ExpOfMinus(float below) {
+  const float x =
+      -std::bit_cast<float>(std::min(std::bit_cast<int32_t>(below), std::bit_cast<int32_t>(87.0f)));
+  constexpr float kRound = 0x1.8p23f, kLn2High = 0x1.62ep-1f, kLn2Low = 0x1.0bfbe8p-15f;
+  const float shifted = x * 0x1.715476p+0f + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  float sum = 1.0f / 720;
+  sum = sum * r + 1.0f / 120;
+  sum = sum * r + 1.0f / 24;
+  sum = sum * r + 1.0f / 6;
+  sum = sum * r + 0.5f;
+  sum = sum * r + 1.0f;
+  sum = sum * r + 1.0f;
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) + 127;  // its low bits are n
+  return sum * std::bit_cast<float>(exponent << 23);
+}
+
+float MaxOf(std::span<const float> logits) {
+  std::array<float, kLanes> most;
+  most.fill(-std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
+  }
+  for (; i < logits.size(); ++i) most[0] = std::max(most[0], logits[i]);
+  return *std::max_element(most.begin(), most.end());
+}
+
+double SumOfExp(std::span<const float> logits, float max) {
+  constexpr size_t kBlock = 512;
+  float terms[kBlock];
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  const double log_sum = max + std::log(sum);
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const size_t n = std::min(kBlock, logits.size() - begin);
+    for (size_t i = 0; i < n; ++i) terms[i] = ExpOfMinus(max - logits[begin + i]);  // this loop is vectorised
+    for (size_t i = 0; i < n; ++i) sum += static_cast<double>(terms[i]);
+  }
+  return sum;
+}
+
+// The likeliest, best first; of equals the lower id. One pass: soon almost no logit beats the worst kept.
+std::vector<TokenId> Likeliest(std::span<const float> logits, size_t count) {
+  count = std::min(count, logits.size());
+  std::vector<TokenId> best;
+  const auto logit = [&](TokenId id) { return logits[static_cast<size_t>(id)]; };
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (best.size() == count && !(logits[i] > logit(best.back()))) continue;
+    if (best.size() == count) best.pop_back();
+    const auto at = std::upper_bound(best.begin(), best.end(), logits[i],
+                                     [&](float value, TokenId id) { return value > logit(id); });
+    best.insert(at, static_cast<TokenId>(i));
+  }
+  return best;
+}
+
+}  // namespace
+
+// On the compute thread, so others wait for it: 32,000 logits took 0.3 ms with libm and a partial sort.
+TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top) {
+  const float max = MaxOf(logits);
+  const double log_sum = static_cast<double>(max) + std::log(SumOfExp(logits, max));
   const auto of = [&](TokenId id) {
     return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - log_sum);
   };
   TokenLogprobs result{.token = token, .logprob = of(token), .top = {}};
   if (top == 0) return result;
-  std::vector<TokenId> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto end = ids.begin() + static_cast<std::ptrdiff_t>(std::min(top, ids.size()));
-  std::partial_sort(ids.begin(), end, ids.end(), [&](TokenId a, TokenId b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x > y || (x == y && a < b);
-  });
-  for (auto id = ids.begin(); id != end; ++id) result.top.emplace_back(*id, of(*id));
+  for (const TokenId id : Likeliest(logits, top)) result.top.emplace_back(id, of(id));
   return result;
 }
 

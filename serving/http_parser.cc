@@ -69,6 +69,10 @@ size_t HttpParser::Feed(std::string_view bytes) {
 bool HttpParser::done() const { return impl_->parser && impl_->parser->is_done(); }
 bool HttpParser::begun() const { return impl_->parser.has_value(); }
 
+size_t HttpParser::held_bytes() const {
+  return head_.size() + (impl_->parser ? impl_->parser->get().body().size() : 0);
+}
+
 bool HttpParser::wants_continue() {
   if (continue_told_ || !impl_->parser || !impl_->parser->is_header_done() || done()) return false;
   const auto& message = impl_->parser->get();

@@ -28,9 +28,10 @@ class HttpParser {
   // Takes bytes and returns how many it used; none are used beyond a request's end. Call again with the rest
   // when Next() was taken.
   size_t Feed(std::string_view bytes);
-  bool done() const;   // a whole request is there
-  bool begun() const;  // part of one is
-  HttpRequest Take();  // when done; ready for the next
+  bool done() const;          // a whole request is there
+  bool begun() const;         // part of one is
+  HttpRequest Take();         // when done; ready for the next
+  size_t held_bytes() const;  // of a request that is not whole yet
   // An Expect: 100-continue wants its answer; true once a request.
   bool wants_continue();
   // Not 0: the bytes are no request that we take. Nothing can follow.

@@ -128,6 +128,8 @@ bool IsPublic(const std::string& path) {
          FindPageFile(path) != nullptr;
 }
 
+bool ReadsBody(const std::string& path) { return path == "/tokenize" || path == "/detokenize"; }
+
 HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   if (const PageFile* file = method == "GET" ? FindPageFile(request.path) : nullptr) {

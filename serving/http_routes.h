@@ -19,6 +19,8 @@ struct HttpReply {
 
 // The dialect of a route that generates; nothing: another route.
 std::optional<Dialect> GeneratingRoute(const std::string& path);
+// A route that works on the request's body and on nothing else that changes: any thread may answer it.
+bool ReadsBody(const std::string& path);
 // Throws Refused.
 HttpReply AnswerRoute(const HttpRequest&, ServerState&);
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {});

@@ -6,7 +6,6 @@ namespace larder::serving {
 namespace {
 
 constexpr size_t kMostAhead = size_t{64} << 10;
-constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to read and tokenize
 
 std::string BearerKey(const std::string& authorization) {
   constexpr std::string_view kBearer = "Bearer ";
@@ -64,46 +63,63 @@ void HttpSession::Proceed() {
 }
 
 void HttpSession::Handle() {
-  try {
-    if (request_.method == "OPTIONS") {  // a browser asks first
-      Send({.body = "",
-            .headers = "Access-Control-Allow-Credentials: true\r\nAccess-Control-Allow-Methods: GET, POST\r\n"
-                       "Access-Control-Allow-Headers: *\r\n"});
-      return;
-    }
-    if (!IsPublic(request_.path) && !state_.KeyIsGood(BearerKey(request_.authorization)))
-      throw Refused(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
-    if (const auto dialect = GeneratingRoute(request_.path)) {
-      if (request_.method != "POST") throw Refused(405, "{} takes POST", request_.path);
-      Prepare(*dialect);
-    } else {
-      Send(AnswerRoute(request_, state_));
-    }
-  } catch (const Refused& refused) {
-    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
-  } catch (const Error& error) {
-    Send(ErrorReply(400, error.what()));
-  }
-}
-
-// A large request is read and cut into tokens elsewhere: others' tokens go through this thread.
-void HttpSession::Prepare(Dialect dialect) {
-  if (state_.service == nullptr) throw Refused(503, "Loading model");
-  auto prepared = std::make_shared<PreparedRequest>();
-  prepared->text = std::exchange(request_.body, {});
-  prepared->dialect = dialect;
-  if (prepared->text.size() <= kMostBytesAtOnce || !state_.in_background) {
-    prepared->Run(state_.defaults);
-    Generate(*prepared);
+  if (request_.method == "OPTIONS") {  // a browser asks first
+    Send({.body = "",
+          .headers = "Access-Control-Allow-Credentials: true\r\nAccess-Control-Allow-Methods: GET, POST\r\n"
+                     "Access-Control-Allow-Headers: *\r\n"});
     return;
   }
-  state_.in_background([prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
-                       [prepared, self = self_] {
-                         if (*self != nullptr) (*self)->Generate(*prepared);
-                       });
+  const auto dialect = GeneratingRoute(request_.path);
+  try {
+    if (!IsPublic(request_.path) && !state_.KeyIsGood(BearerKey(request_.authorization)))
+      throw Refused(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
+    if (!dialect) {
+      Answer();
+      return;
+    }
+    if (request_.method != "POST") throw Refused(405, "{} takes POST", request_.path);
+    if (state_.service == nullptr) throw Refused(503, "Loading model");
+  } catch (const Refused& refused) {
+    if (dialect) state_.CountRefused(Protocol::kHttp);
+    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+    return;
+  }
+  auto prepared = std::make_shared<PreparedRequest>();
+  prepared->text = std::exchange(request_.body, {});
+  prepared->dialect = *dialect;
+  preparing_bytes_ = prepared->text.size();
+  state_.Prepare(
+      preparing_bytes_, [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
+      [prepared, self = self_] {
+        if (*self != nullptr) (*self)->Generate(*prepared);
+      });
+}
+
+void HttpSession::Answer() {
+  auto request = std::make_shared<HttpRequest>();
+  std::swap(request->body, request_.body);
+  const size_t bytes = ReadsBody(request_.path) ? request->body.size() : 0;
+  request->method = request_.method;
+  request->path = request_.path;
+  auto reply = std::make_shared<HttpReply>();
+  state_.Prepare(
+      bytes,
+      [request, reply, &state = state_] {
+        try {
+          *reply = AnswerRoute(*request, state);
+        } catch (const Refused& refused) {
+          *reply = ErrorReply(refused.status(), refused.what(), refused.param());
+        } catch (const Error& error) {
+          *reply = ErrorReply(400, error.what());
+        }
+      },
+      [reply, self = self_] {
+        if (*self != nullptr && !(*self)->closed_) (*self)->Send(*reply);
+      });
 }
 
 void HttpSession::Generate(PreparedRequest& prepared) {
+  preparing_bytes_ = 0;
   if (closed_) return;
   try {
     if (prepared.refused) throw *prepared.refused;
@@ -111,13 +127,15 @@ void HttpSession::Generate(PreparedRequest& prepared) {
     completion_ = std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
                                                state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
   } catch (const Refused& refused) {
+    state_.CountRefused(Protocol::kHttp);
     Send(ErrorReply(refused.status(), refused.what(), refused.param()));
   } catch (const Error& error) {
+    state_.CountRefused(Protocol::kHttp);
     Send(ErrorReply(400, error.what()));
   }
 }
 
-void HttpSession::OnChunk(const nlohmann::json& chunk) { SendPart("data: " + Dump(chunk) + "\n\n"); }
+void HttpSession::OnChunk(std::string object) { SendPart("data: " + object + "\n\n"); }
 
 void HttpSession::OnDone(const nlohmann::json* whole) {
   if (whole != nullptr) {
@@ -134,6 +152,7 @@ void HttpSession::OnFailure(int status, const std::string& message) {
     Send(ErrorReply(status, message));
     return;
   }
+  state_.CountError(Protocol::kHttp, status);
   SendPart("data: " + Dump(ErrorJson(status, message)) + "\n\n");
   if (!request_.http10) wire_.Write("0\r\n\r\n");
   EndAnswer();
@@ -150,6 +169,7 @@ void HttpSession::SendHead(int status, const HttpReply& reply, const std::string
 }
 
 void HttpSession::Send(const HttpReply& reply) {
+  if (reply.status >= 400) state_.CountError(Protocol::kHttp, reply.status);
   SendHead(reply.status, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
   if (request_.method != "HEAD") wire_.Write(reply.body);
   EndAnswer();
@@ -194,12 +214,19 @@ Turn HttpSession::turn() const {
 
 bool HttpSession::wants_bytes() const { return !closed_ && (!answering_ || ahead_.size() < kMostAhead); }
 
-void HttpSession::OnTimeout() {
-  if (turn() != Turn::kReceiving) return;
+void HttpSession::Refuse(int status, const char* why) {
   request_ = {};
   request_.keep_alive = false;
   answering_ = true;
-  Send(ErrorReply(408, "the request took too long to come"));
+  Send(ErrorReply(status, why));
+}
+
+void HttpSession::OnTimeout() {
+  if (turn() == Turn::kReceiving) Refuse(408, "the request took too long to come");
+}
+
+void HttpSession::OnNoRoom() {
+  if (!answering_) Refuse(503, "too many large requests at once; try again later");
 }
 
 }  // namespace larder::serving

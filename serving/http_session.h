@@ -22,18 +22,21 @@ class HttpSession : public Session, private CompletionSink {
   void OnEndOfInput() override;
   Turn turn() const override;
   bool wants_bytes() const override;
+  size_t held_bytes() const override { return parser_.held_bytes() + ahead_.size() + preparing_bytes_; }
+  void OnNoRoom() override;
   void OnTimeout() override;
 
  private:
-  void OnChunk(const nlohmann::json&) override;
+  void OnChunk(std::string object) override;
   void OnDone(const nlohmann::json* whole) override;
   void OnFailure(int status, const std::string& message) override;
 
   void Proceed();
   void Handle();
-  void Prepare(Dialect);
+  void Answer();  // a route that generates nothing
   void Generate(PreparedRequest&);
   void Send(const HttpReply&);
+  void Refuse(int status, const char* why);  // a request that is not whole
   void SendHead(int status, const HttpReply&, const std::string& framing);
   void SendPart(std::string_view data);  // of a stream
   void EndAnswer();
@@ -42,6 +45,7 @@ class HttpSession : public Session, private CompletionSink {
   ServerState& state_;
   HttpParser parser_;
   std::string ahead_;  // bytes of later requests
+  size_t preparing_bytes_ = 0;
   HttpRequest request_;
   std::unique_ptr<Completion> completion_;
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone

@@ -82,6 +82,7 @@ struct ServingMetrics::Families {
   prometheus::Registry registry;
   Histogram *ttft, *tpot, *itl, *queue, *end_to_end;
   std::array<std::array<Counter*, kOutcomes.size()>, kProtocols.size()> requests;
+  prometheus::Family<Counter>* errors;  // a counter for each protocol and status that occurred
   Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
   Gauge *slots, *slots_used, *waiting;
   std::array<Gauge*, kProtocols.size()> connections;
@@ -125,6 +126,7 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
     }
     connections[p] = &connection_family.Add({{"protocol", protocol}});
   }
+  errors = &Counters("larder_error_answers_total", "Answers that are errors, by protocol and HTTP status.");
   prompt_tokens = &Counters("larder_prompt_tokens_total", "Prompt tokens computed.").Add({});
   reused_tokens =
       &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.").Add({});
@@ -199,6 +201,11 @@ void ServingMetrics::Finished(Protocol protocol, Outcome outcome, size_t tokens,
   if (tokens > 1) {
     families_->tpot->Observe(Seconds(end_to_end_ns - first_token_ns) / static_cast<double>(tokens - 1));
   }
+}
+
+void ServingMetrics::ErrorAnswered(Protocol protocol, int status) {
+  families_->errors->Add({{"protocol", ProtocolName(protocol)}, {"code", std::to_string(status)}})
+      .Increment();
 }
 
 void ServingMetrics::SetSlots(size_t total, size_t used) {

@@ -60,6 +60,8 @@ class ServingMetrics {
   void FirstToken(int64_t ns);
   void NextToken(int64_t ns);
   void Finished(Protocol, Outcome, size_t tokens, int64_t first_token_ns, int64_t end_to_end_ns);
+  // Any answer that is an error, also to what is no request; `status` as HTTP has them.
+  void ErrorAnswered(Protocol, int status);
 
   void SetSlots(size_t total, size_t used);
   void SetQueue(size_t waiting);

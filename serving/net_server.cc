@@ -29,6 +29,8 @@ constexpr auto kSweepEvery = std::chrono::milliseconds(100);
 // thrown away for a moment.
 constexpr double kLingerS = 2;
 constexpr size_t kLingerBytes = size_t{4} << 20;
+// Of unfinished requests of all clients. A connection may keep a megabyte of one; two thousand may not.
+constexpr size_t kHeldBytes = size_t{256} << 20;
 
 int64_t Ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -64,6 +66,7 @@ struct NetServer::Impl {
   std::vector<std::shared_ptr<asio::posix::stream_descriptor>> watched;
   std::array<char, kReadBytes> buffer;  // of whoever reads just now
   bool closing_idle = false;
+  size_t held_bytes = 0;  // by all sessions
 };
 
 // One client. Kept alive by the listener's set and by what it waits for.
@@ -124,6 +127,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   void CloseIfSent() {
     if (state != State::kClosing || sent < out.size()) return;
     session = nullptr;
+    CountHeld();
     error_code ignored;
     if (end_of_input) {
       Drop();
@@ -140,6 +144,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     if (state == State::kGone) return;
     state = State::kGone;
     session = nullptr;
+    CountHeld();
     error_code ignored;
     socket.close(ignored);
     listener.open.erase(shared_from_this());
@@ -185,14 +190,26 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
         const Turn before = session->turn();
         session->OnBytes({impl.buffer.data(), n});
         if (session && (session->turn() != before || before == Turn::kIdle)) last_turn_ns = NowNs();
+        CountHeld();
+        if (impl.held_bytes > kHeldBytes && state == State::kOpen && held_bytes > 0) {
+          session->OnNoRoom();
+          Close();
+        }
       }
     }
     WaitToRead();
   }
 
+  void CountHeld() {
+    const size_t now = session ? session->held_bytes() : 0;
+    impl.held_bytes = impl.held_bytes - held_bytes + now;
+    held_bytes = now;
+  }
+
   // Time limits, and what could not be done on the spot.
   void Sweep(int64_t now) {
     if (broken) return Drop();
+    CountHeld();
     const ConnectionLimits& limits = listener.options.limits;
     if (state == State::kLingering) {
       if (now - last_turn_ns > Ns(kLingerS)) Drop();
@@ -227,6 +244,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   bool broken = false;  // to be dropped at the next sweep
   std::string out;      // to be sent, from `sent` on
   size_t sent = 0, lingered = 0;
+  size_t held_bytes = 0;  // of impl.held_bytes
   int64_t last_turn_ns, last_sent_ns = 0;
   Turn seen_turn = Turn::kIdle;
 };
@@ -254,6 +272,7 @@ void NetServer::Impl::Add(Listener& listener, tcp::socket socket) {
   if (listener.open.size() >= listener.options.limits.connections) {
     socket.write_some(asio::buffer(listener.options.when_full), ec);
     socket.shutdown(tcp::socket::shutdown_send, ec);
+    if (listener.options.turned_away) listener.options.turned_away();
     return;
   }
   auto connection = std::make_shared<Connection>(*this, listener, std::move(socket));

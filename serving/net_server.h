@@ -28,6 +28,7 @@ struct ListenerOptions {
   ConnectionLimits limits;
   std::string when_full;                      // written to a connection that is one too many
   std::function<void(size_t)> count_changed;  // open connections; may be empty
+  std::function<void()> turned_away;          // one too many came; may be empty
 };
 
 class NetServer {

@@ -62,7 +62,8 @@ void Server::Listen() {
          .when_full = fmt::format("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
                                   "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
                                   body.size(), body),
-         .count_changed = counter(Protocol::kHttp, state_.http_connections)},
+         .count_changed = counter(Protocol::kHttp, state_.http_connections),
+         .turned_away = [this] { state_.CountError(Protocol::kHttp, 503); }},
         [this](Wire& wire) { return std::make_unique<HttpSession>(wire, state_, options_.http); });
   }
   if (options_.text_port >= 0) {
@@ -71,7 +72,8 @@ void Server::Listen() {
          .port = static_cast<uint16_t>(options_.text_port),
          .limits = options_.connections,
          .when_full = "error: too many connections; try again later\n",
-         .count_changed = counter(Protocol::kText, state_.text_connections)},
+         .count_changed = counter(Protocol::kText, state_.text_connections),
+         .turned_away = [this] { state_.CountError(Protocol::kText, 503); }},
         [this](Wire& wire) { return std::make_unique<TextSession>(wire, state_, options_.text); });
   }
 }
@@ -107,6 +109,7 @@ pipeline::Intake& Server::Ready(ReadyServer ready) {
 
 void Server::BeReady(ReadyServer& ready) {
   PinThisThread(ready.housekeeping_cpus);
+  background_.Post([cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });
   state_.defaults = std::move(ready.defaults);
   state_.plan = std::move(ready.plan);
   state_.fill_status = std::move(ready.fill_status);

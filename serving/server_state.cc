@@ -5,6 +5,29 @@
 #include "base/clock.h"
 
 namespace larder::serving {
+namespace {
+
+constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to read and tokenize
+
+}  // namespace
+
+void ServerState::Prepare(size_t bytes, const std::function<void()>& work,
+                          const std::function<void()>& then) const {
+  if (bytes > kMostBytesAtOnce && in_background) {
+    in_background(work, then);
+    return;
+  }
+  work();
+  then();
+}
+
+void ServerState::CountError(Protocol protocol, int status) const {
+  if (metrics != nullptr) metrics->ErrorAnswered(protocol, status);
+}
+
+void ServerState::CountRefused(Protocol protocol) const {
+  if (metrics != nullptr) metrics->Finished(protocol, Outcome::kRefused, 0, 0, 0);
+}
 
 bool ServerState::KeyIsGood(std::string_view key) const {
   if (api_keys.empty()) return true;

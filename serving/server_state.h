@@ -31,6 +31,9 @@ struct ServerState {
   int64_t created = 0;   // seconds since 1970
   // Runs `work` on a thread of its own, then `then` on this one. Empty: there is no such thread.
   std::function<void(std::function<void()> work, std::function<void()> then)> in_background;
+  // Makes what a client sent ready (`work`: any thread), then uses it (`then`: this one). At once if it is
+  // little; reading and tokenizing much of it elsewhere keeps this thread free for others' tokens.
+  void Prepare(size_t bytes, const std::function<void()>& work, const std::function<void()>& then) const;
   size_t http_connections = 0, text_connections = 0;
   uint64_t next_id = 1;  // of requests
 
@@ -41,6 +44,9 @@ struct ServerState {
   bool KeyIsGood(std::string_view key) const;
   ReplyHead NewHead(Dialect);
   StatusView Status() const;
+  // An answer that is an error, and an error that is a request never admitted. Nothing while loading.
+  void CountError(Protocol, int status) const;
+  void CountRefused(Protocol) const;
 };
 
 }  // namespace larder::serving

@@ -85,37 +85,32 @@ Service::Service(ServiceOptions options, ServingMetrics& metrics)
 Service::~Service() { close(wake_fd_); }
 
 GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, GenerationListener* listener) {
-  try {
-    if (draining_) throw Refused(503, "the server is shutting down");
-    const std::string problem = pipeline::WhyNotPrompt(spec.prompt.size(), options_.context);
-    if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
-    Validate(spec.sampling, options_.vocab);
-    for (const TokenId token : spec.prompt) {
-      if (token < 0 || static_cast<size_t>(token) >= options_.vocab)
-        throw Refused(400, "prompt: token {} is none of the {} of the vocabulary", token, options_.vocab)
-            .On("prompt");
-    }
-    // Those whose admission is still under way count as waiting, so free slots are not held against them.
-    const size_t used = live_.size() - waiting_;
-    const size_t free = used < options_.slots ? options_.slots - used : 0;
-    if (waiting_ >= options_.queue_limit + free)
-      throw Refused(503, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
-                    options_.slots);
-    auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
-    ComputeSide::Sink& sink = *this;
-    std::unique_ptr<pipeline::Sequence> sequence =
-        std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink);
-    if (!inbox_.Push(std::move(sequence))) throw Refused(503, "the queue is full; try again later");
-    live_.insert(generation);
-    ++waiting_;
-    metrics_.SetQueue(waiting_);
-    signal_.fetch_add(1);
-    signal_.notify_one();
-    return {this, std::move(generation)};
-  } catch (const Error&) {
-    metrics_.Finished(protocol, Outcome::kRefused, 0, 0, 0);
-    throw;
+  if (draining_) throw Refused(503, "the server is shutting down");
+  const std::string problem = pipeline::WhyNotPrompt(spec.prompt.size(), options_.context);
+  if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
+  Validate(spec.sampling, options_.vocab);
+  for (const TokenId token : spec.prompt) {
+    if (token < 0 || static_cast<size_t>(token) >= options_.vocab)
+      throw Refused(400, "prompt: token {} is none of the {} of the vocabulary", token, options_.vocab)
+          .On("prompt");
   }
+  // Those whose admission is still under way count as waiting, so free slots are not held against them.
+  const size_t used = live_.size() - waiting_;
+  const size_t free = used < options_.slots ? options_.slots - used : 0;
+  if (waiting_ >= options_.queue_limit + free)
+    throw Refused(503, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
+                  options_.slots);
+  auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
+  ComputeSide::Sink& sink = *this;
+  std::unique_ptr<pipeline::Sequence> sequence =
+      std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink);
+  if (!inbox_.Push(std::move(sequence))) throw Refused(503, "the queue is full; try again later");
+  live_.insert(generation);
+  ++waiting_;
+  metrics_.SetQueue(waiting_);
+  signal_.fetch_add(1);
+  signal_.notify_one();
+  return {this, std::move(generation)};
 }
 
 void Service::CancelFromClient(Generation& generation) {

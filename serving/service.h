@@ -75,7 +75,8 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   Service(ServiceOptions, ServingMetrics&);
   ~Service() override;
 
-  // I/O thread. Throws Refused: a full queue (503), draining (503), a prompt that does not fit (400).
+  // I/O thread. Throws Refused: a full queue (503), draining (503), a prompt that does not fit (400). Whoever
+  // catches it counts it, as what was refused before it came to this.
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
   int wake_fd() const { return wake_fd_; }
   void Dispatch();

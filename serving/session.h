@@ -36,6 +36,10 @@ class Session {
   virtual Turn turn() const = 0;
   // More bytes are welcome: false while what was sent ahead of its turn is as much as we keep.
   virtual bool wants_bytes() const = 0;
+  // Of what the client sent, those that are kept until they are a request, or until it is begun.
+  virtual size_t held_bytes() const = 0;
+  // All clients together have sent too much of unfinished requests, this one last: say so; Close follows.
+  virtual void OnNoRoom() = 0;
   // The time for idling or for sending a request is over: say so if the protocol can; Close follows.
   virtual void OnTimeout() = 0;
 };

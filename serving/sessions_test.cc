@@ -172,6 +172,84 @@ TEST_F(SessionsTest, LoadingIsSaid) {
   test_.state.service = test_.service.get();
 }
 
+// Work for another thread, done when the test says so.
+struct Elsewhere {
+  explicit Elsewhere(ServerState& state) {
+    state.in_background = [this](std::function<void()> work, std::function<void()> then) {
+      jobs.emplace_back(std::move(work), std::move(then));
+    };
+  }
+  void DoFirst() {
+    const auto [work, then] = jobs.at(0);
+    jobs.erase(jobs.begin());
+    std::thread(work).join();
+    then();
+  }
+  std::vector<std::pair<std::function<void()>, std::function<void()>>> jobs;
+};
+
+std::string LargeLine(const char* fields) {
+  return fmt::format("{{{},\"padding\":\"{}\"}}\n", fields, std::string(20000, 'x'));
+}
+
+TEST_F(SessionsTest, LargeLinesArePreparedElsewhereAndKeepTheirTurn) {
+  Elsewhere elsewhere(test_.state);
+  TestWire wire;
+  TextSession session(wire, test_.state, {.line_bytes = 30000, .requests = 4});
+  session.OnBytes(LargeLine(R"("prompt":"hello","n_predict":2,"id":"large","stream":false)"));
+  session.OnBytes(
+      "{\"prompt\":\"hello\",\"n_predict\":1,\"id\":\"small\",\"stream\":false}\n{\"cancel\":\"large\"}\n");
+  ASSERT_EQ(elsewhere.jobs.size(), 1u);
+  EXPECT_EQ(test_.service->live(), 0u);
+  EXPECT_EQ(session.turn(), Turn::kAnswering);
+  EXPECT_FALSE(Text("hello\n").empty());  // others are served meanwhile
+  session.OnEndOfInput();
+  EXPECT_FALSE(wire.closed);
+  elsewhere.DoFirst();
+  TestModelThread::DispatchAll(*test_.service);
+  std::map<std::string, std::string> stop_types;
+  for (const json& line : Lines(wire.written))
+    stop_types[line["id"].get<std::string>()] = line["stop_type"].get<std::string>();
+  EXPECT_EQ(stop_types, (std::map<std::string, std::string>{{"large", "cancelled"}, {"small", "limit"}}));
+  EXPECT_TRUE(wire.closed);
+}
+
+TEST_F(SessionsTest, WhoLeavesWhileALargeRequestIsPreparedIsForgotten) {
+  Elsewhere elsewhere(test_.state);
+  TestWire wire;
+  {
+    TextSession text(wire, test_.state, {});
+    text.OnBytes(LargeLine(R"("prompt":"hello")"));
+    text.OnBytes(std::string(2 << 20, 'y'));  // not without end
+    EXPECT_FALSE(text.wants_bytes());
+    HttpSession http(wire, test_.state, {});
+    http.OnBytes(Post("/tokenize", json{{"content", std::string(20000, 'x')}}.dump()));
+    ASSERT_EQ(elsewhere.jobs.size(), 2u);
+  }
+  elsewhere.DoFirst();
+  elsewhere.DoFirst();
+  EXPECT_EQ(test_.service->live(), 0u);
+  EXPECT_EQ(wire.written, "");
+}
+
+TEST_F(SessionsTest, ErrorsAreCounted) {
+  const auto counted = [&](const std::string& line) {
+    EXPECT_NE(test_.metrics.Render().find("\n" + line + "\n"), std::string::npos) << line << " is not in\n"
+                                                                                  << test_.metrics.Render();
+  };
+  Http(Post("/v1/completions", "{"));
+  Http(Post("/v1/completions", R"({"prompt":"a","model":"other"})"));
+  Http("GET /nothing HTTP/1.1\r\n\r\n");
+  Text("{oops\n\xff\n");
+  Text(std::string(1001, 'a') + "\n");
+  counted(R"(larder_requests_total{outcome="refused",protocol="http"} 2)");
+  counted(R"(larder_requests_total{outcome="refused",protocol="text"} 2)");
+  counted(R"(larder_error_answers_total{code="400",protocol="http"} 1)");
+  counted(R"(larder_error_answers_total{code="404",protocol="http"} 2)");
+  counted(R"(larder_error_answers_total{code="400",protocol="text"} 2)");
+  counted(R"(larder_error_answers_total{code="413",protocol="text"} 1)");
+}
+
 TEST(Utf8, KnowsWhatIsNot) {
   for (const char* good : {"", "a", "\xC3\xBC", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF4\x8F\xBF\xBF"})
     EXPECT_TRUE(IsUtf8(good)) << good;

@@ -1,6 +1,7 @@
 #include "serving/text_session.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "serving/completion.h"
@@ -18,9 +19,9 @@ struct TextSession::Plain : GenerationListener {
   }
   void OnEnd(const GenerationEnd& end) override {
     if (end.reason == FinishReason::kFailed || end.reason == FinishReason::kRefused) {
-      session.FailPlain(end.error);
+      session.FailPlain(end.reason == FinishReason::kFailed ? 500 : 400, end.error);
     } else if (end.reason == FinishReason::kCancelled) {
-      session.FailPlain("the server is shutting down");
+      session.FailPlain(503, "the server is shutting down");
     } else {
       session.closed_ = true;
       session.wire_.Close();
@@ -32,8 +33,12 @@ struct TextSession::Plain : GenerationListener {
 
 // A JSON request's answer.
 struct TextSession::Asked : CompletionSink {
-  Asked(TextSession& of, json name) : session(of), id(std::move(name)) {}
-  void OnChunk(const json& chunk) override { session.WriteLine(id, chunk); }
+  Asked(TextSession& of, json name)
+      : session(of), id(std::move(name)), shown_id(",\"id\":" + Dump(id) + "}\n") {}
+  void OnChunk(std::string object) override {
+    object.pop_back();  // "}": chunks have no id of their own
+    session.wire_.Write(object + shown_id);
+  }
   void OnDone(const json* whole) override {
     if (whole != nullptr) {
       if (whole->is_array()) {
@@ -45,12 +50,62 @@ struct TextSession::Asked : CompletionSink {
     session.Remove(this);
   }
   void OnFailure(int status, const std::string& message) override {
-    session.WriteLine(id, ErrorJson(status, message));
+    session.WriteError(id, status, message, {});
     session.Remove(this);
   }
   TextSession& session;
   const json id;
+  const std::string shown_id;  // the end of each line
   std::unique_ptr<Completion> completion;
+};
+
+// A line made ready to start, or why not. Run() touches nothing else: any thread may call it.
+struct TextSession::PreparedLine {
+  std::string line;
+  bool ready = false;                      // the model is loaded
+  const ServerState* wants_key = nullptr;  // null: no key is wanted, or it was shown
+  LineKind kind = LineKind::kBlank;
+  json body;  // null: not JSON
+  bool key_shown = false;
+  CompletionRequest request;
+  std::vector<GenerationSpec> specs;
+  std::optional<Refused> refused;
+
+  void Run(const CompletionDefaults& defaults) {
+    try {
+      if (kind == LineKind::kPlain) {
+        ReadPlain(defaults);
+      } else {
+        ReadJson(defaults);
+      }
+    } catch (const Refused& why) {
+      refused = why;
+    } catch (const Error& error) {
+      refused = Refused(400, "{}", error.what());
+    }
+    line = {};
+  }
+
+  void ReadPlain(const CompletionDefaults& defaults) {
+    if (!ready) throw Refused(503, "the model is loading; try again later");
+    if (wants_key != nullptr)
+      throw Refused(401, "this server wants an API key: send {{\"prompt\":\"...\",\"api_key\":\"...\"}}");
+    if (!IsUtf8(line)) throw Refused(400, "the prompt is not UTF-8");
+    request = PlainRequest(std::move(line), defaults);
+    specs = MakeSpecs(request, defaults);
+  }
+
+  void ReadJson(const CompletionDefaults& defaults) {
+    body = ParseJson(line);
+    const JsonFields fields(body);
+    key_shown = wants_key == nullptr || wants_key->KeyIsGood(fields.String("api_key", ""));
+    if (!key_shown) throw Refused(401, "api_key is missing or wrong").On("api_key");
+    if (fields.Has("cancel")) return;
+    if (!ready) throw Refused(503, "the model is loading; try again later");
+    request = ReadCompletionRequest(body, Dialect::kNative, defaults);
+    request.stream = fields.Bool("stream", true);
+    specs = MakeSpecs(request, defaults);
+  }
 };
 
 LineKind KindOfLine(std::string_view line) {
@@ -83,49 +138,84 @@ bool IsUtf8(std::string_view text) {
 
 TextSession::TextSession(Wire& wire, ServerState& state, const TextLimits& limits)
     : wire_(wire), state_(state), limits_(limits) {}
-TextSession::~TextSession() = default;
+TextSession::~TextSession() { *self_ = nullptr; }
 
 void TextSession::OnBytes(std::string_view bytes) {
-  while (!bytes.empty() && !closed_ && !plain_) {
-    const size_t end = bytes.find('\n');
-    line_ += bytes.substr(0, end);
-    if (line_.size() > limits_.line_bytes) {
-      FailPlain(fmt::format("the line is longer than {} bytes", limits_.line_bytes));
-      return;
+  if (closed_ || plain_) return;
+  input_ += bytes;
+  Proceed();
+}
+
+// Takes lines as long as there are whole ones and none is being prepared: they are begun in order, so that
+// `cancel` finds what it names.
+void TextSession::Proceed() {
+  if (proceeding_) return;
+  proceeding_ = true;
+  size_t at = 0;  // where the next line begins
+  while (!closed_ && !plain_ && !preparing_) {
+    const size_t end = input_.find('\n', at + scanned_);
+    const size_t bytes = std::min(end, input_.size()) - at;
+    if (bytes > limits_.line_bytes) {
+      FailPlain(413, fmt::format("the line is longer than {} bytes", limits_.line_bytes));
+    } else if (end != std::string::npos || (end_of_input_ && bytes > 0)) {
+      std::string line = input_.substr(at, bytes);
+      at = std::min(end, input_.size() - 1) + 1;
+      scanned_ = 0;
+      OnLine(std::move(line));
+    } else {
+      scanned_ = bytes;
+      break;
     }
-    if (end == std::string_view::npos) return;
-    bytes.remove_prefix(end + 1);
-    OnLine(std::exchange(line_, {}));
   }
+  if (closed_ || plain_) at = input_.size();
+  input_.erase(0, at);
+  proceeding_ = false;
+  CloseIfDone();
 }
 
 void TextSession::OnLine(std::string line) {
   if (line.ends_with('\r')) line.pop_back();
-  switch (KindOfLine(line)) {
-    case LineKind::kBlank:
-      return;
-    case LineKind::kJson:
-      OnJson(line);
-      return;
-    case LineKind::kPlain:
-      OnPlain(std::move(line));
-      return;
-  }
+  const LineKind kind = KindOfLine(line);
+  if (kind == LineKind::kBlank) return;
+  auto prepared = std::make_shared<PreparedLine>();
+  prepared->kind = kind;
+  prepared->ready = state_.service != nullptr;
+  prepared->wants_key = key_shown_ || state_.api_keys.empty() ? nullptr : &state_;
+  prepared->line = std::move(line);
+  preparing_ = true;
+  preparing_bytes_ = prepared->line.size();
+  state_.Prepare(
+      preparing_bytes_, [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
+      [prepared, self = self_] {
+        if (*self != nullptr) (*self)->Take(*prepared);
+      });
 }
 
-void TextSession::OnPlain(std::string prompt) {
-  if (!asked_.empty()) return FailPlain("a plain prompt can't follow JSON requests that are being answered");
+void TextSession::Take(PreparedLine& prepared) {
+  preparing_ = false;
+  preparing_bytes_ = 0;
+  if (closed_) return;
+  if (prepared.kind == LineKind::kPlain) {
+    TakePlain(prepared);
+  } else {
+    TakeJson(prepared);
+  }
+  Proceed();
+}
+
+void TextSession::TakePlain(PreparedLine& prepared) {
   try {
-    if (state_.service == nullptr) throw Refused(503, "the model is loading; try again later");
-    if (!key_shown_ && !state_.api_keys.empty())
-      throw Refused(401, "this server wants an API key: send {{\"prompt\":\"...\",\"api_key\":\"...\"}}");
-    if (!IsUtf8(prompt)) throw Refused(400, "the prompt is not UTF-8");
-    const CompletionRequest request = PlainRequest(std::move(prompt), state_.defaults);
-    std::vector<GenerationSpec> specs = MakeSpecs(request, state_.defaults);
+    if (prepared.refused) throw *prepared.refused;
+    if (!asked_.empty())
+      throw Refused(400, "a plain prompt can't follow JSON requests that are being answered");
     plain_ = std::make_unique<Plain>(*this);
-    plain_->handle = state_.service->Start(std::move(specs[0]), Protocol::kText, plain_.get());
+    plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
+  } catch (const Refused& refused) {
+    state_.CountRefused(Protocol::kText);
+    FailPlain(refused.status(), refused.what());
   } catch (const Error& error) {
-    FailPlain(error.what());
+    state_.CountRefused(Protocol::kText);
+    FailPlain(400, error.what());
   }
 }
 
@@ -139,14 +229,17 @@ static json RequestId(const json& value) {
       .On("id");
 }
 
-void TextSession::OnJson(const std::string& line) {
+void TextSession::TakeJson(PreparedLine& prepared) {
   json id;
+  bool cancel = false;
   try {
-    const json body = ParseJson(line);
-    const JsonFields fields(body);
-    CheckKey(body);
-    if (const json* cancel = fields.Find("cancel")) {
-      id = RequestId(*cancel);
+    if (!prepared.body.is_object()) throw *prepared.refused;
+    key_shown_ = key_shown_ || prepared.key_shown;
+    if (!prepared.key_shown) throw *prepared.refused;
+    const JsonFields fields(prepared.body);
+    if (const json* name = fields.Find("cancel")) {
+      cancel = true;
+      id = RequestId(*name);
       Cancel(id);
       return;
     }
@@ -155,39 +248,32 @@ void TextSession::OnJson(const std::string& line) {
     } else {
       id = next_id_++;
     }
-    Ask(body, id);
+    if (prepared.refused) throw *prepared.refused;
+    Ask(prepared, id);
   } catch (const Refused& refused) {
-    WriteLine(id, ErrorJson(refused.status(), refused.what(), refused.param()));
+    if (!cancel) state_.CountRefused(Protocol::kText);
+    WriteError(id, refused.status(), refused.what(), refused.param());
     if (refused.status() == 401) {
       closed_ = true;
       wire_.Close();
     }
   } catch (const Error& error) {
-    WriteLine(id, ErrorJson(400, error.what()));
+    state_.CountRefused(Protocol::kText);
+    WriteError(id, 400, error.what(), {});
   }
 }
 
-void TextSession::CheckKey(const json& body) {
-  if (key_shown_ || state_.api_keys.empty()) return;
-  if (!state_.KeyIsGood(JsonFields(body).String("api_key", "")))
-    throw Refused(401, "api_key is missing or wrong").On("api_key");
-  key_shown_ = true;
-}
-
-void TextSession::Ask(const json& body, const json& id) {
-  if (state_.service == nullptr) throw Refused(503, "the model is loading; try again later");
+void TextSession::Ask(PreparedLine& prepared, const json& id) {
   if (asked_.size() >= limits_.requests)
     throw Refused(429, "{} requests of this connection are being answered: expected no more at once",
                   asked_.size());
   for (const auto& one : asked_) {
     if (one->id == id) throw Refused(400, "id {} is that of a request being answered", Excerpt(id)).On("id");
   }
-  CompletionRequest request = ReadCompletionRequest(body, Dialect::kNative, state_.defaults);
-  request.stream = JsonFields(body).Bool("stream", true);
-  std::vector<GenerationSpec> specs = MakeSpecs(request, state_.defaults);
   auto asked = std::make_unique<Asked>(*this, id);
-  asked->completion = std::make_unique<Completion>(*state_.service, request, std::move(specs),
-                                                   state_.NewHead(Dialect::kNative), Protocol::kText, *asked);
+  asked->completion =
+      std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
+                                   state_.NewHead(Dialect::kNative), Protocol::kText, *asked);
   asked_.push_back(std::move(asked));
 }
 
@@ -204,7 +290,7 @@ void TextSession::Remove(const Asked* asked) {
 }
 
 void TextSession::CloseIfDone() {
-  if (!end_of_input_ || !asked_.empty() || plain_ || closed_) return;
+  if (!end_of_input_ || !asked_.empty() || plain_ || preparing_ || !input_.empty() || closed_) return;
   closed_ = true;
   wire_.Close();
 }
@@ -214,7 +300,13 @@ void TextSession::WriteLine(const json& id, json object) {
   wire_.Write(Dump(object) + "\n");
 }
 
-void TextSession::FailPlain(const std::string& why) {
+void TextSession::WriteError(const json& id, int status, std::string_view message, std::string_view param) {
+  state_.CountError(Protocol::kText, status);
+  WriteLine(id, ErrorJson(status, message, param));
+}
+
+void TextSession::FailPlain(int status, const std::string& why) {
+  state_.CountError(Protocol::kText, status);
   closed_ = true;
   wire_.Write("error: " + why + "\n");
   wire_.Close();
@@ -224,17 +316,26 @@ void TextSession::FailPlain(const std::string& why) {
 // write.
 void TextSession::OnEndOfInput() {
   end_of_input_ = true;
-  if (!line_.empty() && !plain_ && !closed_) OnLine(std::exchange(line_, {}));
-  CloseIfDone();
+  Proceed();
 }
 
 Turn TextSession::turn() const {
-  if (plain_ || !asked_.empty()) return Turn::kAnswering;
-  return line_.empty() ? Turn::kIdle : Turn::kReceiving;
+  if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;
+  return input_.empty() ? Turn::kIdle : Turn::kReceiving;
 }
 
+// While a line is being prepared, as much as one more is kept.
+bool TextSession::wants_bytes() const {
+  return !closed_ && (!preparing_ || input_.size() <= limits_.line_bytes);
+}
+
+void TextSession::OnNoRoom() { FailPlain(503, "too many large requests at once; try again later"); }
+
 void TextSession::OnTimeout() {
-  if (turn() == Turn::kReceiving) wire_.Write("error: the line took too long to come\n");
+  if (turn() == Turn::kReceiving) {
+    state_.CountError(Protocol::kText, 408);
+    wire_.Write("error: the line took too long to come\n");
+  }
   closed_ = true;
 }
 

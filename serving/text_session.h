@@ -26,31 +26,40 @@ class TextSession : public Session {
   void OnBytes(std::string_view bytes) override;
   void OnEndOfInput() override;
   Turn turn() const override;
-  bool wants_bytes() const override { return !closed_; }
+  bool wants_bytes() const override;
+  size_t held_bytes() const override { return input_.size() + preparing_bytes_; }
+  void OnNoRoom() override;
   void OnTimeout() override;
 
  private:
   struct Plain;
   struct Asked;
+  struct PreparedLine;
 
+  void Proceed();
   void OnLine(std::string line);
-  void OnPlain(std::string prompt);
-  void OnJson(const std::string& line);
-  void Ask(const nlohmann::json& body, const nlohmann::json& id);
+  void Take(PreparedLine&);
+  void TakePlain(PreparedLine&);
+  void TakeJson(PreparedLine&);
+  void Ask(PreparedLine&, const nlohmann::json& id);
   void Cancel(const nlohmann::json& id);
-  void CheckKey(const nlohmann::json& body);
   void Remove(const Asked*);
   void CloseIfDone();
   void WriteLine(const nlohmann::json& id, nlohmann::json object);
-  void FailPlain(const std::string& why);
+  void WriteError(const nlohmann::json& id, int status, std::string_view message, std::string_view param);
+  void FailPlain(int status, const std::string& why);
 
   Wire& wire_;
   ServerState& state_;
   const TextLimits limits_;
-  std::string line_;  // so far
+  std::string input_;  // what is not a line yet, or has to wait for one that is being prepared
+  size_t preparing_bytes_ = 0;
+  size_t scanned_ = 0;  // of input_, without a line end
   std::unique_ptr<Plain> plain_;
   std::vector<std::unique_ptr<Asked>> asked_;
+  std::shared_ptr<TextSession*> self_ = std::make_shared<TextSession*>(this);  // null once we are gone
   uint64_t next_id_ = 1;
+  bool preparing_ = false, proceeding_ = false;
   bool key_shown_ = false, end_of_input_ = false, closed_ = false;
 };
 
