@@ -5,8 +5,8 @@
 //   bench_link verbs-server --host A --port P [--sleep]     and, on another machine or the same one,
 //   bench_link verbs-client --host A --port P [--sleep]     half round trips; bench/link_against_perftest
 //   compares
-// Options: --bytes N,N (4096,12288), --rounds N of a repetition, --repetitions N. --sleep: completion events
-// and poll(), for shared cores; otherwise both ends spin on cores of their own.
+// Options: --bytes N,N (4096,12288), --slots N, --rounds N of a repetition, --repetitions N. --sleep:
+// completion events and poll(), for shared cores; otherwise both ends spin on cores of their own.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -40,13 +40,13 @@ using rdma::Transport;
 using sync::WaitPolicy;
 
 constexpr int kTimeoutMs = 20'000;
-constexpr size_t kSlots = 4;
 
 struct Options {
   std::string mode;
   std::string host;
   uint16_t port = 0;
   std::vector<size_t> bytes = {4096, 12288};
+  size_t slots = 4;
   int rounds = 500;
   int repetitions = 21;
   bool sleep = false;
@@ -108,7 +108,8 @@ double RoundNs(int rounds, const std::function<void()>& ping, const std::functio
 
 // Both directions of a link between two threads of this process.
 struct LocalLinks {
-  LocalLinks(Transport transport, size_t bytes) {
+  LocalLinks(Transport transport, const rdma::LinkShape& shape) {
+    const size_t bytes = shape.frame_bytes;
     for (int i = 0; i < 2; ++i) {
       LinkEndpoint endpoint;
       endpoint.transport = transport;
@@ -117,9 +118,9 @@ struct LocalLinks {
       rdma::LinkListener listener(endpoint);
       endpoint.port = static_cast<uint16_t>(listener.port());
       std::thread connecting([&] {
-        (i == 0 ? a.out : b.out) = ConnectLink(endpoint, {bytes, kSlots}, {0, "from", "bench"}, kTimeoutMs);
+        (i == 0 ? a.out : b.out) = ConnectLink(endpoint, shape, {0, "from", "bench"}, kTimeoutMs);
       });
-      (i == 0 ? b.in : a.in) = listener.Accept({bytes, kSlots}, {0, "to", "bench"}, kTimeoutMs);
+      (i == 0 ? b.in : a.in) = listener.Accept(shape, {0, "to", "bench"}, kTimeoutMs);
       connecting.join();
     }
   }
@@ -196,7 +197,7 @@ double CopyNs(int rounds, size_t bytes) {
 void BenchShared(const Options& options) {
   const std::vector<CpuId> cpus = Cpus(2);
   for (const size_t bytes : options.bytes) {
-    LocalLinks links(Transport::kSharedMemory, bytes);
+    LocalLinks links(Transport::kSharedMemory, {bytes, options.slots});
     std::vector<double> link, bare, line, copy;
     for (int i = 0; i < options.repetitions; ++i) {
       line.push_back(2 * topology::HandOverNs(cpus[0], cpus[1]));
@@ -272,7 +273,7 @@ class BareTcp {
 
 void BenchTcp(const Options& options) {
   for (const size_t bytes : options.bytes) {
-    LocalLinks links(Transport::kTcp, bytes);
+    LocalLinks links(Transport::kTcp, {bytes, options.slots});
     BareTcp bare;
     std::vector<double> link, bare_ns;
     for (int i = 0; i < options.repetitions; ++i) {
@@ -298,7 +299,7 @@ void BenchVerbs(const Options& options, bool server) {
   to_client.port = static_cast<uint16_t>(options.port + 1);
   const rdma::LinkIdentity identity = {0, server ? "server" : "client", "bench"};
   for (const size_t bytes : options.bytes) {
-    const rdma::LinkShape shape = {bytes, kSlots};
+    const rdma::LinkShape shape = {bytes, options.slots};
     Duplex links;
     // Both directions' connectors are the clients of rdma_cm: the server accepts one, then connects to
     // nobody, so the way back is a second link whose listener is the client.
@@ -353,6 +354,8 @@ Options Parse(int argc, char** argv) {
       options.port = static_cast<uint16_t>(std::atoi(value.c_str()));
     } else if (name == "--rounds") {
       options.rounds = std::max(1, std::atoi(value.c_str()));
+    } else if (name == "--slots") {
+      options.slots = std::strtoul(value.c_str(), nullptr, 10);
     } else if (name == "--repetitions") {
       options.repetitions = std::max(1, std::atoi(value.c_str()));
     } else if (name == "--bytes") {

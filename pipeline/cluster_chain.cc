@@ -25,7 +25,8 @@ rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& li
           .port = at.port,
           .device = here.device.value_or(""),
           .device_port = here.device_port.value_or(1),
-          .gid_index = here.gid_index.value_or(-1)};
+          .gid_index = here.gid_index.value_or(-1),
+          .mtu = here.mtu.value_or(0)};
 }
 
 }  // namespace

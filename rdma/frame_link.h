@@ -37,10 +37,14 @@ struct LinkEndpoint {
   // TCP, and the control connection of verbs. Empty host: the listener takes every address.
   std::string host;
   uint16_t port = 0;
-  // Verbs, this end's own: empty, -1: chosen by the route to the host and shown by description().
+  // Verbs, this end's own: empty, -1: chosen by the route to the host and shown by description(). With a
+  // device the listener tells the connector its address: host may be any address of the server.
   std::string device;
   int device_port = 1;
   int gid_index = -1;
+  // Bytes of a packet at most: 256, 512, 1024, 2048 or 4096; 0: what the path takes. The two ends use the
+  // smaller one.
+  int mtu = 0;
 };
 
 struct LinkIdentity {
@@ -49,9 +53,9 @@ struct LinkIdentity {
   std::string cluster;     // must be equal, up to 63 bytes
 };
 
-// An IPv4 address of this server that belongs to an RDMA device (RoCE), or empty: verbs can't be used, or IP
-// over InfiniBand knows more.
-std::string RdmaAddress();
+// An IPv4 address of this server that belongs to an RDMA device (RoCE), of this name if one is given. Empty:
+// verbs can't be used, or IP over InfiniBand knows more.
+std::string RdmaAddress(const std::string& device = {});
 
 class TcpEnd;
 class ShmEnd;

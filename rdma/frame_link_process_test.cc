@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -105,14 +106,8 @@ TEST_F(FrameLinkProcess, AStoppedOrKilledReceiverIsAFault) {
   }
 }
 
-// Root may lock any memory, so the child gives that right up before it makes a listener's ring.
-int WithoutLockableMemory() {
-  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct sets[2] = {};
-  if (syscall(SYS_capget, &header, sets) != 0) return 1;
-  sets[0].effective &= ~(1u << CAP_IPC_LOCK);
-  const rlimit limit = {64 << 10, 64 << 10};
-  if (syscall(SYS_capset, &header, sets) != 0 || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return 1;
+// Both ends of a link of this process, which may not register their rings: does the connector's Error say so?
+int RefusalSays(const std::string& expected) {
   LinkEndpoint endpoint = Endpoint(RdmaAddress(), 0);
   endpoint.transport = Transport::kVerbs;
   LinkListener listener(endpoint);
@@ -131,12 +126,53 @@ int WithoutLockableMemory() {
   }
   receiver.join();
   std::printf("  %s\n", line.c_str());
-  return line.find("may lock 64 KB of memory") != std::string::npos ? 0 : 2;
+  return line.find(expected) != std::string::npos && line.find('\n') == std::string::npos ? 0 : 2;
+}
+
+// Root may lock any memory, so the child gives that right up before it makes a ring.
+int WithoutLockableMemory() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2] = {};
+  if (syscall(SYS_capget, &header, sets) != 0) return 1;
+  sets[0].effective &= ~(1u << CAP_IPC_LOCK);
+  const rlimit limit = {64 << 10, 64 << 10};
+  if (syscall(SYS_capset, &header, sets) != 0 || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return 1;
+  return RefusalSays("may lock 64 KB of memory: raise it (LimitMEMLOCK=infinity");
 }
 
 TEST_F(FrameLinkProcess, VerbsSaysHowToRaiseTheLimitOfLockedMemory) {
   if (RdmaAddress().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
   EXPECT_EQ(ExitStatus(Fork(WithoutLockableMemory)), 0);
+}
+
+// A control group in which a process may have one object on each device: its protection domain, and no
+// region.
+const std::string kRdmaGroup = "/sys/fs/cgroup/larder-link-test";
+bool MakeRdmaGroup() {
+  std::ofstream("/sys/fs/cgroup/cgroup.subtree_control") << "+rdma";
+  mkdir(kRdmaGroup.c_str(), 0755);
+  std::ifstream devices(kRdmaGroup + "/rdma.current");  // a line for each: its name, then counts
+  std::string line, name;
+  for (bool any = false;; any = true) {
+    if (!std::getline(devices, line)) return any;
+    name = line.substr(0, line.find(' '));
+    std::ofstream limits(kRdmaGroup + "/rdma.max");
+    limits << name << " hca_object=2";
+    if (!limits.flush()) return false;
+  }
+}
+
+TEST_F(FrameLinkProcess, VerbsSaysThatTheDeviceRefusedTheRegistration) {
+  if (RdmaAddress().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
+  if (!MakeRdmaGroup()) GTEST_SKIP() << "no control group of RDMA can be made here (cgroup 2, root)";
+  EXPECT_EQ(ExitStatus(Fork([] {
+              std::ofstream group(kRdmaGroup + "/cgroup.procs");
+              group << getpid();
+              if (!group.flush()) return 1;
+              return RefusalSays("refused to register the ring's 4096 KB: ");
+            })),
+            0);
+  rmdir(kRdmaGroup.c_str());
 }
 
 bool Run(const std::string& command) { return std::system((command + " 2>/dev/null >&2").c_str()) == 0; }

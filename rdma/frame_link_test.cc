@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <iostream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "rdma/link_conformance.h"
@@ -260,9 +263,159 @@ TEST(FrameLinkVerbs, WrongDevicePortOrGidIsOneLineThatSaysWhatThereIs) {
   line = ErrorOf([&] { LinkListener listener(endpoint); });
   EXPECT_TRUE(Contains(line, "has no port 9")) << line;
   endpoint.device_port = 1;
+  endpoint.device.clear();
+  endpoint.gid_index = 1;
+  line = ErrorOf([&] { LinkListener listener(endpoint); });
+  EXPECT_TRUE(Contains(line, "gid_index 1 without a device: name the device too (here: ")) << line;
+  endpoint.gid_index = -1;
   endpoint.host = "127.0.0.1";
   line = ErrorOf([&] { LinkListener listener(endpoint); });
   EXPECT_TRUE(Contains(line, "127.0.0.1 belongs to no RDMA device")) << line;
+  EXPECT_TRUE(Contains(line, "name one as device")) << line;
+}
+
+// The names that the message about a wrong one lists.
+std::vector<std::string> Devices() {
+  LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
+  endpoint.device = "none-of-that-name";
+  const std::string line = ErrorOf([&] { LinkListener listener(endpoint); });
+  std::vector<std::string> names;
+  size_t at = line.find("there are: ") + 11;
+  for (const size_t end = line.find(')', at); at < end;) {
+    const size_t stop = std::min(end, line.find(", ", at));
+    names.push_back(line.substr(at, stop - at));
+    at = stop + 2;
+  }
+  return names;
+}
+
+size_t WrongFrames(Ends& ends, uint32_t frames) {
+  std::thread sender([&] { SendFrames(ends.sender, 0, frames); });
+  const size_t wrong = ReceiveFrames(ends.receiver, 0, frames);
+  sender.join();
+  return wrong;
+}
+
+constexpr const char* kOneDevice = "fewer than two RDMA devices with an IPv4 address on this machine";
+
+// Both at once; the control connections of both go by one address, which needs to be of neither.
+TEST(FrameLinkVerbs, EachLinkGoesOverTheDeviceThatItsEndsName) {
+  if (RdmaHost().empty() || Devices().size() < 2) GTEST_SKIP() << kOneDevice;
+  std::vector<Ends> links;
+  for (const std::string& device : Devices()) {
+    LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
+    endpoint.host = "127.0.0.1";
+    endpoint.device = device;
+    LinkListener listener(endpoint);
+    links.push_back(Join(listener, endpoint, {5000, 3}));
+    for (const FrameLink* end : {&links.back().sender, &links.back().receiver}) {
+      EXPECT_TRUE(Contains(end->description(), device + " port 1, RoCE v2, GID ")) << end->description();
+      EXPECT_TRUE(Contains(end->description(), " ::ffff:" + RdmaAddress(device) + ",")) << end->description();
+    }
+    std::cout << "  " << links.back().sender.description() << "\n";
+  }
+  for (Ends& ends : links) EXPECT_EQ(WrongFrames(ends, 50), 0u);
+}
+
+TEST(FrameLinkVerbs, TheGidIndexChoosesTheAddress) {
+  if (RdmaHost().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
+  LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
+  endpoint.device = Devices().at(0);
+  const std::string address = "::ffff:" + RdmaAddress(endpoint.device);
+  // the message about an impossible one lists what there is: "0: fe80::... (RoCE v2), 1: ::ffff:10.7.0.1
+  // (...)"
+  endpoint.gid_index = 200;
+  const std::string line = ErrorOf([&] { LinkListener listener(endpoint); });
+  int tried = 0;
+  for (int index = 0; index < 8; ++index) {
+    const size_t at = line.find(fmt::format("{}: ", index), line.find("(it has "));
+    if (at == std::string::npos) break;
+    const std::string gid = line.substr(at + 3, line.find(' ', at + 3) - at - 3);
+    if (gid != address) continue;
+    endpoint.gid_index = index;
+    LinkListener listener(endpoint);
+    Ends ends = Join(listener, endpoint, {500, 2});
+    EXPECT_TRUE(Contains(ends.sender.description(), fmt::format("GID {} {},", index, gid)))
+        << ends.sender.description();
+    EXPECT_EQ(WrongFrames(ends, 10), 0u);
+    ++tried;
+  }
+  EXPECT_GT(tried, 0) << line;
+}
+
+// A connector that names another device than its route takes.
+TEST(FrameLinkVerbs, ADeviceThatDoesNotLeadToTheHostIsOneLine) {
+  if (RdmaHost().empty() || Devices().size() < 2) GTEST_SKIP() << kOneDevice;
+  LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
+  endpoint.device = Devices().at(0);
+  endpoint.host = RdmaAddress(endpoint.device);
+  LinkListener listener(endpoint);
+  endpoint.port = static_cast<uint16_t>(listener.port());
+  std::thread accepting([&] { ErrorOf([&] { listener.Accept({64, 2}, Identity("to"), 1500); }); });
+  endpoint.device = Devices().at(1);
+  const std::string line = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, Identity("from"), 1000); });
+  accepting.join();
+  std::cout << "  " << line << "\n";
+  const std::string says =
+      fmt::format("device {} port 1 does not reach {} (are both ends' devices on one network?)",
+                  endpoint.device, endpoint.host);
+  EXPECT_TRUE(Contains(line, says)) << line;
+}
+
+int ActiveMtu(const std::string& description) {
+  return std::atoi(description.substr(description.find(", MTU ") + 6).c_str());
+}
+
+TEST(FrameLinkVerbs, TheSmallerMtuOfTheEndsIsUsedAndShown) {
+  if (RdmaHost().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
+  struct Case {
+    int listener, connector, used;
+  };
+  const int active = ActiveMtu(Join(Transport::kVerbs, {64, 2}).sender.description());
+  ASSERT_GE(active, 1024);
+  for (const Case& mtu :
+       {Case{0, 0, active}, {512, 0, 512}, {0, 512, 512}, {1024, 256, 256}, {256, 1024, 256}}) {
+    LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
+    endpoint.mtu = mtu.listener;
+    LinkListener listener(endpoint);
+    endpoint.mtu = mtu.connector;
+    Ends ends = Join(listener, endpoint, {3000, 3});
+    EXPECT_EQ(ActiveMtu(ends.sender.description()), mtu.used) << ends.sender.description();
+    EXPECT_EQ(ActiveMtu(ends.receiver.description()), mtu.used) << ends.receiver.description();
+    EXPECT_EQ(WrongFrames(ends, 20), 0u);
+  }
+}
+
+TEST(FrameLinkVerbs, AnMtuThatThePortDoesNotTakeIsOneLine) {
+  if (RdmaHost().empty()) GTEST_SKIP() << "no RDMA device with an IPv4 address on this machine";
+  int refused = 0;
+  for (const std::string& device : Devices()) {
+    LinkEndpoint endpoint = Endpoint(Transport::kVerbs);
+    endpoint.device = device;
+    int active = 0;
+    {
+      LinkListener listener(endpoint);
+      active = ActiveMtu(Join(listener, endpoint, {64, 2}).sender.description());
+    }
+    if (active >= 4096) continue;
+    endpoint.mtu = 2 * active;
+    const std::string says = fmt::format(
+        "device {} port 1 has an active MTU of {} bytes, the manifest says {}: "
+        "lower mtu in the manifest, or raise",
+        device, active, 2 * active);
+    const std::string line = ErrorOf([&] { LinkListener listener(endpoint); });
+    EXPECT_TRUE(Contains(line, says)) << line;
+    LinkEndpoint good = endpoint;
+    good.mtu = active;
+    LinkListener listener(good);
+    endpoint.port = static_cast<uint16_t>(listener.port());
+    std::thread accepting([&] { ErrorOf([&] { listener.Accept({64, 2}, Identity("to"), 1500); }); });
+    const std::string connecting = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, Identity("from"), 1000); });
+    accepting.join();
+    EXPECT_TRUE(Contains(connecting, says)) << connecting;
+    ++refused;
+  }
+  if (refused == 0) GTEST_SKIP() << "every RDMA device here takes an MTU of 4096";
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkSha
       ring_(resources_->memory.data()),
       stride_(resources_->stride),
       remote_address_(remote_address),
-      remote_key_(remote_key) {}
+      remote_key_(remote_key),
+      sizes_(side == LinkSide::kReceive ? shape.slots : 0) {}
 
 VerbsLink::~VerbsLink() = default;
 

@@ -2,8 +2,6 @@
 #include <arpa/inet.h>
 #include <poll.h>
 
-#include <cstring>
-
 #include "base/check.h"
 #include "rdma/tcp_link.h"
 #include "rdma/verbs_link.h"
@@ -22,22 +20,14 @@ sync::SendSlot VerbsLink::BeginSend() {
     Poll();
     if (!HasSlot() || fault_.raised()) return {};
   }
-  return {Slot() + kFrameOffset, position_};
+  return {Slot(), position_};
 }
 
 void VerbsLink::EndSend(size_t size_bytes) {
   if (fault_.raised()) return;  // the queue pair may take nothing any more
-  std::byte* start = Slot() + kHeaderOffset;
-  Header header;
-  header.sequence = position_;
-  header.size_bytes =
-      static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
-  std::memcpy(start, &header, sizeof(header));
-  const uint32_t total_bytes = static_cast<uint32_t>(sizeof(header)) + header.size_bytes;
-
   ibv_sge piece = {};
-  piece.addr = reinterpret_cast<uint64_t>(start);
-  piece.length = total_bytes;
+  piece.addr = reinterpret_cast<uint64_t>(Slot());
+  piece.length = static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
   piece.lkey = resources_->region->lkey;
   ibv_send_wr write = {};
   write.wr_id = WorkId(VerbsWork::kFrameSend, position_ + 1);
@@ -45,9 +35,9 @@ void VerbsLink::EndSend(size_t size_bytes) {
   write.num_sge = 1;
   write.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   write.imm_data = htonl(position_);
-  write.wr.rdma.remote_addr = remote_address_ + slot_ * stride_ + kHeaderOffset;
+  write.wr.rdma.remote_addr = remote_address_ + slot_ * stride_;
   write.wr.rdma.rkey = remote_key_;
-  if (total_bytes <= resources_->inline_bytes) write.send_flags |= IBV_SEND_INLINE;
+  if (piece.length <= resources_->inline_bytes) write.send_flags |= IBV_SEND_INLINE;
   // A completion stands for all writes before it. One a batch: a slot is needed again at the earliest a whole
   // ring later, and by then a write that asks has been posted behind it.
   if (++unsignalled_ >= batch_) {
@@ -55,7 +45,7 @@ void VerbsLink::EndSend(size_t size_bytes) {
     write.send_flags |= IBV_SEND_SIGNALED;
   }
   ibv_send_wr* refused = nullptr;
-  if (ibv_post_send(resources_->id->qp, &write, &refused) != 0) [[unlikely]] {
+  if (ibv_post_send(resources_->pair.get(), &write, &refused) != 0) [[unlikely]] {
     fault_.Raise(LinkDown::kNetwork);
   }
   Advance();
@@ -71,7 +61,7 @@ void VerbsLink::TakeCredit(uint32_t released) {
   ibv_recv_wr receive = {};
   receive.wr_id = WorkId(VerbsWork::kCreditReceive, 0);
   ibv_recv_wr* refused = nullptr;
-  if (ibv_post_recv(resources_->id->qp, &receive, &refused) != 0) fault_.Raise(LinkDown::kNetwork);
+  if (ibv_post_recv(resources_->pair.get(), &receive, &refused) != 0) fault_.Raise(LinkDown::kNetwork);
 }
 
 // ---- receiver
@@ -80,18 +70,11 @@ sync::ReceivedFrame VerbsLink::BeginReceive() {
   LARDER_CHECK(side_ == LinkSide::kReceive, "a sender does not receive");
   if (fault_.raised()) return {};
   if (arrived_ == position_) {
-    Poll();
+    Poll(resources_->receives.get());
     if (arrived_ == position_ && position_ - other_ >= batch_) ReturnCredits();
     if (arrived_ == position_ || fault_.raised()) return {};
   }
-  // a copy: the other end can still write there
-  Header header;
-  std::memcpy(&header, Slot() + kHeaderOffset, sizeof(header));
-  if (const sync::Fault wrong = CheckFrameHeader(header, position_, shape_.frame_bytes)) {
-    fault_.Raise(wrong.code, wrong.detail);
-    return {};
-  }
-  return {Slot() + kFrameOffset, position_, header.size_bytes};
+  return {Slot(), position_, sizes_[slot_]};
 }
 
 void VerbsLink::EndReceive() {
@@ -100,40 +83,47 @@ void VerbsLink::EndReceive() {
   if (position_ - other_ >= CreditLimit(shape_.slots)) ReturnCredits();
 }
 
+bool VerbsLink::HasCreditSend() const { return credits_ - credits_done_ < VerbsResources::kCreditSends; }
+
 // First the receives that the next frames will take, then the credits for those frames: so that no frame ever
 // comes before its receive.
 void VerbsLink::ReturnCredits() {
-  if (credits_posted_ == VerbsResources::kCreditSends || fault_.raised())
-    return;  // BeginReceive() tries again
+  if (!HasCreditSend()) Poll(resources_->sends.get());
+  if (!HasCreditSend() || fault_.raised()) return;  // BeginReceive() tries again
   for (uint32_t n = other_; n != position_; ++n) {
     ibv_recv_wr receive = {};
     receive.wr_id = WorkId(VerbsWork::kFrameReceive, 0);
     ibv_recv_wr* refused = nullptr;
-    if (ibv_post_recv(resources_->id->qp, &receive, &refused) != 0) [[unlikely]] {
+    if (ibv_post_recv(resources_->pair.get(), &receive, &refused) != 0) [[unlikely]] {
       fault_.Raise(LinkDown::kNetwork);
       return;
     }
   }
   ibv_send_wr credit = {};
-  credit.wr_id = WorkId(VerbsWork::kCreditSend, 0);
+  credit.wr_id = WorkId(VerbsWork::kCreditSend, ++credits_);
   credit.opcode = IBV_WR_SEND_WITH_IMM;  // empty: it needs neither address nor key
   credit.imm_data = htonl(position_);
-  credit.send_flags = IBV_SEND_SIGNALED;
+  // A completion stands for all credits before it; asked for twice in the time that all places last.
+  if (credits_ % (VerbsResources::kCreditSends / 2) == 0) credit.send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* refused = nullptr;
-  if (ibv_post_send(resources_->id->qp, &credit, &refused) != 0) [[unlikely]] {
+  if (ibv_post_send(resources_->pair.get(), &credit, &refused) != 0) [[unlikely]] {
     fault_.Raise(LinkDown::kNetwork);
     return;
   }
-  ++credits_posted_;
   other_ = position_;
 }
 
 // ---- both
 
 void VerbsLink::Poll() {
+  Poll(resources_->sends.get());
+  Poll(resources_->receives.get());
+}
+
+void VerbsLink::Poll(ibv_cq* queue) {
   constexpr int kAtOnce = 16;
   ibv_wc completions[kAtOnce];
-  const int count = ibv_poll_cq(resources_->queue.get(), kAtOnce, completions);
+  const int count = ibv_poll_cq(queue, kAtOnce, completions);
   if (count < 0) [[unlikely]] {
     fault_.Raise(LinkDown::kNetwork);
     return;
@@ -141,12 +131,16 @@ void VerbsLink::Poll() {
   for (int i = 0; i < count; ++i) Complete(completions[i]);
 }
 
-// Sends and receives complete in one queue, in no order between the two: the other end's next message may
-// come before one's own last write is known to be done.
+// Sends and receives complete in no order between the two: the other end's next message may come before one's
+// own last write is known to be done.
 void VerbsLink::Complete(const ibv_wc& completion) {
   if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-    // flushed: the queue pair was closed, on either side; what ended it says more
+    // Flushed: the queue pair was closed, on either side; what ended it says more, and may be a send.
     if (completion.status == IBV_WC_WR_FLUSH_ERR) {
+      if (!flushed_) {
+        flushed_ = true;
+        Poll(resources_->sends.get());
+      }
       fault_.Raise(LinkDown::kClosed);
     } else {
       fault_.Raise(FaultCode::kLinkDown, VerbsFaultDetail(static_cast<uint32_t>(completion.status)));
@@ -158,7 +152,7 @@ void VerbsLink::Complete(const ibv_wc& completion) {
       completed_ = static_cast<uint32_t>(completion.wr_id);
       return;
     case VerbsWork::kCreditSend:
-      --credits_posted_;
+      credits_done_ = static_cast<uint32_t>(completion.wr_id);
       return;
     case VerbsWork::kCreditReceive:
       TakeCredit(ntohl(completion.imm_data));
@@ -171,13 +165,27 @@ void VerbsLink::Complete(const ibv_wc& completion) {
         fault_.Raise(FaultCode::kMalformed, sequence);
       } else if (sequence != arrived_) [[unlikely]] {
         fault_.Raise(FaultCode::kSequence, sequence);
+      } else if (completion.byte_len > shape_.frame_bytes) [[unlikely]] {
+        fault_.Raise(FaultCode::kMalformed, completion.byte_len);
       } else {
+        sizes_[arrived_slot_] = completion.byte_len;
+        arrived_slot_ = arrived_slot_ + 1 == shape_.slots ? 0 : arrived_slot_ + 1;
         ++arrived_;
       }
       return;
     }
   }
   fault_.Raise(FaultCode::kInternal, static_cast<uint32_t>(completion.wr_id));
+}
+
+// Asks for an event of what this end waits for, and of nothing else: to be woken for completions that it does
+// not need costs more than the frame. What an end lacks does not change until it polls.
+bool VerbsLink::Arm() {
+  const bool sends = side_ == LinkSide::kSend;
+  const bool for_receive = !sends || position_ - other_ >= shape_.slots;
+  const bool for_send = sends ? position_ - completed_ >= shape_.slots : !HasCreditSend();
+  return (!for_receive || ibv_req_notify_cq(resources_->receives.get(), 0) == 0) &&
+         (!for_send || ibv_req_notify_cq(resources_->sends.get(), 0) == 0);
 }
 
 // Until the device has an event or there is a fault. Asking for the event comes before the last look, so a
@@ -187,7 +195,9 @@ bool VerbsLink::Sleep() {
   poll(watched, 2, -1);  // datapath-ok: reached when a wait outlasted its spin
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  while (ibv_get_cq_event(resources_->completions.get(), &queue, &context) == 0) ibv_ack_cq_events(queue, 1);
+  // One at a time: a second one, which is rare, ends the next poll() at once.
+  if (watched[0].revents != 0 && ibv_get_cq_event(resources_->completions.get(), &queue, &context) == 0)
+    ibv_ack_cq_events(queue, 1);
   return !fault_.raised();
 }
 
@@ -200,7 +210,7 @@ bool VerbsLink::Wait(const sync::WaitPolicy& policy, Done done) {
     sync::CpuPause();
   }
   for (;;) {
-    if (ibv_req_notify_cq(resources_->queue.get(), 0) != 0) [[unlikely]] {
+    if (!Arm()) [[unlikely]] {
       fault_.Raise(LinkDown::kNetwork);
       return false;
     }

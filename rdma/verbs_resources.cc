@@ -24,7 +24,7 @@ constexpr uint8_t kAckTimeout = 16;
 
 size_t Stride(const ShmLinkShape& shape) {
   shape.bytes();  // throws for impossible shapes
-  return RoundUp(kCacheLineBytes + shape.frame_bytes, kFalseSharingBytes);
+  return RoundUp(shape.frame_bytes, kFalseSharingBytes);
 }
 
 std::string LockLimit() {
@@ -34,6 +34,13 @@ std::string LockLimit() {
 }
 
 }  // namespace
+
+int MtuBytes(ibv_mtu mtu) { return 128 << mtu; }
+ibv_mtu MtuOf(int bytes) {
+  ibv_mtu mtu = IBV_MTU_256;
+  while (MtuBytes(mtu) < bytes && mtu < IBV_MTU_4096) mtu = static_cast<ibv_mtu>(mtu + 1);
+  return mtu;
+}
 
 const char* GidTypeName(uint32_t type) {
   switch (type) {
@@ -54,11 +61,12 @@ std::string GidText(const ibv_gid& gid) {
   return text;
 }
 
-std::string RdmaAddress() {
+std::string RdmaAddress(const std::string& device_name) {
   std::string found;
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   for (int i = 0; i < count && found.empty(); ++i) {
+    if (!device_name.empty() && device_name != ibv_get_device_name(list[i])) continue;
     const std::unique_ptr<ibv_context, FreeVerbs<ibv_close_device>> device(ibv_open_device(list[i]));
     if (!device) continue;
     std::vector<ibv_gid_entry> table(256);
@@ -116,26 +124,24 @@ VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const ShmL
           "(LimitMEMLOCK=infinity in the unit, `ulimit -l unlimited` in a shell)",
           what, name, ring_bytes >> 10, LockLimit());
     }
-    throw Error("{}: device {} refused to register the ring's {} KB: {}: see `dmesg`, or use transport tcp",
-                what, name, ring_bytes >> 10, std::strerror(errno));
+    throw Error(
+        "{}: device {} refused to register the ring's {} KB: {}: see `dmesg` and rdma.max of the process's "
+        "control "
+        "group, or use transport tcp",
+        what, name, ring_bytes >> 10, std::strerror(errno));
   }
   CreateQueues(shape, side, what);
   PostReceives(shape, side, what);
 }
 
-// The queue pair first: while it lives, the queue and the region are in use.
-VerbsResources::~VerbsResources() {
-  if (id && id->qp != nullptr) rdma_destroy_qp(id.get());
-}
-
 void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what) {
-  const bool sends = side == LinkSide::kSend;
+  const bool sender = side == LinkSide::kSend;
   const char* name = ibv_get_device_name(id->verbs->device);
   const auto slots = static_cast<uint32_t>(shape.slots);
   ibv_qp_init_attr asked = {};
   asked.qp_type = IBV_QPT_RC;
-  asked.cap.max_send_wr = sends ? slots + 1 : kCreditSends;
-  asked.cap.max_recv_wr = sends ? kCreditReceives : slots + 1;
+  asked.cap.max_send_wr = sender ? slots + 1 : kCreditSends;
+  asked.cap.max_recv_wr = sender ? kCreditReceives : slots + 1;
   asked.cap.max_send_sge = 1;
   asked.cap.max_recv_sge = 1;
   ibv_device_attr device = {};
@@ -147,20 +153,25 @@ void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, cons
   completions.reset(ibv_create_comp_channel(id->verbs));
   if (completions) {
     fcntl(completions->fd, F_SETFL, fcntl(completions->fd, F_GETFL) | O_NONBLOCK);
-    const auto entries = static_cast<int>(asked.cap.max_send_wr + asked.cap.max_recv_wr);
-    queue.reset(ibv_create_cq(id->verbs, entries, nullptr, completions.get(), 0));
+    const auto queue = [&](uint32_t entries) {
+      return ibv_create_cq(id->verbs, static_cast<int>(entries), nullptr, completions.get(), 0);
+    };
+    sends.reset(queue(asked.cap.max_send_wr));
+    receives.reset(queue(asked.cap.max_recv_wr));
   }
-  if (!queue) {
+  if (!sends || !receives) {
     throw Error("{}: device {}: no completion queue: {}: this process may lock {} of memory", what, name,
                 std::strerror(errno), LockLimit());
   }
-  asked.send_cq = asked.recv_cq = queue.get();
+  asked.send_cq = sends.get();
+  asked.recv_cq = receives.get();
   uint8_t ack_timeout = kAckTimeout;
   rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout, sizeof(ack_timeout));
   for (uint32_t wanted = kWantedInlineBytes;; wanted /= 2) {  // a device may have less room, or none
     ibv_qp_init_attr attributes = asked;
     attributes.cap.max_inline_data = wanted;
-    if (rdma_create_qp(id.get(), domain.get(), &attributes) == 0) {
+    pair.reset(ibv_create_qp(domain.get(), &attributes));
+    if (pair && Move(IBV_QPS_INIT, 0)) {
       inline_bytes = attributes.cap.max_inline_data;
       return;
     }
@@ -179,18 +190,39 @@ void VerbsResources::PostReceives(const ShmLinkShape& shape, LinkSide side, cons
     ibv_recv_wr receive = {};
     receive.wr_id = WorkId(work, 0);
     ibv_recv_wr* refused = nullptr;
-    if (const int error = ibv_post_recv(id->qp, &receive, &refused); error != 0) {
+    if (const int error = ibv_post_recv(pair.get(), &receive, &refused); error != 0) {
       throw Error("{}: device {}: receive {} of {} refused: {}", what, ibv_get_device_name(id->verbs->device),
                   i, count, std::strerror(error));
     }
   }
 }
 
+// To the state, with the attributes that rdma_cm has found for it.
+bool VerbsResources::Move(ibv_qp_state state, int mtu) const {
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = state;
+  int mask = 0;
+  if (rdma_init_qp_attr(id.get(), &attributes, &mask) != 0) return false;
+  if (mtu != 0 && (mask & IBV_QP_PATH_MTU) != 0) attributes.path_mtu = MtuOf(mtu);
+  return ibv_modify_qp(pair.get(), &attributes, mask) == 0;
+}
+
+int VerbsResources::PathMtu(int wanted) const {
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_RTR;
+  int mask = 0;
+  const bool known = rdma_init_qp_attr(id.get(), &attributes, &mask) == 0 && (mask & IBV_QP_PATH_MTU) != 0;
+  const int path = known ? MtuBytes(attributes.path_mtu) : wanted;
+  return wanted == 0 ? path : std::min(path, wanted);
+}
+
+bool VerbsResources::Connect(int mtu) { return Move(IBV_QPS_RTR, mtu) && Move(IBV_QPS_RTS, 0); }
+
 std::string VerbsResources::Describe() const {
   ibv_qp_attr attributes = {};
   ibv_qp_init_attr ignored = {};
   std::string route = "route unknown";
-  if (ibv_query_qp(id->qp, &attributes, IBV_QP_AV | IBV_QP_PATH_MTU, &ignored) == 0) {
+  if (ibv_query_qp(pair.get(), &attributes, IBV_QP_AV | IBV_QP_PATH_MTU, &ignored) == 0) {
     const uint32_t gid_index = attributes.ah_attr.grh.sgid_index;
     ibv_gid_entry entry = {};
     route = "InfiniBand";  // without a global route: by LID
@@ -198,7 +230,7 @@ std::string VerbsResources::Describe() const {
         ibv_query_gid_ex(id->verbs, id->port_num, gid_index, &entry, 0) == 0) {
       route = fmt::format("{}, GID {} {}", GidTypeName(entry.gid_type), gid_index, GidText(entry.gid));
     }
-    route += fmt::format(", MTU {}", 128 << attributes.path_mtu);
+    route += fmt::format(", MTU {}", MtuBytes(attributes.path_mtu));
   }
   return fmt::format("{} port {}, {}, inline {} bytes, ring {}", ibv_get_device_name(id->verbs->device),
                      id->port_num, route, inline_bytes, memory.Describe());

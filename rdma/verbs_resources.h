@@ -1,4 +1,4 @@
-// What one end of a verbs link owns: the queue pair, its completion queue, and the ring, registered once.
+// What one end of a verbs link owns: the queue pair, its completion queues, and the ring, registered once.
 // Set-up only; made before the connection, freed in the reverse order. The headers of libibverbs and
 // librdmacm are included here and in verbs_*.cc only.
 #pragma once
@@ -34,34 +34,42 @@ constexpr uint64_t WorkId(VerbsWork work, uint32_t number) {
 
 class VerbsResources {
  public:
-  // Completed work that may wait to be looked at; a receiver's credits under way are fewer.
+  // Credits that a receiver may have under way, and that a sender may not have looked at.
   static constexpr uint32_t kCreditSends = 32;
   static constexpr uint32_t kCreditReceives = 8;
 
-  // Takes over an id whose device is known, and makes the queue pair on it with all receives posted. what:
-  // for Errors. Error if the device refuses, with the remedy.
+  // Takes over an id whose device is known, and makes a queue pair there, with all receives posted. what: for
+  // Errors. Error if the device refuses, with the remedy.
   VerbsResources(EventChannel the_channel, CmId the_id, const ShmLinkShape& shape, LinkSide side,
                  const std::string& what);
-  ~VerbsResources();
   VerbsResources(const VerbsResources&) = delete;
   VerbsResources& operator=(const VerbsResources&) = delete;
+
+  // Joins the queue pair to the other end's, once rdma_cm knows it. mtu: at most so many bytes in a packet,
+  // the same at both ends; 0: what the path takes. False: the connection is gone again.
+  bool Connect(int mtu);
+  // Bytes of a packet: what the path takes, or `wanted` (0: all) if that is less. Before Connect().
+  int PathMtu(int wanted) const;
 
   // "rxe0 port 1, RoCE v2, GID 1 ::ffff:10.7.0.1, MTU 1024, inline 220 bytes, ring 2 MB ..."; when connected
   std::string Describe() const;
 
-  // Slots as TcpLink's: the frame on a cache line of its own, its header right before it.
+  // Slots: a frame each, on cache lines of its own.
   const size_t stride;
   const size_t ring_bytes;
   topology::Arena memory;
   EventChannel channel;
-  CmId id;  // of the connection; its qp is ours
+  CmId id;  // of the connection
   std::unique_ptr<ibv_pd, FreeVerbs<ibv_dealloc_pd>> domain;
   std::unique_ptr<ibv_mr, FreeVerbs<ibv_dereg_mr>> region;
   std::unique_ptr<ibv_comp_channel, FreeVerbs<ibv_destroy_comp_channel>> completions;  // non-blocking
-  std::unique_ptr<ibv_cq, FreeVerbs<ibv_destroy_cq>> queue;
+  std::unique_ptr<ibv_cq, FreeVerbs<ibv_destroy_cq>> sends, receives;
+  // Last: while it lives, all of the above is in use. Not of the id, whose calls would choose its MTU.
+  std::unique_ptr<ibv_qp, FreeVerbs<ibv_destroy_qp>> pair;
   uint32_t inline_bytes = 0;
 
  private:
+  bool Move(ibv_qp_state state, int mtu) const;
   void CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what);
   void PostReceives(const ShmLinkShape& shape, LinkSide side, const std::string& what);
 };
@@ -70,6 +78,9 @@ class VerbsResources {
 std::string VerbsDevices();
 // "1: ::ffff:10.7.0.1 (RoCE v2), ..." of a port.
 std::string VerbsGids(ibv_context* device, int port);
+// Bytes of a packet: 256, 512, 1024, 2048 or 4096.
+int MtuBytes(ibv_mtu mtu);
+ibv_mtu MtuOf(int bytes);
 const char* GidTypeName(uint32_t type);
 std::string GidText(const ibv_gid& gid);
 

@@ -22,18 +22,21 @@ namespace {
 constexpr int kStepMs = 3000;  // for the other end's next step of set-up
 // 6: after that many repetitions the link is lost. 7 would mean "for ever" to soft-RoCE.
 constexpr uint8_t kRetries = 6;
+constexpr uint32_t kLargestMtu = 4096;
 
 // Private data of the connection request and its answer.
 struct RequestData {
   uint64_t token = 0;
+  uint32_t mtu = 0;  // bytes of a packet at most; 0: what the path takes
+  uint32_t reserved = 0;
 };
 struct AnswerData {
   uint64_t token = 0;
   uint64_t ring_address = 0;
   uint32_t ring_key = 0;
-  uint32_t reserved = 0;
+  uint32_t mtu = 0;  // what both use
 };
-static_assert(sizeof(RequestData) == 8 && sizeof(AnswerData) == 24);
+static_assert(sizeof(RequestData) == 16 && sizeof(AnswerData) == 24);
 
 struct CmEvent {
   rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_ERROR;
@@ -51,7 +54,7 @@ std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_n
       CmEvent copy{event->event, event->status, event->id, {}};
       const auto* data = static_cast<const std::byte*>(event->param.conn.private_data);
       const bool has_data =
-          event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_ESTABLISHED;
+          event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_CONNECT_RESPONSE;
       if (has_data && data != nullptr) copy.data.assign(data, data + event->param.conn.private_data_len);
       rdma_ack_cm_event(event);
       return copy;
@@ -86,9 +89,46 @@ CmId NewId(rdma_event_channel* channel, const std::string& what) {
   return CmId(id);
 }
 
+// An IPv4 or IPv6 address; in 16 bytes as in a GID, IPv4 mapped.
 struct Address {
   sockaddr_storage value = {};
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&value); }
+  sockaddr_in* ip4() { return reinterpret_cast<sockaddr_in*>(&value); }
+  sockaddr_in6* ip6() { return reinterpret_cast<sockaddr_in6*>(&value); }
+  static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  static Address OfBytes(const uint8_t (&bytes)[16]) {
+    Address address;
+    const bool mapped = std::memcmp(bytes, kMapped, sizeof(kMapped)) == 0;
+    address.value.ss_family = mapped ? AF_INET : AF_INET6;
+    if (mapped) {
+      std::memcpy(&address.ip4()->sin_addr, bytes + 12, 4);
+    } else {
+      std::memcpy(&address.ip6()->sin6_addr, bytes, 16);
+    }
+    return address;
+  }
+  void ToBytes(uint8_t (&bytes)[16]) {
+    if (value.ss_family == AF_INET) {
+      std::memcpy(bytes, kMapped, sizeof(kMapped));
+      std::memcpy(bytes + 12, &ip4()->sin_addr, 4);
+    } else {
+      std::memcpy(bytes, &ip6()->sin6_addr, 16);
+    }
+  }
+  bool IsAny() { return value.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&ip6()->sin6_addr); }
+  // A link-local address is reached over the interface of the own one.
+  void SetScope(Address& own) {
+    if (value.ss_family == AF_INET6 && own.value.ss_family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&ip6()->sin6_addr))
+      ip6()->sin6_scope_id = own.ip6()->sin6_scope_id;
+  }
+  std::string Text() {
+    char text[INET6_ADDRSTRLEN] = "?";
+    const void* bytes =
+        value.ss_family == AF_INET ? static_cast<const void*>(&ip4()->sin_addr) : &ip6()->sin6_addr;
+    inet_ntop(value.ss_family, bytes, text, sizeof(text));
+    return text;
+  }
   void SetPort(uint16_t port) {
     // the port lies at the same place in both
     reinterpret_cast<sockaddr_in*>(&value)->sin_port = htons(port);
@@ -97,19 +137,9 @@ struct Address {
 
 // The IP address that a RoCE GID stands for.
 Address AddressOfGid(const ibv_gid_entry& entry) {
-  Address address;
-  const auto* bytes = entry.gid.raw;
-  constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  if (std::memcmp(bytes, kMapped, sizeof(kMapped)) == 0) {
-    auto* ip = reinterpret_cast<sockaddr_in*>(&address.value);
-    ip->sin_family = AF_INET;
-    std::memcpy(&ip->sin_addr, bytes + 12, 4);
-  } else {
-    auto* ip = reinterpret_cast<sockaddr_in6*>(&address.value);
-    ip->sin6_family = AF_INET6;
-    std::memcpy(&ip->sin6_addr, bytes, 16);
-    if (IN6_IS_ADDR_LINKLOCAL(&ip->sin6_addr)) ip->sin6_scope_id = entry.ndev_ifindex;
-  }
+  Address address = Address::OfBytes(entry.gid.raw);
+  if (address.value.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.ip6()->sin6_addr))
+    address.ip6()->sin6_scope_id = entry.ndev_ifindex;
   return address;
 }
 
@@ -176,8 +206,22 @@ void CheckDevice(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::
   }
 }
 
-rdma_conn_param Parameters(const void* data, size_t bytes) {
+// The port of a link whose device is known. Frames of a whole MTU need the interface's to be larger: packets
+// have headers.
+void CheckMtu(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::string& what) {
+  ibv_port_attr port = {};
+  if (endpoint.mtu == 0 || ibv_query_port(id.verbs, id.port_num, &port) != 0) return;
+  const int active = MtuBytes(port.active_mtu);
+  if (endpoint.mtu <= active) return;
+  throw Error(
+      "{}: device {} port {} has an active MTU of {} bytes, the manifest says {}: lower mtu in the manifest, "
+      "or raise the interface's (RoCE: `ip link set NAME mtu {}`) there and on the way",
+      what, ibv_get_device_name(id.verbs->device), id.port_num, active, endpoint.mtu, endpoint.mtu + 104);
+}
+
+rdma_conn_param Parameters(const VerbsResources& resources, const void* data, size_t bytes) {
   rdma_conn_param parameters = {};
+  parameters.qp_num = resources.pair->qp_num;
   parameters.private_data = data;
   parameters.private_data_len = static_cast<uint8_t>(bytes);
   parameters.retry_count = kRetries;
@@ -219,12 +263,14 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
     return std::nullopt;
   };
   const auto step_ns = [&] { return std::min(deadline_ns, DeadlineNs(kStepMs)); };
-  Address there;
+  // The address of the device that the listener's manifest names, else the one of the control connection.
+  Address there = Address::OfBytes(control->theirs.rdma_address);
   socklen_t bytes = sizeof(there.value);
-  if (getpeername(control_fd, there.get(), &bytes) != 0) {
+  if (there.IsAny() && getpeername(control_fd, there.get(), &bytes) != 0) {
     *why = std::strerror(errno);
     return std::nullopt;
   }
+  if (own) there.SetScope(*own);
   there.SetPort(static_cast<uint16_t>(control->theirs.rdma_port));
   std::optional<CmEvent> event;
   if (rdma_resolve_addr(id.get(), own ? own->get() : nullptr, there.get(), kStepMs) != 0) {
@@ -242,21 +288,32 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   }
   if (!event || event->type != RDMA_CM_EVENT_ADDR_RESOLVED) return failed("address", event);
   CheckDevice(*id, endpoint, what);
+  CheckMtu(*id, endpoint, what);
   if (rdma_resolve_route(id.get(), kStepMs) != 0) return failed("route", std::nullopt);
   event = NextEvent(channel.get(), step_ns());
   if (!event || event->type != RDMA_CM_EVENT_ROUTE_RESOLVED) return failed("route", event);
 
   auto resources = std::make_unique<VerbsResources>(
       std::move(channel), std::move(id), ShmLinkShape{shape.frame_bytes, shape.slots}, LinkSide::kSend, what);
-  const RequestData request{control->token};
-  rdma_conn_param parameters = Parameters(&request, sizeof(request));
+  RequestData request;
+  request.token = control->token;
+  request.mtu = static_cast<uint32_t>(endpoint.mtu);
+  rdma_conn_param parameters = Parameters(*resources, &request, sizeof(request));
   if (rdma_connect(resources->id.get(), &parameters) != 0) return failed("connecting", std::nullopt);
   event = NextEvent(resources->channel.get(), step_ns(), control_fd);
-  if (!event || event->type != RDMA_CM_EVENT_ESTABLISHED) return failed("connecting", event);
+  if (!event || event->type != RDMA_CM_EVENT_CONNECT_RESPONSE) {
+    // the control connection works, so it is the RDMA network that does not
+    const std::string step = fmt::format(
+        "device {} port {} does not reach {} (are both ends' devices on one network?): connecting",
+        ibv_get_device_name(resources->id->verbs->device), resources->id->port_num, there.Text());
+    return failed(step.c_str(), event);
+  }
   AnswerData answer;
   if (event->data.size() < sizeof(answer)) return failed("answer", event);
   std::memcpy(&answer, event->data.data(), sizeof(answer));
   if (answer.token != control->token) return failed("answer of another link", event);
+  if (!resources->Connect(static_cast<int>(answer.mtu)) || rdma_establish(resources->id.get()) != 0)
+    return failed("joining the queue pairs", std::nullopt);
   return Make(std::move(*control), std::move(resources), shape, LinkSide::kSend, answer);
 }
 
@@ -265,6 +322,7 @@ struct VerbsListener::State {
   std::string what;
   EventChannel channel;
   CmId id;
+  std::optional<Address> own;  // of the device that the manifest names
 
   // Of a connector that has been answered; none: it went away, or did not come with its token.
   std::optional<MadeLink<VerbsEnd>> Complete(Handshake control, const LinkShape& shape, int64_t deadline_ns);
@@ -278,14 +336,14 @@ VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_un
   state.id = NewId(state.channel.get(), state.what);
   Address address;
   address.value.ss_family = AF_INET6;  // every address, IPv4 too
-  if (!endpoint.host.empty()) {
+  state.own = OwnAddress(endpoint, state.what);
+  if (state.own) {
+    address = *state.own;
+  } else if (!endpoint.host.empty()) {
     const Descriptor probe =
         ListenTcp(endpoint.host, 0, state.what);  // the host's first address that is here
     socklen_t bytes = sizeof(address.value);
     getsockname(probe.get(), address.get(), &bytes);
-    OwnAddress(endpoint, state.what);  // checks device, port and GID
-  } else if (std::optional<Address> own = OwnAddress(endpoint, state.what)) {
-    address = *own;
   }
   address.SetPort(0);
   const bool bound = rdma_bind_addr(state.id.get(), address.get()) == 0;
@@ -293,12 +351,15 @@ VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_un
       state.id->verbs != nullptr;  // not before a connector comes, if every address may be
   if (!bound || (!endpoint.host.empty() && !has_device)) {
     throw Error(
-        "{}: {} belongs to no RDMA device{}; devices here: {}: give the address of the RDMA network as host, "
-        "or use transport tcp",
+        "{}: {} belongs to no RDMA device{}; devices here: {}: name one as device, give the address of the "
+        "RDMA network as host, or use transport tcp",
         state.what, endpoint.host.empty() ? "this server" : endpoint.host,
         bound ? "" : fmt::format(" ({})", std::strerror(errno)), VerbsDevices());
   }
-  if (has_device) CheckDevice(*state.id, endpoint, state.what);
+  if (has_device) {
+    CheckDevice(*state.id, endpoint, state.what);
+    CheckMtu(*state.id, endpoint, state.what);
+  }
   if (rdma_listen(state.id.get(), 16) != 0) {
     throw Error("{}: rdma_cm cannot listen: {}", state.what, std::strerror(errno));
   }
@@ -312,12 +373,12 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
                                                                  int64_t deadline_ns) {
   const int control_fd = control.control.get();
   CmId request;
+  RequestData data;
   while (!request) {
     const std::optional<CmEvent> event = NextEvent(channel.get(), deadline_ns, control_fd);
     if (!event) return std::nullopt;
     if (event->type != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
     CmId came(event->id);
-    RequestData data;
     if (event->data.size() >= sizeof(data)) std::memcpy(&data, event->data.data(), sizeof(data));
     if (data.token == control.token) {
       request = std::move(came);
@@ -326,6 +387,7 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
     }
   }
   CheckDevice(*request, endpoint, what);
+  CheckMtu(*request, endpoint, what);
   // A channel of its own: the link outlives this listener and its events.
   EventChannel own_channel = NewChannel(what);
   if (rdma_migrate_id(request.get(), own_channel.get()) != 0) {
@@ -338,8 +400,12 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   answer.token = control.token;
   answer.ring_address = reinterpret_cast<uint64_t>(resources->memory.data());
   answer.ring_key = resources->region->rkey;
-  rdma_conn_param parameters = Parameters(&answer, sizeof(answer));
-  if (rdma_accept(resources->id.get(), &parameters) != 0) return std::nullopt;
+  const int asked = static_cast<int>(std::min(data.mtu, kLargestMtu));
+  answer.mtu = static_cast<uint32_t>(
+      resources->PathMtu(asked == 0 || (endpoint.mtu != 0 && endpoint.mtu < asked) ? endpoint.mtu : asked));
+  rdma_conn_param parameters = Parameters(*resources, &answer, sizeof(answer));
+  if (!resources->Connect(static_cast<int>(answer.mtu)) || rdma_accept(resources->id.get(), &parameters) != 0)
+    return std::nullopt;
   const std::optional<CmEvent> event = NextEvent(resources->channel.get(), deadline_ns, control_fd);
   if (!event || event->type != RDMA_CM_EVENT_ESTABLISHED) return std::nullopt;
   return Make(std::move(control), std::move(resources), shape, LinkSide::kReceive, {});
@@ -348,6 +414,7 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
 MadeLink<VerbsEnd> VerbsListener::Accept(const Descriptor& control_listener, const LinkShape& shape,
                                          WireHello mine, int64_t deadline_ns) {
   mine.rdma_port = port();
+  if (state_->own) state_->own->ToBytes(mine.rdma_address);
   for (;;) {
     Handshake control = AcceptControl(control_listener, state_->endpoint, mine, deadline_ns);
     auto made = state_->Complete(std::move(control), shape, std::min(deadline_ns, DeadlineNs(2 * kStepMs)));

@@ -12,6 +12,10 @@ import image
 
 JOB = """
 rdma link add rxe0 type rxe netdev eth0 || exit 1
+# a second device, whose MTU is smaller
+ip link set dummy0 mtu 1500 up && ip addr add 10.8.0.1/24 dev dummy0 && rdma link add rxe1 type rxe netdev dummy0 || exit 1
+# control groups, by which a test has a registration refused
+mount -t cgroup2 none /sys/fs/cgroup || exit 1
 cd /tmp
 {program} --gtest_filter='{filter}' --gtest_brief=1 --gtest_output=json:/share/result.json
 """
