@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "pipeline/cluster_chain.h"
 #include "pipeline/cluster_layers.h"
 #include "pipeline/manifest_plan.h"
 #include "pipeline/manifest_testing.h"
@@ -226,6 +227,30 @@ TEST(ClusterPlanTest, ThreeStagesOnTwoServers) {
   const auto json = plan.Json();
   EXPECT_EQ(json["stages"][2]["first_layer"], 6);
   EXPECT_EQ(json["links"][1]["transport"], "tcp");
+}
+
+// Each socket's ends, of both its links, are of the device that its own keys name.
+TEST(ClusterPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
+  const std::string text =
+      std::string(kThree).insert(std::string(kThree).find("[[server]]"),
+                                 "[link]\ndevice = \"rxe0\"\ntransport = \"verbs\"\nmtu = 4096\n") +
+      "device = \"rxe1\"\ndevice_port = 2\ngid_index = 3\nmtu = 1024\n";
+  const ChainPlan chain = ChainOf(Manifest::Parse(text, "m.toml"), PlanOf(text, TenLayers(), "two-packages"));
+  ASSERT_EQ(chain.stages.size(), 3u);
+  for (const rdma::LinkEndpoint* end : {&chain.stages[2].endpoint, &chain.stages[2].next}) {
+    EXPECT_EQ(end->device, "rxe1");
+    EXPECT_EQ(end->device_port, 2);
+    EXPECT_EQ(end->gid_index, 3);
+    EXPECT_EQ(end->mtu, 1024);
+  }
+  for (const rdma::LinkEndpoint* end : {&chain.serving, &chain.first, &chain.stages[0].endpoint,
+                                        &chain.stages[1].endpoint, &chain.stages[1].next}) {
+    EXPECT_EQ(end->transport, rdma::Transport::kVerbs);
+    EXPECT_EQ(end->device, "rxe0");
+    EXPECT_EQ(end->device_port, 1);
+    EXPECT_EQ(end->gid_index, -1);
+    EXPECT_EQ(end->mtu, 4096);
+  }
 }
 
 TEST(ClusterPlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
