@@ -78,7 +78,7 @@ bool IsBeat(const WireBeat& beat);
 // Of a kFault beat: a code that this build does not know, or none, counts as kLinkDown.
 sync::Fault FaultOf(const WireBeat& beat);
 
-// In front of each frame, on the wire and in the receiver's ring.
+// In front of each frame of a TCP link, on the wire and in the receiver's ring. (Verbs has no header.)
 struct FrameHeader {
   uint32_t magic = kMagic;
   uint32_t sequence = 0;
