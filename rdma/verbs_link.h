@@ -3,7 +3,7 @@
 // Both ends have a registered ring. EndSend() writes the frame from the sender's slot into the same slot of
 // the receiver's ring (RDMA write with immediate), inline when the device takes that much. Nothing else is
 // sent: the immediate number is the frame's, and its size is what the receiver's completion says was written.
-// (16 bytes of header made a second packet of each frame of a whole MTU: a sixth of its latency on soft-RoCE.)
+// (16 bytes of header would make a second packet of each frame of a whole MTU.)
 // Only every few writes ask for a completion, and a slot is free again when its write completed
 // and the receiver's credit came: half a ring at a time, as the immediate number of an empty message. The
 // status of each completion is looked at; one that is not good is a kLinkDown fault with
