@@ -27,15 +27,17 @@ struct NodeOptions {
       nullptr;  // what else it was given: `larder serve`'s options, for a serving socket
 };
 
-// A serving socket's process is `larder serve` of the cluster, with its options.
-int RunServing(const NodeOptions& o) {
+// A serving socket's process is `larder serve` of the cluster: with the options of its manifest, then those
+// of the command line.
+int RunServing(const NodeOptions& o, const std::string& server, const std::vector<std::string>& options) {
   CLI::App program;
   const Command serve = AddServe(program);
-  std::vector<std::string> arguments = {"serve",    "--manifest", o.model.manifest,
-                                        "--socket", o.socket,     "--join"};
+  std::vector<std::string> arguments = {"serve", "--manifest", o.model.manifest, "--server",
+                                        server,  "--socket",   o.socket,         "--join"};
   if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
   if (o.model.isolated) arguments.push_back("--isolated");
   if (o.model.verbose) arguments.push_back("--verbose");
+  arguments.insert(arguments.end(), options.begin(), options.end());
   for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   program.parse(std::move(arguments));
@@ -56,7 +58,8 @@ int Run(const NodeOptions& o) {
   spdlog::set_level(spdlog::level::info);
   const ManifestAndServer where = ServerOf(o);
   const pipeline::ServingSpec serving = pipeline::ServingOf(where.manifest);
-  if (serving.socket != nullptr && serving.socket->name == o.socket) return RunServing(o);
+  if (serving.socket != nullptr && serving.socket->name == o.socket)
+    return RunServing(o, where.server().name, serving.socket->options);
   if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
   const auto file = model::GgufFile::Open(ModelPath(o.model, o.socket));
   const auto machine = ResolveTopology(o.model);

@@ -41,6 +41,7 @@ struct ServeOptions {
   int64_t max_tokens = -1;
   size_t queue = 256, prefill_budget = 0;
   bool reuse = true;
+  double patience_s = 5;
 };
 
 void Describe(CLI::App& command, ServeOptions& o) {
@@ -86,6 +87,14 @@ void Describe(CLI::App& command, ServeOptions& o) {
            "sequences at once, each with a context of its own (also -np; default: 4)", 1)
       ->group(requests);
   AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
+      ->group(requests);
+  command
+      .add_option(
+          "--patience", o.patience_s,
+          "seconds that requests wait for a socket of the cluster that is gone; then 503 (default: 5)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.0, 86400.0).description(""))
       ->group(requests);
   AddCount(command, "--prefill-budget", o.prefill_budget,
            "rows of prompts in a step while others get tokens (default: as make a step twice as long)")
@@ -287,8 +296,9 @@ int Serve(ServeOptions o) {
       LoadEngine(file, machine, ToPlanOptions(o.model), o.model, [&](uint64_t done, uint64_t all) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       });
-  pipeline::Scheduler scheduler(*engine,
-                                {.prefill_budget_rows = o.prefill_budget, .reuse_prefixes = o.reuse});
+  pipeline::Scheduler scheduler(*engine, {.prefill_budget_rows = o.prefill_budget,
+                                          .reuse_prefixes = o.reuse,
+                                          .patience_ms = static_cast<int>(o.patience_s * 1000)});
   const serving::PlanView plan = ViewOfPlan(
       *engine, machine, o.model, model::ReadModelConfig(*file),
       about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");
@@ -297,6 +307,7 @@ int Serve(ServeOptions o) {
   about.queue_limit = o.queue;
   about.sockets = SocketNames(plan);
   about.plan = serving::PlanJson(plan);
+  about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& view) { FillStatus(*engine, scheduler, plan, view); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) {
     FillMetrics(*engine, scheduler, plan, metrics);

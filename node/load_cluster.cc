@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/split.h"
 #include "node/progress.h"
+#include "node/service.h"
 #include "pipeline/cluster_chain.h"
 #include "threadpool/wait_choice.h"
 
@@ -72,13 +73,15 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
   Progress progress("packing");
   pipeline::StageOptions stage;
   stage.wait = WaitPolicyFor(machine, here, options.isolated);
+  stage.connect_timeout_ms = 30'000;  // as the stages: whoever starts first waits for the others
   stage.progress = [&](uint64_t done, uint64_t all) {
     progress.Update(done, all);
     if (report) report(done, all);
   };
   stage.yardstick = YardstickOf(machine, options);
-  stage.on_lost = [](const std::string& line) {
-    spdlog::error("lost {}; its requests end with an error", line);
+  stage.on_lost = [](const pipeline::LostPeer& peer) {
+    LogLostPeer(peer,
+                fmt::format("lost socket {}: {}; its requests end with an error", peer.socket, peer.reason));
   };
   if (options.verbose) spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
   return std::make_unique<pipeline::Engine>(std::move(file), cluster.chain, ends, std::move(stages), stage);

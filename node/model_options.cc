@@ -199,6 +199,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
       if (!plan.separated())
         throw Error("{}: --join needs attention sockets; this manifest has none", options.manifest);
       stage.processes = sockets.cluster;
+      stage.socket = sockets.sockets.front().name;
     }
   }
   if (machine.from_xml()) {  // the other machine's numbers mean nothing here

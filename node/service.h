@@ -14,6 +14,7 @@
 
 #include "node/service_status.h"
 #include "pipeline/socket_status.h"
+#include "pipeline/stage.h"
 
 namespace larder::node {
 
@@ -58,8 +59,10 @@ class Service {
 };
 
 // Sends log lines to the journal with fields (MESSAGE, PRIORITY, LARDER_CLUSTER, LARDER_SOCKET, LARDER_ROLE)
-// if stderr is a journal stream; else leaves the log as it is. Returns whether it is.
+// if stderr is a journal stream; else leaves the log as it is. Returns whether it is. Once a process.
 bool LogToJournal(const SocketFacts& facts);
+// An error line; in the journal with the fields LARDER_PEER and LARDER_REASON as well. Any thread, no lock.
+void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line);
 // Whether stderr is the stream that systemd announced in JOURNAL_STREAM ("device:inode").
 bool StderrIsJournal();
 

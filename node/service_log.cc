@@ -8,11 +8,13 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
 
 #include "node/service.h"
+#include "rdma/peer_monitor.h"
 
 namespace larder::node {
 namespace {
@@ -32,33 +34,49 @@ int Priority(spdlog::level::level_enum level) {
   }
 }
 
+using Fields = std::vector<std::string>;  // NAME=value
+
+// Takes no lock.
+void SendToJournal(int priority, std::string_view message, const Fields& own, const Fields& more) {
+  const Fields first = {fmt::format("MESSAGE={}", message), fmt::format("PRIORITY={}", priority)};
+  std::vector<iovec> entry;
+  for (const Fields* fields : {&first, &own, &more}) {
+    for (const std::string& field : *fields) entry.push_back({const_cast<char*>(field.data()), field.size()});
+  }
+  sd_journal_sendv(entry.data(), static_cast<int>(entry.size()));
+}
+
 class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit JournalSink(const SocketFacts& facts)
-      : fields_{"SYSLOG_IDENTIFIER=larder", "LARDER_CLUSTER=" + facts.cluster,
-                "LARDER_SOCKET=" + facts.socket, "LARDER_ROLE=" + facts.role} {}
+  explicit JournalSink(const Fields& fields) : fields_(fields) {}
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    const std::string text =
-        fmt::format("MESSAGE={}", std::string_view(message.payload.data(), message.payload.size()));
-    const std::string priority = fmt::format("PRIORITY={}", Priority(message.level));
-    std::vector<iovec> entry;
-    auto add = [&](const std::string& field) {
-      entry.push_back({const_cast<char*>(field.data()), field.size()});
-    };
-    add(text);
-    add(priority);
-    for (const std::string& field : fields_) add(field);
-    sd_journal_sendv(entry.data(), static_cast<int>(entry.size()));
+    SendToJournal(Priority(message.level), {message.payload.data(), message.payload.size()}, fields_, {});
   }
   void flush_() override {}
 
  private:
-  std::vector<std::string> fields_;
+  const Fields& fields_;
 };
 
+// Of the socket that this process is, for the life of the process: its last threads may still log. Null:
+// stderr is no journal.
+std::atomic<const Fields*> socket_fields{nullptr};
+
+void SayPeerLost(const std::string& peer, const std::string& reason, const std::string& line) {
+  LogLostPeer({peer, reason}, line);
+}
+
 }  // namespace
+
+void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line) {
+  if (const Fields* fields = socket_fields.load()) {
+    SendToJournal(LOG_ERR, line, *fields, {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason});
+  } else {
+    spdlog::error("{}", line);
+  }
+}
 
 bool StderrIsJournal() {
   const char* stream = std::getenv("JOURNAL_STREAM");
@@ -68,11 +86,15 @@ bool StderrIsJournal() {
 }
 
 bool LogToJournal(const SocketFacts& facts) {
-  if (!StderrIsJournal()) return false;
+  if (!StderrIsJournal() || socket_fields.load() != nullptr) return socket_fields.load() != nullptr;
+  const auto* fields = new Fields{"SYSLOG_IDENTIFIER=larder", "LARDER_CLUSTER=" + facts.cluster,
+                                  "LARDER_SOCKET=" + facts.socket, "LARDER_ROLE=" + facts.role};
+  socket_fields.store(fields);
   const auto level = spdlog::get_level();
   spdlog::set_default_logger(
-      std::make_shared<spdlog::logger>("larder-journal", std::make_shared<JournalSink>(facts)));
+      std::make_shared<spdlog::logger>("larder-journal", std::make_shared<JournalSink>(*fields)));
   spdlog::set_level(level);
+  rdma::SetSayPeerLost(SayPeerLost);
   return true;
 }
 

@@ -1,10 +1,14 @@
 // What a process tells systemd and `larder status`, without systemd: the notification socket is ours.
 #include "node/service.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -237,6 +241,52 @@ TEST(Journal, IsUsedOnlyIfStderrIsItsStream) {
   } else {
     setenv("JOURNAL_STREAM", saved.c_str(), 1);
   }
+}
+
+// In a child with namespaces of its own, so that the journal's socket is ours; its stderr is what the journal
+// would have given it.
+TEST(Journal, ALostPeerIsALineWithFields) {
+  int answer[2];
+  ASSERT_EQ(pipe2(answer, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    constexpr int kCannot = 77;
+    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannot);
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", "/run", "tmpfs", 0, nullptr) != 0)
+      _exit(kCannot);
+    std::filesystem::create_directories("/run/systemd/journal");
+    const int journal = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
+    if (bind(journal, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) _exit(kCannot);
+    struct stat file = {};
+    fstat(STDERR_FILENO, &file);
+    setenv("JOURNAL_STREAM", fmt::format("{}:{}", file.st_dev, file.st_ino).c_str(), 1);
+    LogToJournal(Facts("here"));
+    LogLostPeer({"b-weight", "link down: silent"}, "stage here: lost socket b-weight: link down: silent");
+    char entry[4096];
+    const timeval limit{20, 0};
+    setsockopt(journal, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    const ssize_t got = recv(journal, entry, sizeof(entry), 0);
+    if (got <= 0 || write(answer[1], entry, static_cast<size_t>(got)) != got) _exit(1);
+    _exit(0);
+  }
+  close(answer[1]);
+  std::string entry;
+  char part[4096];
+  for (ssize_t got; (got = read(answer[0], part, sizeof(part))) > 0;)
+    entry.append(part, static_cast<size_t>(got));
+  close(answer[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no mount namespace to be had";
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  for (const std::string field :
+       {"MESSAGE=stage here: lost socket b-weight: link down: silent", "PRIORITY=3", "LARDER_SOCKET=here",
+        "LARDER_ROLE=weight", "LARDER_PEER=b-weight", "LARDER_REASON=link down: silent"})
+    EXPECT_NE(("\n" + entry).find("\n" + field + "\n"), std::string::npos) << field << " is not in:\n"
+                                                                           << entry;
 }
 
 }  // namespace

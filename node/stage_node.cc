@@ -47,6 +47,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   measured.measure_residency = true;
   stage.yardstick = YardstickOf(machine, measured);
   if (plan.separated()) stage.processes = cluster.plan.cluster;
+  stage.socket = socket;
   const pipeline::StagePlan& part = cluster.plan.stages[index];
   pipeline::SocketStatus status;
   Service service(
@@ -76,6 +77,10 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
     try {
       stage_socket->Serve([](const std::string& line) { spdlog::info("{}", line); });
       spdlog::info("stage {}: the serving socket has ended", socket);
+    } catch (const pipeline::PeerLost& lost) {
+      if (once) throw;
+      LogLostPeer(lost.peer(), lost.what());
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     } catch (const Error& error) {
       if (once) throw;
       spdlog::error("{}", error.what());  // weights stay where they are; the next chain may do better

@@ -94,12 +94,13 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
 }
 
 std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
+                                                            const std::string& socket,
                                                             const sync::WaitPolicy& wait, int timeout_ms) {
   std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, wait));
-  for (const PlanAttentionSocket& socket : plan.attention) {
-    auto& channel = sockets->channels_.emplace_back(
-        std::make_unique<rdma::ControlChannel>(rdma::Connect(ControlName(cluster, socket.name), timeout_ms)));
-    channel->ExchangeHello(MakeHello(plan, sockets->shape_, "weights"), timeout_ms);
+  for (const PlanAttentionSocket& attention : plan.attention) {
+    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(
+        rdma::Connect(ControlName(cluster, attention.name), timeout_ms)));
+    channel->ExchangeHello(MakeHello(plan, sockets->shape_, socket), timeout_ms);
     channel->SendMemory(sockets->memory_);
   }
   for (auto& channel : sockets->channels_) {

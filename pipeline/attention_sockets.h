@@ -42,9 +42,10 @@ class AttentionSockets {
   static std::unique_ptr<AttentionSockets> StartThreads(const Plan&, const model::GgufFile&,
                                                         const sync::WaitPolicy&);
   // In processes that run `larder node` already (or will within timeout_ms). From then on the loss of one
-  // ends this process with a message.
+  // ends this process with a message. socket: this one's name.
   static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster,
-                                                   const sync::WaitPolicy&, int timeout_ms);
+                                                   const std::string& socket, const sync::WaitPolicy&,
+                                                   int timeout_ms);
   ~AttentionSockets();  // sends stop, joins or says goodbye
 
   const Exchange& exchange() const { return *exchange_; }

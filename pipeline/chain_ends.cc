@@ -9,12 +9,13 @@
 namespace larder::pipeline {
 namespace {
 
-constexpr int kReconnectMs = 1000;  // one attempt; who asks decides how often
+// One attempt; who asks decides how often. Longer ones follow, since an emulated adapter may need more.
+constexpr int kReconnectMs = 1000, kLongestReconnectMs = 4000;
 
 }  // namespace
 
 ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait,
-                     int connect_timeout_ms, std::function<void(const std::string&)> on_lost)
+                     int connect_timeout_ms, std::function<void(const LostPeer&)> on_lost)
     : chain_(chain),
       shape_(chain.frame_shape()),
       ends_(ends),
@@ -62,7 +63,10 @@ void ChainEnds::Connect(int timeout_ms) {
   }
   sent_ = received_ = 0;
   connected_ = true;
-  watch_ = std::make_unique<LinkWatch>(in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u, on_lost_);
+  watch_ = std::make_unique<LinkWatch>(in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
+                                       [this](uint32_t stage, const std::string& why) {
+                                         if (on_lost_) on_lost_({chain_.station(stage), why});
+                                       });
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   SetStates(SocketState::kServing);
 }
@@ -96,17 +100,23 @@ void ChainEnds::Lost() {
   throw PipelineLost("lost the chain: {}", why);
 }
 
-void ChainEnds::Send(threadpool::FrameRows& frame, uint32_t first_half) {
-  LARDER_CHECK(sent_ - received_ < chain_.in_flight);
+void ChainEnds::MakeWhole() {
   if (!connected_) {
     try {
-      Connect(kReconnectMs);
+      Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
+      attempts_ = 0;
     } catch (const Error& error) {
       out_ = {};
+      ++attempts_;
       throw PipelineLost("{}", error.what());
     }
   }
   if (in_.fault()) Lost();
+}
+
+void ChainEnds::Send(threadpool::FrameRows& frame, uint32_t first_half) {
+  LARDER_CHECK(sent_ - received_ < chain_.in_flight);
+  MakeWhole();
   in_flight_[sent_ % chain_.in_flight] = {frame.rows, frame.logit_rows};
   const StageFrameHeader header{.plan_hash = shape_.plan_hash,
                                 .step = sent_,

@@ -27,16 +27,19 @@ class PipelineLost : public Error {
 class ChainEnds {
  public:
   // `ends`: the Stage of EndsOf(config). Connects to stages that run, or will within connect_timeout_ms.
-  // on_lost: called from another thread with a line when a stage or link is lost, at once, though nothing may
-  // be in flight; may be empty.
+  // on_lost: called from another thread when a stage or link is lost, at once, though nothing may be in
+  // flight; may be empty.
   ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait, int connect_timeout_ms,
-            std::function<void(const std::string&)> on_lost);
+            std::function<void(const LostPeer&)> on_lost);
   ~ChainEnds();  // stops the chain: its stages wait for the next one
   ChainEnds(const ChainEnds&) = delete;
   ChainEnds& operator=(const ChainEnds&) = delete;
 
+  // Throws PipelineLost if a stage or a link is lost, though nobody has sent since; if one was lost before,
+  // tries to connect again, for a second or two. Send does so by itself.
+  void MakeWhole();
   // At most chain.in_flight micro-batches between Send and Receive. frame: as Stage::Execute's. Throws
-  // PipelineLost; after one, Send tries to connect again, for at most reconnect_timeout_ms.
+  // PipelineLost.
   void Send(threadpool::FrameRows& frame, uint32_t first_half);
   // The oldest micro-batch; the logits of its logit rows are then the Stage's.
   void Receive();
@@ -70,10 +73,11 @@ class ChainEnds {
   std::unique_ptr<SocketStatus[]> shown_;  // of each report of a frame
   uint64_t alone_since_ns_ = 0;            // when the only frame in flight left; 0: there are others
   rdma::LinkListener listener_;
-  const std::function<void(const std::string&)> on_lost_;
+  const std::function<void(const LostPeer&)> on_lost_;
   rdma::FrameLink out_, in_;
   std::unique_ptr<LinkWatch> watch_;  // while connected; after the links, which it uses
   bool connected_ = false;
+  int attempts_ = 0;  // to connect again
   uint64_t sent_ = 0, received_ = 0;
   std::vector<InFlight> in_flight_;  // [step % in_flight]
   std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...

@@ -46,6 +46,11 @@ struct ChainPlan {
   rdma::LinkShape link_shape() const;
   rdma::LinkIdentity identity(const std::string& socket) const { return {hash(), socket, cluster}; }
 
+  // Stations of the loop: the stages from 1, 0: the serving socket.
+  const std::string& station(uint32_t n) const {
+    return n > 0 && n <= stages.size() ? stages[n - 1].socket : serving_socket;
+  }
+
   // The options of a socket's own Plan: what the chain decides for it, over what its machine and the user
   // say.
   PlanOptions OptionsOf(PlanOptions options) const;

@@ -152,6 +152,16 @@ void Engine::Lost() {
   std::fill(lengths_.begin(), lengths_.end(), 0);
 }
 
+void Engine::MakeWhole() {
+  if (!chain_) return;
+  try {
+    chain_->MakeWhole();
+  } catch (const PipelineLost&) {
+    Lost();
+    throw;
+  }
+}
+
 void Engine::Submit(std::span<const TokenRow> rows) {
   LARDER_CHECK(in_flight_.size() < in_flight_limit() && !rows.empty() && rows.size() <= max_rows());
   Check(rows);

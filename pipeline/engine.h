@@ -43,6 +43,9 @@ class Engine {
   // PipelineLost, as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit
   // tries to connect again.
   void Submit(std::span<const TokenRow> rows);
+  // What Submit does first, for whoever has nothing to submit: notices that the pipeline was lost (throws
+  // PipelineLost), and after that tries to connect again, for a second or two.
+  void MakeWhole();
   // Ends the oldest micro-batch.
   void Collect();
   size_t in_flight() const { return in_flight_.size(); }
@@ -59,6 +62,7 @@ class Engine {
   void Reset(int32_t slot);  // forgets the slot's sequence
   size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
   const Plan& plan() const { return plan_; }
+  bool can_be_lost() const { return chain_ != nullptr; }
   Stage& stage() { return *stage_; }  // in a chain: of its ends
   const Stage& stage() const { return *stage_; }
   const ChainEnds* chain() const { return chain_.get(); }  // null: one stage

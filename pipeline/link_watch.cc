@@ -11,7 +11,7 @@ constexpr auto kInterval = std::chrono::milliseconds(200);
 }  // namespace
 
 LinkWatch::LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
-                     std::function<void(const std::string&)> on_lost)
+                     std::function<void(uint32_t, const std::string&)> on_lost)
     : in_(in), out_(out), before_(before), next_(next), on_lost_(std::move(on_lost)), thread_([this] {
         Watch();
       }) {}
@@ -49,9 +49,10 @@ void LinkWatch::Watch() {
     wake_.wait_for(lock, kInterval, [this] { return stop_; });
     if (stop_) return;
     lock.unlock();
-    const std::string lost = Lost();
+    uint32_t stage = 0;
+    const std::string lost = Lost(&stage);
     if (!lost.empty()) {
-      if (on_lost_) on_lost_(lost);
+      if (on_lost_) on_lost_(stage, lost);
       return;
     }
     lock.lock();

@@ -17,10 +17,10 @@ namespace larder::pipeline {
 class LinkWatch {
  public:
   // before, next: numbers of the neighbours in the chain, stages from 1, 0 for the serving socket. on_lost
-  // may be empty; called at most once, on the watching thread, with Lost()'s text. The links outlive this
+  // may be empty; called at most once, on the watching thread, with what Lost() says. The links outlive this
   // object.
   LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
-            std::function<void(const std::string&)> on_lost);
+            std::function<void(uint32_t stage, const std::string& why)> on_lost);
   ~LinkWatch();
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
@@ -33,7 +33,7 @@ class LinkWatch {
 
   rdma::FrameLink &in_, &out_;
   const uint32_t before_, next_;
-  const std::function<void(const std::string&)> on_lost_;
+  const std::function<void(uint32_t, const std::string&)> on_lost_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;

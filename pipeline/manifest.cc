@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "base/error.h"
 #include "pipeline/manifest_cores.h"
@@ -93,6 +94,13 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path, const s
   socket.for_socket = fields.String("for", "the name of a weight socket of this server").value_or("");
   ReadPort(fields, &socket.port);
   ReadLink(fields, &socket.link);
+  if (const auto options = fields.String("options", "options of `larder serve`, separated by spaces")) {
+    std::istringstream words(*options);
+    for (std::string word; words >> word;) socket.options.push_back(word);
+    if (socket.role != Role::kServing)
+      fields.Fail("options", fmt::format("they are `larder serve`'s; a socket of role {} takes none",
+                                         RoleName(socket.role)));
+  }
   fields.Done();
   if (socket.slots && !HoldsKv(socket.role) && socket.role != Role::kAuto) {
     fields.Fail("slots", fmt::format("a {} socket has no KV cache; expected slots only with role attention, "

@@ -56,7 +56,8 @@ struct SocketSpec {
   std::string for_socket;             // key `for`: the weight socket whose KV cache this one has
   std::optional<uint16_t> port;       // default: see EndpointOf
   LinkSpec link;
-  int line = 0;  // of [[server.socket]]; 0: there is no file
+  std::vector<std::string> options;  // a serving socket's: `larder serve`'s
+  int line = 0;                      // of [[server.socket]]; 0: there is no file
 };
 
 struct ServerSpec {

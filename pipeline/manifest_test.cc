@@ -46,8 +46,11 @@ TEST(ManifestTest, ReadsEveryKey) {
       "[[server.socket]]\nname = \"kv\"\nrole = \"attention\"\ncores = \"numa:1\"\nslots = 12\nisolated = "
       "false\n"
       "[[server]]\nname = \"b\"\naddress = \"[fe80::1]:80\"\n"
-      "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"all\"\n",
+      "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"all\"\n"
+      "options = \"--host 0.0.0.0  --port 80\"\n",
       "/etc/larder/all.toml");
+  EXPECT_EQ(m.servers.at(1).sockets.at(0).options,
+            (std::vector<std::string>{"--host", "0.0.0.0", "--port", "80"}));
   EXPECT_EQ(m.name, "all keys");
   EXPECT_EQ(m.model, "m.gguf");
   EXPECT_EQ(m.ResolvePath(*m.model), "/etc/larder/m.gguf");

@@ -15,8 +15,9 @@ enum class SequenceEnd {
   kComplete,     // the sequence itself had enough
   kContextFull,  // its slot has no room for another token
   kCancelled,
-  kRefused,  // never began: the text says why
-  kFailed,   // our fault: the text says why
+  kRefused,      // never began: the text says why
+  kFailed,       // our fault: the text says why
+  kUnavailable,  // a socket that it needs is gone: the text says which; asking again later may help
 };
 
 // One text that grows: a prompt, and whatever decides on the next token. The scheduler owns it from Take on
@@ -36,13 +37,22 @@ class Sequence {
   virtual void Ended(SequenceEnd, const std::string& why) = 0;
 };
 
+// The pipeline is lost and not back yet.
+struct Outage {
+  std::string why;  // which socket, and what the last attempt to reach it said
+  int64_t since_ns = 0;
+  bool refusing = false;  // it has lasted too long to let anybody wait
+};
+
 // Where sequences come from.
 class Intake {
  public:
   virtual ~Intake() = default;
   virtual std::unique_ptr<Sequence> Take() = 0;  // nothing: none is waiting
-  virtual void StepDone() = 0;     // what was told to sequences since the last call may be passed on
-  virtual bool WaitForWork() = 0;  // nothing to do: sleeps until Take may give something; false: end
+  virtual void StepDone() = 0;  // what was told to sequences since the last call may be passed on
+  // Nothing to do: sleeps until Take may give something, or for most_ms (negative: without a limit). False:
+  // end.
+  virtual bool WaitForWork(int most_ms) = 0;
 };
 
 // Why a prompt of so many tokens cannot be taken, with numbers; empty: it can.

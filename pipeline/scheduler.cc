@@ -20,7 +20,8 @@ constexpr double kSmoothing = 0.1;       // weight of a new step time
 // A cached beginning shorter than this, and than half of the prompt, is no reason to prefer its slot: every
 // prompt of a chat shares the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
-constexpr int kShortestPauseMs = 20, kLongestPauseMs = 1000;  // between attempts on a lost pipeline
+constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts on a lost pipeline
+constexpr int kLookMs = 250;                                 // how often an idle pipeline is looked at
 
 template <typename T>
 void Set(std::atomic<T>& number, size_t value) {
@@ -64,17 +65,31 @@ void Scheduler::Run(Intake& intake) {
   for (;;) {
     TakeNew(intake);
     DropCancelled();
-    Admit();
+    RefuseQueued();
     try {
+      if (lost_ || !busy()) {  // else Submit does
+        engine_.MakeWhole();
+        PipelineIsWhole();
+      }
+      Admit();
       while (in_flight_.size() < engine_.in_flight_limit() && FillMicroBatch()) {
       }
       if (!in_flight_.empty()) CollectOldest();
     } catch (const PipelineLost& lost) {
-      PipelineWasLost(lost.what(), intake);
+      PipelineWasLost(lost.what());
     }
     intake.StepDone();
-    if (!busy() && in_flight_.empty() && !intake.WaitForWork()) return;
+    if (!Rest(intake)) return;
   }
+}
+
+// Between steps: sleeps if there is nothing to do, and between attempts on a lost pipeline. False: end.
+bool Scheduler::Rest(Intake& intake) {
+  const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
+  if (!busy() && in_flight_.empty())
+    return intake.WaitForWork(lost_ ? pause_ms : engine_.can_be_lost() ? kLookMs : -1);
+  if (lost_) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+  return true;
 }
 
 void Scheduler::TakeNew(Intake& intake) {
@@ -348,8 +363,18 @@ void Scheduler::FreeIfDone(size_t index) {
 
 // Nothing is in flight any more and every slot is empty. Who has not had a token yet begins anew and never
 // knows; who has is told, since a client can't take back what it was sent.
-void Scheduler::PipelineWasLost(const std::string& why, Intake& intake) {
-  Add(status_.lost, 1);
+void Scheduler::PipelineWasLost(const std::string& why) {
+  if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
+  if (!lost_) {
+    Add(status_.lost, 1);
+    first_loss_ = why;
+    const std::lock_guard lock(outage_mutex_);
+    outage_ = {.why = why, .since_ns = lost_since_ns_};
+  } else if (why != first_loss_) {
+    const std::lock_guard lock(outage_mutex_);
+    outage_->why = fmt::format("{}; not back yet: {}", first_loss_, why);
+  }
+  lost_ = true;
   in_flight_.clear();
   std::vector<std::unique_ptr<Active>> again;
   for (size_t index = 0; index < slots_.size(); ++index) {
@@ -361,7 +386,7 @@ void Scheduler::PipelineWasLost(const std::string& why, Intake& intake) {
     if (slot.active->ended) {
       FreeIfDone(index);
     } else if (slot.active->generated > 0) {
-      End(index, SequenceEnd::kFailed, why);
+      End(index, SequenceEnd::kUnavailable, why);
     } else {
       again.push_back(std::move(slot.active));
       --actives_;
@@ -372,9 +397,36 @@ void Scheduler::PipelineWasLost(const std::string& why, Intake& intake) {
   ready_.clear();
   std::sort(again.begin(), again.end(), [](const auto& a, const auto& b) { return a->order > b->order; });
   for (auto& active : again) queue_.push_front(std::move(active->sequence));
-  intake.StepDone();
-  const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_++, 10), kLongestPauseMs);
-  std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+  Set(status_.waiting, queue_.size());
+}
+
+void Scheduler::PipelineIsWhole() {
+  // With work at hand it has yet to be seen whether a step succeeds: a stage that falls over each time may
+  // not keep requests waiting for ever.
+  if (!busy()) losses_in_a_row_ = 0;
+  if (!lost_) return;
+  lost_ = false;
+  const std::lock_guard lock(outage_mutex_);
+  outage_.reset();
+}
+
+bool Scheduler::PatienceIsOver(int64_t since_ns) const {
+  return NowNs() - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
+}
+
+// While the pipeline is lost nobody has a slot, so the queue is all there is.
+void Scheduler::RefuseQueued() {
+  if (!lost_ || !PatienceIsOver(lost_since_ns_)) return;
+  for (const auto& sequence : queue_) sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
+  queue_.clear();
+  Set(status_.waiting, 0);
+}
+
+std::optional<Outage> Scheduler::outage() const {
+  const std::lock_guard lock(outage_mutex_);
+  std::optional<Outage> now = outage_;
+  if (now) now->refusing = PatienceIsOver(now->since_ns);
+  return now;
 }
 
 }  // namespace larder::pipeline

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,6 +25,9 @@ struct SchedulerOptions {
   // one without, from the times of steps so far. Alone, a prompt gets all rows of a frame.
   size_t prefill_budget_rows = 0;
   bool reuse_prefixes = true;
+  // How long requests wait for a pipeline that was lost, from then on; after that they are refused until it
+  // is back. An attempt to reach it takes a second or two, so this may be late by as much.
+  int patience_ms = 5000;
 };
 
 // What a slot does now. relaxed throughout: each number for itself.
@@ -54,6 +58,8 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
+  // Any thread. Nothing: the pipeline is whole.
+  std::optional<Outage> outage() const;
 
  private:
   // A sequence in a slot.
@@ -97,7 +103,11 @@ class Scheduler {
   void End(size_t slot, SequenceEnd, const std::string& why);
   void FreeIfDone(size_t slot);
   void Learn(const MicroBatch&, double step_ns);
-  void PipelineWasLost(const std::string& why, Intake&);
+  void PipelineWasLost(const std::string& why);
+  void PipelineIsWhole();
+  bool PatienceIsOver(int64_t since_ns) const;
+  void RefuseQueued();
+  bool Rest(Intake&);
   size_t SocketOf(size_t slot) const;  // attention socket
   size_t SlotsOf(size_t socket) const;
   bool busy() const { return actives_ > 0 || !queue_.empty(); }
@@ -114,8 +124,14 @@ class Scheduler {
   uint64_t clock_ = 0;                             // orders last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   int64_t last_collect_ns_ = 0;
-  uint64_t waited_ns_ = 0;  // of the engine, up to the last step
-  int losses_in_a_row_ = 0;
+  uint64_t waited_ns_ = 0;     // of the engine, up to the last step
+  bool lost_ = false;          // and not connected again
+  int losses_in_a_row_ = 0;    // without a step between them
+  int64_t lost_since_ns_ = 0;  // of the first of them
+  mutable std::mutex
+      outage_mutex_;  // taken by the compute thread only when the pipeline is lost or comes back
+  std::optional<Outage> outage_;
+  std::string first_loss_;
   std::vector<SlotStatus> slot_status_;
   SchedulerStatus status_;
 };

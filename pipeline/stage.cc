@@ -42,9 +42,10 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
   pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
   weight_node::AttentionIoRows shared;
   if (plan_.separated()) {
-    sockets_ = options.processes.empty() ? AttentionSockets::StartThreads(plan_, file, options.wait)
-                                         : AttentionSockets::Connect(plan_, options.processes, options.wait,
-                                                                     options.connect_timeout_ms);
+    sockets_ = options.processes.empty()
+                   ? AttentionSockets::StartThreads(plan_, file, options.wait)
+                   : AttentionSockets::Connect(plan_, options.processes, options.socket, options.wait,
+                                               options.connect_timeout_ms);
     shared = sockets_->exchange().rows();
     weights.shared_io = &shared;
   }

@@ -25,6 +25,12 @@
 
 namespace larder::pipeline {
 
+// Another socket of the cluster that is gone.
+struct LostPeer {
+  std::string socket;  // its name
+  std::string reason;
+};
+
 struct StageOptions {
   sync::WaitPolicy wait;
   // Called on the constructing thread now and then while weights load: bytes packed so far, bytes in all. May
@@ -36,8 +42,9 @@ struct StageOptions {
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
   // threads of this one.
   std::string processes;
+  std::string socket = "weights";  // this socket's name, which its attention sockets know it by
   int connect_timeout_ms = 10000;
-  std::function<void(const std::string&)> on_lost;  // a chain's ends: see ChainEnds
+  std::function<void(const LostPeer&)> on_lost;  // a chain's ends: see ChainEnds
   bool last = false;  // a chain's last stage: only rows whose logits are wanted leave it
 };
 

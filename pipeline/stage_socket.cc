@@ -1,5 +1,8 @@
 #include "pipeline/stage_socket.h"
 
+#include <algorithm>
+
+#include "base/clock.h"
 #include "base/error.h"
 #include "pipeline/link_watch.h"
 
@@ -40,13 +43,7 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   SetState(status_, SocketState::kConnecting);
   rdma::FrameLink in = listener_.Accept(shape, chain_.identity(name), rdma::kNoTimeout);
   log(fmt::format("stage {}: receives from {} by {}", name, in.peer(), in.description()));
-  rdma::FrameLink out;
-  try {
-    out = rdma::ConnectLink(chain_.stages[index_].next, shape, chain_.identity(name), connect_timeout_ms_);
-  } catch (const Error&) {
-    in.Fail(sync::FaultCode::kStation, static_cast<uint32_t>(last ? 0 : index_ + 2));
-    throw;
-  }
+  rdma::FrameLink out = ConnectNext(in);
   log(fmt::format("stage {}: sends to {} by {}", name, out.peer(), out.description()));
   SetState(status_, SocketState::kServing);
 
@@ -68,7 +65,38 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
     out.Fail(sync::FaultCode::kMalformed, here);
     throw Error("stage {}: {} sent a wrong frame: {}", name, in.peer(), wrong);
   }
-  throw Error("stage {}: lost {}", name, watch.Lost());
+  uint32_t lost = 0;
+  const std::string why = watch.Lost(&lost);
+  throw PeerLost({chain_.station(lost), why}, name);
+}
+
+// The next stage may be away for long; if the one before gives up meanwhile, it must find us listening when
+// it comes again.
+rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
+  const std::string& name = chain_.stages[index_].socket;
+  const rdma::LinkEndpoint& next = chain_.stages[index_].next;
+  const int attempt_ms = next.transport == rdma::Transport::kVerbs ? 2000 : 500;
+  const auto before_is_there = [&] {
+    if (in.fault()) throw PeerLost({chain_.station(static_cast<uint32_t>(index_)), in.FaultText()}, name);
+  };
+  for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {
+    const int64_t began_ns = NowNs();
+    try {
+      rdma::FrameLink out =
+          rdma::ConnectLink(next, chain_.link_shape(), chain_.identity(name), std::min(left_ms, attempt_ms));
+      before_is_there();
+      return out;
+    } catch (const PeerLost&) {
+      throw;
+    } catch (const Error&) {
+      before_is_there();
+      const bool refused = NowNs() - began_ns < int64_t{attempt_ms} * 1'000'000;  // another Plan: for ever
+      if (left_ms > attempt_ms && !refused) continue;
+      const bool last = index_ + 1 == chain_.stages.size();
+      in.Fail(sync::FaultCode::kStation, static_cast<uint32_t>(last ? 0 : index_ + 2));
+      throw;
+    }
+  }
 }
 
 void StageSocket::WaitForClose(rdma::FrameLink& in) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "base/error.h"
 #include "model/gguf.h"
 #include "pipeline/chain_plan.h"
 #include "pipeline/socket_status.h"
@@ -15,6 +16,17 @@
 
 namespace larder::pipeline {
 
+// The chain is lost: with which socket of it, and why.
+class PeerLost : public Error {
+ public:
+  PeerLost(const LostPeer& peer, const std::string& here)
+      : Error("stage {}: lost socket {}: {}", here, peer.socket, peer.reason), peer_(peer) {}
+  const LostPeer& peer() const { return peer_; }
+
+ private:
+  LostPeer peer_;
+};
+
 class StageSocket {
  public:
   // Loads and listens; all arguments outlive it. Throws Error.
@@ -22,8 +34,8 @@ class StageSocket {
               StageOptions options, SocketStatus& status);
 
   // Waits for the stage before, connects to the next (for at most connect_timeout_ms), and executes frames
-  // until the serving socket says stop. Throws Error when a neighbour is lost or refused; the next call makes
-  // a new chain. log: what a person may want to know, a line each.
+  // until the serving socket says stop. Throws PeerLost when a socket of the chain is lost, Error when one is
+  // refused; the next call makes a new chain. log: what a person may want to know, a line each.
   void Serve(const std::function<void(const std::string&)>& log);
 
   Stage& stage() { return stage_; }
@@ -34,6 +46,7 @@ class StageSocket {
   // Data path, from the first frame to the stop message or a fault.
   Outcome Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong);
   void WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns);
+  rdma::FrameLink ConnectNext(rdma::FrameLink& in);
   void WaitForClose(rdma::FrameLink& in);
 
   const ChainPlan& chain_;

@@ -14,17 +14,25 @@ namespace {
 
 constexpr int64_t kMsNs = 1'000'000;
 
+std::atomic<SayPeerLost> say_peer_lost{nullptr};
+
 }  // namespace
 
+void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
+
 PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
-  const std::string gone = fmt::format("larder: error: {} is gone; stopping\n", channel.peer());
-  const std::string silent = fmt::format("larder: error: {} has not answered for {:.1f} s; stopping\n",
-                                         channel.peer(), kSilenceMs * 1e-3);
-  return [gone, silent](pid_t, PeerEnd how) {
+  return [name = channel.peer_name(), peer = channel.peer()](pid_t, PeerEnd how) {
     if (how == PeerEnd::kGoodbye) return;
-    const std::string& line = how == PeerEnd::kSilent ? silent : gone;
-    // write, not stdio: whatever thread holds a lock there, this one ends the process
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    const std::string reason =
+        how == PeerEnd::kSilent ? fmt::format("has not answered for {:.1f} s", kSilenceMs * 1e-3) : "is gone";
+    const std::string line = fmt::format("{} {}; stopping", peer, reason);
+    if (const SayPeerLost say = say_peer_lost.load()) {
+      say(name, reason, line);
+    } else {
+      // write, not stdio: whatever thread holds a lock there, this one ends the process
+      const std::string printed = fmt::format("larder: error: {}\n", line);
+      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
+    }
     _exit(kPeerLostExitCode);
   };
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "rdma/control_channel.h"
 #include "rdma/fd_watch.h"
@@ -37,6 +38,10 @@ using PeerLost = std::function<void(pid_t pid, PeerEnd how)>;
 // What a program does about it. Nothing after a goodbye. Else it prints "larder: error: socket NAME (pid N)
 // is gone; stopping", or "... has not answered for 2.0 s; stopping", and _exit(75)s, without destructors,
 // since other threads still spin.
+// How it says so instead of printing, if it was set: once, before the first monitor. It may not wait for a
+// lock that another thread holds. peer: the socket's name; line: without "larder: error: " and line end.
+using SayPeerLost = void (*)(const std::string& peer, const std::string& reason, const std::string& line);
+void SetSayPeerLost(SayPeerLost say);
 PeerLost StopWhenPeerIsLost(const ControlChannel& channel);
 
 class PeerMonitor {

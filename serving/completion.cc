@@ -82,9 +82,9 @@ void Completion::Cancel() {
 }
 
 void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
-  if (end.reason == FinishReason::kFailed || end.reason == FinishReason::kRefused) {
+  if (IsFailure(end.reason)) {
     for (auto& other : choices_) other->handle.Cancel();
-    sink_.OnFailure(end.reason == FinishReason::kFailed ? 500 : 400, end.error);
+    sink_.OnFailure(StatusOf(end.reason), end.error);
     return;
   }
   if (end.reason == FinishReason::kCancelled && !cancelled_) {

@@ -77,6 +77,7 @@ const char* StopType(FinishReason reason) {
       return "cancelled";
     case FinishReason::kRefused:
     case FinishReason::kFailed:
+    case FinishReason::kUnavailable:
       return "none";
   }
   return "none";

@@ -30,7 +30,25 @@ struct TokenLogprobs {
   std::vector<std::pair<TokenId, float>> top;  // likeliest first
 };
 
-enum class FinishReason { kEndOfText, kStopString, kLength, kContextFull, kCancelled, kRefused, kFailed };
+enum class FinishReason {
+  kEndOfText,
+  kStopString,
+  kLength,
+  kContextFull,
+  kCancelled,
+  kRefused,
+  kFailed,
+  kUnavailable  // a socket of the cluster is gone
+};
+// Whether it ended otherwise than by its own end or its client's wish; GenerationEnd::error says why.
+constexpr bool IsFailure(FinishReason reason) {
+  return reason == FinishReason::kRefused || reason == FinishReason::kFailed ||
+         reason == FinishReason::kUnavailable;
+}
+// A failure as an HTTP status.
+constexpr int StatusOf(FinishReason failure) {
+  return failure == FinishReason::kRefused ? 400 : failure == FinishReason::kUnavailable ? 503 : 500;
+}
 
 struct GenerationStats {
   size_t prompt_tokens = 0;
@@ -44,7 +62,7 @@ struct GenerationStats {
 struct GenerationEnd {
   FinishReason reason = FinishReason::kFailed;
   std::string stop_string;  // the one that ended it
-  std::string error;        // kRefused, kFailed
+  std::string error;        // of a failure
   GenerationStats stats;
 };
 

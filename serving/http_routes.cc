@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/clock.h"
 #include "serving/json_fields.h"
 #include "serving/page.h"
 
@@ -29,6 +30,12 @@ HttpReply Health(const HttpRequest&, ServerState& state) {
   if (state.service->draining()) {
     json reply = ErrorJson(503, "the server is shutting down");
     reply["status"] = "draining";
+    return Json(reply, 503);
+  }
+  if (const auto outage = state.service->outage()) {
+    json reply = ErrorJson(503, outage->why);
+    reply["status"] = "connecting";
+    reply["seconds"] = SecondsSince(outage->since_ns);
     return Json(reply, 503);
   }
   return Json({{"status", "ok"}});

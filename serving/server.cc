@@ -96,7 +96,8 @@ pipeline::Intake& Server::Ready(ReadyServer ready) {
                                                       .vocab = ready.defaults.vocab,
                                                       .context = ready.defaults.context,
                                                       .slots = ready.slots,
-                                                      .queue_limit = ready.queue_limit},
+                                                      .queue_limit = ready.queue_limit,
+                                                      .outage = std::move(ready.outage)},
                                        *metrics_);
   std::promise<void> done;
   net_.Post([&] {

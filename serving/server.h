@@ -36,6 +36,7 @@ struct ReadyServer {
   size_t slots = 1, queue_limit = 256;
   std::vector<std::string> sockets;  // names, for the metrics
   nlohmann::json plan;
+  std::function<std::optional<pipeline::Outage>()> outage;  // of any thread; empty: there is none ever
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
   std::vector<int> housekeeping_cpus;  // for the I/O thread; empty: wherever there is room

@@ -38,7 +38,10 @@ struct ServerState {
   uint64_t next_id = 1;  // of requests
 
   const char* name() const {
-    return service == nullptr ? "loading" : service->draining() ? "draining" : "serving";
+    return service == nullptr    ? "loading"
+           : service->draining() ? "draining"
+           : service->outage()   ? "connecting"
+                                 : "serving";
   }
   // Takes as long for a wrong key as for a right one.
   bool KeyIsGood(std::string_view key) const;

@@ -1,5 +1,6 @@
 #include "serving/service.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ Outcome OutcomeOf(FinishReason reason) {
     case FinishReason::kRefused:
       return Outcome::kRefused;
     case FinishReason::kFailed:
+    case FinishReason::kUnavailable:
       return Outcome::kFailed;
   }
   return Outcome::kFailed;
@@ -47,6 +49,8 @@ FinishReason ReasonOf(pipeline::SequenceEnd end, FinishReason complete) {
       return FinishReason::kRefused;
     case pipeline::SequenceEnd::kFailed:
       return FinishReason::kFailed;
+    case pipeline::SequenceEnd::kUnavailable:
+      return FinishReason::kUnavailable;
   }
   return FinishReason::kFailed;
 }
@@ -78,14 +82,19 @@ Service::Service(ServiceOptions options, ServingMetrics& metrics)
       inbox_(options_.queue_limit + options_.slots),
       events_(kEvents) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0) throw Error("can't make an eventfd: {}", std::strerror(errno));
+  work_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0 || work_fd_ < 0) throw Error("can't make an eventfd: {}", std::strerror(errno));
   metrics_.SetSlots(options_.slots, 0);
 }
 
-Service::~Service() { close(wake_fd_); }
+Service::~Service() {
+  close(wake_fd_);
+  close(work_fd_);
+}
 
 GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, GenerationListener* listener) {
   if (draining_) throw Refused(503, "the server is shutting down");
+  if (const auto outage = this->outage(); outage && outage->refusing) throw Refused(503, "{}", outage->why);
   const std::string problem = pipeline::WhyNotPrompt(spec.prompt.size(), options_.context);
   if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
   Validate(spec.sampling, options_.vocab);
@@ -108,8 +117,7 @@ GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, Generati
   live_.insert(generation);
   ++waiting_;
   metrics_.SetQueue(waiting_);
-  signal_.fetch_add(1);
-  signal_.notify_one();
+  Wake();
   return {this, std::move(generation)};
 }
 
@@ -124,8 +132,7 @@ void Service::CancelAll() {
 
 void Service::Stop() {
   stop_.store(true);
-  signal_.fetch_add(1);
-  signal_.notify_one();
+  Wake();
 }
 
 std::unique_ptr<pipeline::Sequence> Service::Take() {
@@ -151,20 +158,30 @@ void Service::StepDone() {
   [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);  // never full: it is 0 or 1
 }
 
-bool Service::WaitForWork() {
+bool Service::WaitForWork(int most_ms) {
   for (int i = 0; i < kSpins; ++i) {
     if (!inbox_.empty()) return true;
     __builtin_ia32_pause();
   }
-  const uint32_t seen = signal_.load();
+  // Either this exchange comes after Wake's, and sees what was put there before; or Wake sees that we sleep.
+  asleep_.exchange(true, std::memory_order_acq_rel);
   if (!inbox_.empty()) return true;
   if (stop_.load()) return false;
   if (!overflow_.empty()) {  // the I/O thread is far behind: give it the processor
     usleep(100);
     return true;
   }
-  signal_.wait(seen);
+  pollfd woken{.fd = work_fd_, .events = POLLIN, .revents = 0};
+  poll(&woken, 1, most_ms);
+  uint64_t count;
+  [[maybe_unused]] const auto got = read(work_fd_, &count, sizeof count);
   return true;
+}
+
+void Service::Wake() {
+  if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(work_fd_, &one, sizeof one);  // a few at most
 }
 
 void Service::Dispatch() {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +28,8 @@ struct ServiceOptions {
   size_t vocab = 0;
   size_t context = 0;
   size_t slots = 1;
-  size_t queue_limit = 256;  // requests without a slot; more are refused
+  size_t queue_limit = 256;                                 // requests without a slot; more are refused
+  std::function<std::optional<pipeline::Outage>()> outage;  // of any thread; empty: there is none ever
 };
 
 class Service;
@@ -75,14 +77,18 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   Service(ServiceOptions, ServingMetrics&);
   ~Service() override;
 
-  // I/O thread. Throws Refused: a full queue (503), draining (503), a prompt that does not fit (400). Whoever
-  // catches it counts it, as what was refused before it came to this.
+  // I/O thread. Throws Refused: a full queue, draining, a pipeline that is away (503), a prompt that does not
+  // fit (400). Whoever catches it counts it, as what was refused before it came to this.
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
   int wake_fd() const { return wake_fd_; }
   void Dispatch();
   void Drain() { draining_ = true; }  // what has begun goes on
   void CancelAll();                   // ends them; their listeners are told
   bool draining() const { return draining_; }
+  // Nothing: all sockets that it needs are there.
+  std::optional<pipeline::Outage> outage() const {
+    return options_.outage ? options_.outage() : std::nullopt;
+  }
   size_t live() const { return live_.size(); }  // begun and not ended
   size_t waiting() const { return waiting_; }   // without a slot
   const ServiceOptions& options() const { return options_; }
@@ -93,11 +99,12 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   // Compute thread.
   std::unique_ptr<pipeline::Sequence> Take() override;
   void StepDone() override;
-  bool WaitForWork() override;
+  bool WaitForWork(int most_ms) override;
 
  private:
   friend class GenerationHandle;
 
+  void Wake();
   void Emit(GenerationEvent) override;
   void Handle(GenerationEvent&);
   void TakeToken(Generation&, GenerationEvent&);
@@ -116,8 +123,8 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   std::vector<GenerationEvent>
       overflow_;  // compute thread's: what did not fit, in order; at most a token a slot and step
   bool emitted_ = false;
-  // release and acquire by notify and wait: the compute thread sleeps on it, a change wakes it
-  alignas(kFalseSharingBytes) std::atomic<uint32_t> signal_{0};
+  int work_fd_ = -1;                                             // the compute thread sleeps on it
+  alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // or about to be
   std::atomic<bool> stop_{false};
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
 };

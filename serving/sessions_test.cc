@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/clock.h"
 #include "serving/http_session.h"
 #include "serving/sessions_testing.h"
 #include "serving/text_session.h"
@@ -248,6 +249,76 @@ TEST_F(SessionsTest, ErrorsAreCounted) {
   counted(R"(larder_error_answers_total{code="404",protocol="http"} 2)");
   counted(R"(larder_error_answers_total{code="400",protocol="text"} 2)");
   counted(R"(larder_error_answers_total{code="413",protocol="text"} 1)");
+}
+
+// The body of an HTTP answer.
+json Body(const std::string& answer) { return json::parse(answer.substr(answer.find("\r\n\r\n") + 4)); }
+
+TEST_F(SessionsTest, WhileASocketIsAwayHealthSaysSoAndAfterAWhileRequestsAreRefused) {
+  const std::string health = "GET /health HTTP/1.1\r\n\r\n", why = "lost stage 2 of 2 (socket b): gone";
+  test_.outage = {.why = why, .since_ns = NowNs(), .refusing = false};
+  const std::string answer = Http(health);
+  EXPECT_EQ(answer.substr(9, 3), "503");
+  EXPECT_EQ(Body(answer)["status"], "connecting");
+  EXPECT_EQ(Body(answer)["error"]["message"], why);
+  EXPECT_EQ(Body(Http("GET /v1/larder/status HTTP/1.1\r\n\r\n"))["state"], "connecting");
+  // The scheduler still lets requests wait.
+  EXPECT_EQ(Http(Post("/v1/completions", R"({"prompt":"hello"})")).substr(9, 3), "200");
+  test_.outage->refusing = true;
+  for (const char* body : {R"({"prompt":"hello"})", R"({"prompt":"hello","stream":true})"}) {
+    const std::string refused = Http(Post("/v1/completions", body));
+    EXPECT_EQ(refused.substr(9, 3), "503");
+    EXPECT_NE(refused.find("Retry-After: "), std::string::npos);
+    EXPECT_EQ(Body(refused)["error"]["code"], 503);
+    EXPECT_EQ(Body(refused)["error"]["message"], why);
+  }
+  EXPECT_EQ(Text("hello\n"), "error: " + why + "\n");
+  EXPECT_EQ(Lines(Text("{\"prompt\":\"hello\"}\n")).at(0)["error"]["message"], why);
+  test_.outage.reset();
+  EXPECT_EQ(Http(health).substr(9, 3), "200");
+  EXPECT_EQ(Http(Post("/v1/completions", R"({"prompt":"hello"})")).substr(9, 3), "200");
+}
+
+// What the scheduler gives up, with and without tokens.
+TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
+  const std::string why = "lost stage 2 of 2 (socket b): gone";
+  const auto lose = [&](TestState& test, Session& session, const std::string& request, bool after_a_token) {
+    session.OnBytes(request);
+    auto sequence = test.service->Take();
+    ASSERT_NE(sequence, nullptr);
+    if (after_a_token) {
+      std::vector<float> logits(test.state.defaults.vocab, 0.0f);
+      logits[260] = 1;
+      sequence->Admitted(0);
+      EXPECT_TRUE(sequence->Next(logits));
+    }
+    sequence->Ended(pipeline::SequenceEnd::kUnavailable, why);
+    test.service->StepDone();
+    TestModelThread::DispatchAll(*test.service);
+  };
+  const auto post = [](const std::string& body) {
+    return fmt::format("POST /v1/completions HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+  };
+  for (const bool after_a_token : {false, true}) {
+    TestState test;
+    TestWire whole, streamed, plain, line;
+    HttpSession first(whole, test.state, {}), second(streamed, test.state, {});
+    TextSession third(plain, test.state, {}), fourth(line, test.state, {});
+    lose(test, first, post(R"({"prompt":"hello"})"), after_a_token);
+    EXPECT_EQ(whole.written.substr(9, 3), "503");
+    EXPECT_EQ(Body(whole.written)["error"]["message"], why);
+    lose(test, second, post(R"({"prompt":"hello","stream":true})"), after_a_token);
+    EXPECT_EQ(streamed.written.substr(9, 3), after_a_token ? "200" : "503") << "a head can't be taken back";
+    EXPECT_NE(streamed.written.find(why), std::string::npos);
+    EXPECT_EQ(streamed.written.find("[DONE]"), std::string::npos);
+    lose(test, third, "hello\n", after_a_token);
+    EXPECT_TRUE(plain.written.ends_with("error: " + why + "\n")) << plain.written;
+    EXPECT_TRUE(plain.closed);
+    lose(test, fourth, "{\"prompt\":\"hello\"}\n", after_a_token);
+    EXPECT_EQ(Lines(line.written).back()["error"]["code"], 503);
+    EXPECT_EQ(test.service->live(), 0u);
+    EXPECT_EQ(test.service->waiting(), 0u);
+  }
 }
 
 TEST(Utf8, KnowsWhatIsNot) {

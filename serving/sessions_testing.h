@@ -47,12 +47,14 @@ struct TestState {
                                                        .vocab = tokenizer->size(),
                                                        .context = kContext,
                                                        .slots = slots,
-                                                       .queue_limit = queue},
+                                                       .queue_limit = queue,
+                                                       .outage = [this] { return outage; }},
                                         metrics);
     state.service = service.get();
   }
 
   ServingMetrics metrics;
+  std::optional<pipeline::Outage> outage;  // of the cluster
   std::unique_ptr<Service> service;
   ServerState state;
 };
@@ -86,7 +88,7 @@ class TestModelThread {
   void Run() {
     std::vector<One> all;
     std::vector<float> logits(vocab_);
-    while (!all.empty() || service_.WaitForWork()) {
+    while (!all.empty() || service_.WaitForWork(-1)) {
       while (auto sequence = service_.Take()) {
         sequence->Admitted(0);
         const auto prompt = sequence->prompt();

@@ -78,7 +78,7 @@ struct SocketView {
 };
 
 struct StatusView {
-  std::string state;         // "loading", "serving", "draining"
+  std::string state;         // "loading", "serving", "connecting" (a socket is away), "draining"
   double loading_share = 1;  // 0..1
   std::string version;
   double uptime_s = 0;

@@ -18,8 +18,8 @@ struct TextSession::Plain : GenerationListener {
     session.wire_.Write(text);
   }
   void OnEnd(const GenerationEnd& end) override {
-    if (end.reason == FinishReason::kFailed || end.reason == FinishReason::kRefused) {
-      session.FailPlain(end.reason == FinishReason::kFailed ? 500 : 400, end.error);
+    if (IsFailure(end.reason)) {
+      session.FailPlain(StatusOf(end.reason), end.error);
     } else if (end.reason == FinishReason::kCancelled) {
       session.FailPlain(503, "the server is shutting down");
     } else {

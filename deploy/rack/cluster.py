@@ -1,20 +1,29 @@
 """The cluster that every rack runs: servers of two sockets each, one with weights and one with attention, and requests to it."""
+import pathlib
 import subprocess
+import sys
 import time
 
 PROMPT = "Once upon a time"
+ROLES = ("weight", "attention")  # of a server's sockets; the first server's third is SERVING
+SERVING = "serving"
+CLIENT = pathlib.Path(__file__).resolve().parent / "client.py"
 STORY = ["-p", PROMPT, "--temp", "0", "--ignore-eos"]  # the same tokens wherever and whenever they are computed
 
 
-def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1")):
-    """servers: (name, address) of each. Stage by stage in that order; whoever runs `larder run --join` on the first one serves."""
+def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1"), serving=True):
+    """servers: (name, address) of each. Stage by stage in that order; the first one has the serving socket, or whoever runs
+    `larder run --join` there serves."""
     lines = ['name = "rack"', "[model]", f"context = {context}", "slots = 4", "[link]", f'transport = "{transport}"']
     if device:
         lines.append(f'device = "{device}"')
     for name, address in servers:
         lines += ["[[server]]", f'name = "{name}"', f'address = "{address}"']
-        for role in ("weight", "attention"):
+        for role in ROLES:
             lines += ["[[server.socket]]", f'name = "{name}-{role}"', f'role = "{role}"', f'cores = "{cores[role == "attention"]}"']
+        if serving:
+            lines += ["[[server.socket]]", f'name = "{SERVING}"', 'role = "serving"', f'cores = "{cores[1]}"', 'options = "--host 0.0.0.0"']
+            serving = False
     return "\n".join(lines) + "\n"
 
 
@@ -26,15 +35,23 @@ def truth(larder, model, tokens, context):
     return done.stdout.rstrip("\n")
 
 
-class Request:
-    """One `larder run --join` on a server."""
+def client(protocol, address, tokens):
+    return [sys.executable, "-B", str(CLIENT), f"--{protocol}", address, "-n", str(tokens), "-p", PROMPT]
 
-    def __init__(self, server, larder, manifest_path, model, tokens, log):
+
+def join(larder, server, manifest_path, model, tokens):
+    """One `larder run --join`, of a cluster without a serving socket."""
+    return [larder, "run", "--manifest", manifest_path, "--server", server, "--join", "-m", model, "-n", str(tokens), *STORY]
+
+
+class Request:
+    """A program that prints a story: a client, or `larder run --join`."""
+
+    def __init__(self, command, log):
         self.log, self.started = log, time.monotonic()
         self.out = open(f"{log}.out", "w+")
         self.err = open(f"{log}.err", "w+")
-        command = [larder, "run", "--manifest", manifest_path, "--server", server.name, "--join", "-m", model, "-n", str(tokens), *STORY]
-        self.process = subprocess.Popen(server.command(command), stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
 
     def text(self):
         self.out.seek(0)

@@ -3,7 +3,7 @@
 
 - the cluster says which socket is affected, and why, within 5 seconds;
 - what was asked for ends with an error (or, if the fault does not matter to it, goes on), never with a token that differs
-  from the one process's;
+  from the one process's; while the fault lasts, /health says 503 and requests are refused after 5 seconds;
 - when the unit is back the cluster serves again, with nobody's help.
 
     deploy/rack/faults.py --larder build/larder --model model/demo/larder-stories.gguf --count 100              # namespaces, TCP
@@ -35,6 +35,7 @@ class Kind:
     undo: object = lambda server, socket: None
     whole_server: bool = False  # any socket of the server may be the one that is named
     ends: bool = True           # the request has to end with an error; else it may go on
+    lasts: bool = False         # until it is undone there is no cluster
 
 
 @dataclasses.dataclass
@@ -64,10 +65,11 @@ def lose_packets(server, _socket):
 KINDS = {
     "kill -9 of a socket": Kind(lambda server, socket: server.kill(socket)),
     "socket restarted": Kind(lambda server, socket: server.restart(socket)),
-    "socket stands still": Kind(lambda server, socket: server.freeze(socket), lambda server, socket: server.thaw(socket)),
+    "socket stands still": Kind(lambda server, socket: server.freeze(socket), lambda server, socket: server.thaw(socket), lasts=True),
     "slow stage": Kind(stutter, ends=False),
-    "link cut": Kind(lambda server, _: server.cut(), lambda server, _: server.mend(), whole_server=True),
-    "server powered off": Kind(lambda server, _: server.power_off(), lambda server, _: server.power_on(), whole_server=True),
+    "link cut": Kind(lambda server, _: server.cut(), lambda server, _: server.mend(), whole_server=True, lasts=True),
+    "server powered off": Kind(lambda server, _: server.power_off(), lambda server, _: server.power_on(), whole_server=True,
+                               lasts=True),
     "2 % of packets lost": Kind(lose_packets, lambda server, _: server.lose(0), ends=False),
 }
 
@@ -107,23 +109,43 @@ class Faults:
         self.wrong(f"no request succeeded within {limit_s} s after the unit was back", request)
         return None
 
-    def report_of(self, names, victim_server, victim_socket, request):
-        """A line of somebody else (or of the request) that names one of `names` and says what is wrong; None if there is none yet."""
-        said = {"request": request.errors()}
-        for name, text in self.rack.new_logs().items():
-            if name != victim_socket:
-                said[name] = text
-        for source, text in said.items():
+    def report_of(self, names, victim):
+        """A line of the log of a socket other than the victim that names one of `names` and says what is wrong; None if there is none yet."""
+        for source, text in self.rack.new_logs().items():
+            if source == victim:
+                continue
             for line in text.splitlines():
-                if TROUBLE.search(line) and any(re.search(rf"\b{re.escape(name)}\b", line) for name in names):
-                    return f"{source}: {line.strip()}"
+                for name in names:
+                    # A journal's entry has the name as a field, for those who search it.
+                    said = f"LARDER_PEER={name}." in line if self.rack.journal else re.search(rf"\b{re.escape(name)}\b", line)
+                    if said and TROUBLE.search(line):
+                        return f"{source}: {line.strip()}"
         return None
+
+    def while_it_lasts(self, name, limit_s):
+        """A cluster that lacks a socket says so to whoever asks, and refuses requests after its patience of 5 s. False if it does not."""
+        started = time.monotonic()
+        while self.rack.health().startswith("200"):
+            if time.monotonic() - started > limit_s:
+                self.wrong(f"{name}: /health says 200 for {limit_s} s")
+                return False
+            time.sleep(0.2)
+        request = self.rack.request(self.options.short)
+        status = request.wait(2 * REPORTED_WITHIN_S + self.options.slack)
+        said = request.errors()
+        request.kill()
+        # Where the serving socket itself stands still or is without power, nothing answers.
+        if status is None and self.rack.health():
+            self.wrong(f"{name}: a request waits for more than {2 * REPORTED_WITHIN_S + self.options.slack} s", request)
+            return False
+        if status == 0 or (status is not None and "HTTP" in said and "HTTP 503" not in said):
+            self.wrong(f"{name}: a request that can't be served ended with {status}: {said}", request)
+            return False
+        return True
 
     def once(self, name):
         kind, row = KINDS[name], self.rows.setdefault(name, Row())
-        # The first server also runs the request: what breaks it whole breaks the request itself.
-        servers = list(self.rack.servers.values())
-        server = self.chance.choice(servers[1:] if kind.whole_server else servers)
+        server = self.chance.choice(list(self.rack.servers.values()))
         socket = self.chance.choice(server.names())
         request = self.rack.request(self.options.long)
         begun = time.monotonic()
@@ -140,7 +162,7 @@ class Faults:
         names = server.names() if kind.whole_server else [socket]
         report, reported_s, limit_s = None, None, REPORTED_WITHIN_S + self.options.slack
         while kind.ends and time.monotonic() - at < limit_s and (report is None or request.running()):
-            report = report or self.report_of(names, server, socket, request)
+            report = report or self.report_of(names, None if kind.whole_server else socket)
             reported_s = reported_s or (report and time.monotonic() - at)
             time.sleep(0.05)
         status = request.process.poll()
@@ -160,6 +182,8 @@ class Faults:
         row.ended += status is not None and status != 0
         row.went_on += status is None or status == 0
         request.kill()
+        if kind.lasts and not self.while_it_lasts(name, limit_s):
+            row.broken += 1
         kind.undo(server, socket)
         seconds = self.recover(self.options.recover)
         if seconds is None:
@@ -169,6 +193,15 @@ class Faults:
         print(f"{sum(r.count for r in self.rows.values()):4} {name}: {server.name if kind.whole_server else socket}; "
               f"{'status ' + str(status) if status is not None else 'went on'}, "
               f"{f'reported after {reported_s:.2f} s' if reported_s else 'no report'}, recovered after {seconds or -1:.1f} s; {report or ''}", flush=True)
+
+    def markdown(self):
+        """The table of deploy/rack/README.md."""
+        lines = ["| fault | times | request ended with an error | went on | socket named after, worst | served again after, worst |",
+                 "|---|--:|--:|--:|--:|--:|"]
+        for name, row in self.rows.items():
+            lines.append(f"| {name} | {row.count} | {row.ended} | {row.went_on} | {f'{row.reported_s:.2f} s' if row.reported_s else '-'} "
+                         f"| {row.recovered_s:.1f} s |")
+        return "\n".join(lines) + f"\n\n{sum(row.count for row in self.rows.values())} faults, {len(self.failures)} broken promises.\n"
 
     def table(self):
         print(f"\n{'fault':24}{'times':>6}{'error':>7}{'went on':>9}{'reported, worst':>17}{'recovered, worst':>18}{'broken':>8}")
@@ -191,6 +224,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(os.environ.get("RACK_SEED", 1)))
     parser.add_argument("--slack", type=float, help="seconds beyond the promised 5 on a machine that others use (default: 0; in guests 10)")
     parser.add_argument("--only", help="kinds of faults, by a word of each, with commas")
+    parser.add_argument("--table", metavar="FILE", help="write the table to FILE as Markdown too, after each fault")
     o = parser.parse_args()
     kinds = [name for name in KINDS if (o.guests or "packets" not in name) and (not o.only or any(w in name for w in o.only.split(",")))]
     model = str(pathlib.Path(o.model).resolve())
@@ -218,6 +252,8 @@ def main():
         faults.chance.shuffle(order)
         for name in order:
             faults.once(name)
+            if o.table:
+                pathlib.Path(o.table).write_text(faults.markdown())
             if len(faults.failures) >= 5:
                 print("five broken promises: giving up")
                 break

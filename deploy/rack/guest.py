@@ -32,8 +32,10 @@ class Guest:
     the job's exit status in share/NAME.status.
     """
 
-    def __init__(self, name, folder, boot, *, netdev=None, address=None, sockets=1, cores=1, memory_mib=512, image=None, ssh_port=None):
+    def __init__(self, name, folder, boot, *, netdev=None, address=None, sockets=1, cores=1, memory_mib=512, image=None, ssh_port=None,
+                 ports=None):
         self.name, self.folder, self.address, self.ssh_port = name, pathlib.Path(folder), address, ssh_port
+        self.ports = ports or {}  # of the guest, with the one of this machine's loopback that leads there
         self.console = self.folder / f"{name}.console"
         self.control = self.folder / f"{name}.qmp"
         self.process = None
@@ -55,7 +57,8 @@ class Guest:
             self.command += ["-netdev", f"{netdev},id=n0", "-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile="]
             words += [f"rack.address={address}/24", f"rack.mtu={MTU}"]
         if ssh_port:
-            self.command += ["-netdev", f"user,id=n1,restrict=on,hostfwd=tcp:127.0.0.1:{ssh_port}-10.0.2.15:22",
+            forwards = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-10.0.2.15:{there}" for there, here in {22: ssh_port, **self.ports}.items())
+            self.command += ["-netdev", f"user,id=n1,restrict=on,{forwards}",
                              "-device", "virtio-net-pci,netdev=n1,romfile="]
         if image:
             self.command += ["-drive", f"file={image},format=raw,if=none,id=d0,readonly=on", "-device", "virtio-blk-pci,drive=d0"]

@@ -1,7 +1,7 @@
 """A cluster in guests that boot systemd: the package installed by dpkg, sockets as units, brought up by larder-cluster over ssh."""
+import json
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 import time
@@ -38,18 +38,13 @@ class GuestServer:
             raise RuntimeError(f"{self.name}: {script}: status {done.returncode}: {done.stdout.strip()}")
         return done.stdout
 
-    def command(self, arguments):
-        """As the user of the sockets: they talk only to their own."""
-        inner = shlex.join(["runuser", "-u", "larder", "--", *map(str, arguments)])
-        return ["ssh", "-F", str(self.config), self.name, f"ulimit -l unlimited; exec {inner}"]
-
     def prepare(self):
         """What a fresh server needs once after each boot (soft-RoCE), and once ever (the package; its disk is the guest's memory)."""
         self.ssh("rdma link show | grep -q rxe0 || rdma link add rxe0 type rxe netdev eth0; udevadm settle")
         self.ssh("dpkg -i /share/larder.deb")
 
     def names(self):
-        return [f"{self.name}-{role}" for role in ("weight", "attention")]
+        return [f"{self.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (self is self.cluster.first)
 
     def signal(self, socket, name):
         self.ssh(f"systemctl kill --signal={name} larder@{socket}.service")
@@ -96,6 +91,8 @@ class GuestServer:
 class GuestCluster:
     """Guests a, b, ... of two packages each. Use as a context."""
 
+    journal = True  # what sockets say has fields
+
     def __init__(self, names, larder, model, build, cache, transport="verbs"):
         cache = image.cache_folder(cache)
         boot = image.boot_files(cache)
@@ -107,9 +104,11 @@ class GuestCluster:
         with image.locked(cache):
             root = image.make_root(cache, depends)
         for name in names:
-            self.rack.add(name, sockets=2, memory_mib=1024, image=root, ssh_port=guest.free_port())
+            self.rack.add(name, sockets=2, memory_mib=1024, image=root, ssh_port=guest.free_port(),
+                          ports={8080: guest.free_port(), 7070: guest.free_port()} if name == names[0] else {})
         self.config = self.rack.make_ssh()
         self.servers = {g.name: GuestServer(self, g, self.config) for g in self.rack.guests}
+        self.first = self.servers[names[0]]
         self.manifest = self.rack.folder / "cluster.toml"
         self.manifest.write_text(cluster.manifest([(g.name, g.address) for g in self.rack.guests], transport=transport,
                                                   device="rxe0" if transport == "verbs" else None, cores=("package:0", "package:1")))
@@ -126,10 +125,13 @@ class GuestCluster:
     def say(self, text):
         print(f"{time.monotonic() - self.started:6.1f} s  {text}", flush=True)
 
-    def boot(self):
+    def start_guests(self):
         if not self.rack.start_all() and not self.rack.start_all():
             raise RuntimeError("guests did not come up, twice")
         self.say(f"{len(self.servers)} guests are up")
+
+    def boot(self):
+        self.start_guests()
         for server in self.servers.values():
             server.prepare()
         self.say("the package is installed")
@@ -150,17 +152,32 @@ class GuestCluster:
         self.tool("push", "-m", self.model)
         self.tool("up", "--timeout", "120")
 
-    def request(self, tokens):
-        server = next(iter(self.servers.values()))
-        return cluster.Request(server, "larder", MANIFEST, f"{MODELS}/{self.model.name}", tokens, self.rack.folder / "request")
+    def request(self, tokens, protocol="http"):
+        """By a client outside the guests, through the first one's other network card."""
+        address = f"127.0.0.1:{self.first.machine.ports[8080 if protocol == 'http' else 7070]}"
+        return cluster.Request(cluster.client(protocol, address, tokens), self.rack.folder / "request")
+
+    def health(self):
+        command = [*cluster.client("http", f"127.0.0.1:{self.first.machine.ports[8080]}", 0), "--health", "--timeout", "20"]
+        return subprocess.run(command, capture_output=True, text=True).stdout
 
     def mark_logs(self):
         self.marked = {name: int(server.ssh("date +%s")) for name, server in self.servers.items() if server.machine.running()}
 
     def new_logs(self):
-        """By server: the journals of its sockets since mark_logs(). Servers that are off say nothing."""
+        """By socket: its messages since mark_logs(), of the journal of its server, with the field that says which peer was lost.
+
+        systemd's words about a unit are its socket's own. Servers that are off say nothing.
+        """
         said = {}
         for name, server in self.servers.items():
-            if server.machine.running():
-                said[name] = server.ssh(f"journalctl --no-pager -o cat --since=@{self.marked.get(name, 0)} -u 'larder@*'", check=False)
+            if not server.machine.running():
+                continue
+            lines = server.ssh(f"journalctl --no-pager -o json --since=@{self.marked.get(name, 0)} -u 'larder@*'", check=False)
+            for line in filter(lambda text: text.startswith("{"), lines.splitlines()):
+                entry = json.loads(line)
+                unit = entry.get("UNIT") or entry.get("_SYSTEMD_UNIT") or ""
+                socket = entry.get("LARDER_SOCKET") or unit.removeprefix("larder@").removesuffix(".service")
+                peer = f" LARDER_PEER={entry['LARDER_PEER']}." if "LARDER_PEER" in entry else ""
+                said[socket] = said.get(socket, "") + f"{entry.get('MESSAGE')}{peer}\n"
         return said

@@ -162,23 +162,33 @@ class NetRack:
 class NetCluster(NetRack):
     """The cluster of cluster.py in such a rack, of a program in the build folder."""
 
-    def __init__(self, names, larder, model, context):
+    journal = False
+
+    def __init__(self, names, larder, model, context, serving=True):
         super().__init__(names)
-        self.larder, self.model = larder, model
+        self.larder, self.model, self.serving = larder, model, serving
         self.manifest = self.folder / "cluster.toml"
-        self.manifest.write_text(cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp", context=context))
+        self.manifest.write_text(cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp", context=context,
+                                                  serving=serving))
         self.marks = {}
 
     def bring_up(self):
         for server in self.servers.values():
-            for role in ("attention", "weight"):
-                name = f"{server.name}-{role}"
+            for name in [f"{server.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (self.serving and server.name == "a"):
                 command = [self.larder, "node", "--manifest", self.manifest, "--server", server.name, "--socket", name, "-m", self.model]
                 server.sockets[name] = Socket(name, server.command(command), self.folder / f"{name}.log")
                 server.sockets[name].start()
 
-    def request(self, tokens):
-        return cluster.Request(self.servers["a"], self.larder, self.manifest, self.model, tokens, self.folder / "request")
+    def request(self, tokens, protocol="http"):
+        server = self.servers["a"]
+        command = cluster.client(protocol, "127.0.0.1:8080" if protocol == "http" else "127.0.0.1:7070", tokens) if self.serving \
+            else cluster.join(self.larder, server.name, self.manifest, self.model, tokens)
+        return cluster.Request(server.command(command), self.folder / "request")
+
+    def health(self):
+        """What GET /health of the serving socket says: "200 ...", "503 ..."; empty: nobody answers."""
+        command = [*cluster.client("http", "127.0.0.1:8080", 0), "--health", "--timeout", "5"]
+        return subprocess.run(self.servers["a"].command(command), capture_output=True, text=True).stdout
 
     def logs(self):
         return {name: socket.log.read_text(errors="replace") for server in self.servers.values() for name, socket in server.sockets.items()}

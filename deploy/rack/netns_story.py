@@ -21,25 +21,29 @@ def main():
     parser.add_argument("--model", required=True)
     o = parser.parse_args()
     larder, model = str(pathlib.Path(o.larder).resolve()), str(pathlib.Path(o.model).resolve())
-    try:
-        rack = netns.NetCluster(["a", "b"], larder, model, 512)
-    except image.Missing as missing:
-        guest.skip(missing)
     expected = cluster.truth(larder, model, TOKENS, 512)
-    with rack:
-        rack.bring_up()
-        # Twice: the sockets serve whoever comes after the first has ended.
-        for attempt in (1, 2):
-            started = time.monotonic()
-            request = rack.request(TOKENS)
-            status, text = request.wait(200), request.text()
-            request.kill()
-            if status != 0 or text != expected:
-                for name, text_of_log in rack.logs().items():
-                    print(f"--- {name}\n{text_of_log}")
-                print(f"--- request {attempt}: status {status}\n{request.errors()}")
-                raise SystemExit("the cluster's text:\n" + text + "\nis not the one process's:\n" + expected)
-            print(f"request {attempt}: {TOKENS} tokens over TCP through 4 sockets equal the one process's, {time.monotonic() - started:.1f} s")
+    for serving in (True, False):
+        try:
+            rack = netns.NetCluster(["a", "b"], larder, model, 512, serving)
+        except image.Missing as missing:
+            guest.skip(missing)
+        with rack:
+            rack.bring_up()
+            # Twice: the sockets serve whoever comes after the first has ended.
+            for protocol in ("http", "text") if serving else ("join", "join"):
+                started = time.monotonic()
+                while serving and not rack.health().startswith("200") and time.monotonic() - started < 100:
+                    time.sleep(0.1)
+                request = rack.request(TOKENS, protocol)
+                status, text = request.wait(200), request.text()
+                request.kill()
+                if status != 0 or text != expected:
+                    for name, text_of_log in rack.logs().items():
+                        print(f"--- {name}\n{text_of_log}")
+                    print(f"--- {protocol}: status {status}\n{request.errors()}")
+                    raise SystemExit("the cluster's text:\n" + text + "\nis not the one process's:\n" + expected)
+                print(f"{protocol}: {TOKENS} tokens over TCP through {5 if serving else 4} sockets equal the one process's, "
+                      f"{time.monotonic() - started:.1f} s")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,10 @@ import image
 
 
 class Said:
-    """A request, or the logs of a rack, that said this."""
+    """The logs of a rack that said this."""
 
-    def __init__(self, text, logs=None):
-        self.said, self.logs = text, logs or {}
-
-    def errors(self):
-        return self.said
+    def __init__(self, logs, journal):
+        self.logs, self.journal = logs, journal
 
     def new_logs(self):
         return self.logs
@@ -25,7 +22,7 @@ class Said:
 
 class Judging(unittest.TestCase):
     def setUp(self):
-        self.faults = faults.Faults(Said("", {}), "Once upon a time, there was", argparse.Namespace(seed=1))
+        self.faults = faults.Faults(Said({}, False), "Once upon a time, there was", argparse.Namespace(seed=1))
 
     def test_text_is_a_prefix_or_wrong(self):
         self.assertTrue(self.faults.is_prefix("Once upon a time"))
@@ -33,9 +30,9 @@ class Judging(unittest.TestCase):
         self.assertFalse(self.faults.is_prefix("Once upon a tine"))
         self.assertFalse(self.faults.is_prefix("Once upon a time, there was one"))
 
-    def report(self, line, logs=None, victim="b-weight"):
-        self.faults.rack = Said("", logs)
-        return self.faults.report_of(["b-weight"], None, victim, Said(line))
+    def report(self, line, source="a-weight", victim="b-weight", journal=False):
+        self.faults.rack = Said({source: line}, journal)
+        return self.faults.report_of(["b-weight"], victim)
 
     def test_a_report_names_the_socket_and_the_trouble(self):
         self.assertIsNotNone(self.report("error: lost socket b-weight: link down"))
@@ -43,10 +40,15 @@ class Judging(unittest.TestCase):
         self.assertIsNone(self.report("error: lost socket a-weight: link down"))
         self.assertIsNone(self.report("info: receives from socket b-weight"))
 
+    def test_in_a_journal_the_socket_is_a_field(self):
+        self.assertIsNotNone(self.report("lost socket b-weight: link down LARDER_PEER=b-weight.", journal=True))
+        self.assertIsNone(self.report("lost socket b-weight: link down", journal=True))
+        self.assertIsNone(self.report("lost socket b-weight: link down LARDER_PEER=b-weight2.", journal=True))
+
     def test_the_victims_own_words_do_not_count(self):
         line = "error: lost socket b-weight: link down"
-        self.assertIsNone(self.report("", {"b-weight": line}))
-        self.assertIsNotNone(self.report("", {"a-weight": line}))
+        self.assertIsNone(self.report(line, source="b-weight"))
+        self.assertIsNotNone(self.report(line))
 
 
 @unittest.skipUnless(shutil.which("busybox"), "busybox is not installed")

@@ -33,11 +33,11 @@ def main():
         guest.skip(missing)
     with rack:
         rack.bring_up()
-        for attempt in (1, 2):
-            request = rack.request(TOKENS)
+        for protocol in ("http", "text"):
+            request = rack.request(TOKENS, protocol)
             status, text = request.wait(120), request.text()
             request.kill()
-            rack.say(f"request {attempt}: status {status}\n{text}")
+            rack.say(f"{protocol}: status {status}\n{text}")
             if status != 0 or text != expected:
                 rack.tool("logs", check=False)
                 raise SystemExit(f"{request.errors()}\nnot the one process's text:\n{expected}")
