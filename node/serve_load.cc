@@ -118,7 +118,7 @@ class Load {
       if (client.fd.get() < 0) {
         client.fd = Connect(address_);
         client.used_before = false;
-        epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.u64 = client.index}};
+        epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = client.index}};
         epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.fd.get(), &event);
         return;  // EPOLLOUT will say when it is connected
       }
@@ -140,25 +140,30 @@ class Load {
   }
 
   void WaitAndServe() {
+    // The timer is for the next arrival, to the microsecond; set only when that is another.
     const bool waits = next_ < arrivals_ns_.size() && !full();
-    const int64_t until_ns = std::min(waits ? arrivals_ns_[next_] : INT64_MAX, NowNs() + 100'000'000);
-    const itimerspec when = {
-        .it_value = {.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000}};
-    timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    const int64_t until_ns = waits ? arrivals_ns_[next_] : 0;
+    if (until_ns != timer_ns_) {
+      timer_ns_ = until_ns;
+      const itimerspec when = {
+          .it_value = {.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000}};
+      timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    }
     epoll_event events[64];
-    const int n = epoll_wait(epoll_.get(), events, 64, -1);
+    const int n = epoll_wait(epoll_.get(), events, 64, 100);
     for (int i = 0; i < n; ++i) {
       const uint64_t index = events[i].data.u64;
       if (index == kTimer) {
         uint64_t ticks = 0;
         if (read(timer_.get(), &ticks, sizeof ticks) < 0) continue;  // not yet: it was set anew
       } else {
-        Serve(*clients_[index]);
+        Serve(*clients_[index], (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
     }
   }
 
-  void Serve(Client& client) {
+  // `closing`: the other end has sent its last, which no further edge will tell.
+  void Serve(Client& client, bool closing) {
     if (client.fd.get() < 0) return;
     try {
       if (client.busy) Write(client);
@@ -182,6 +187,7 @@ class Load {
         const std::string_view piece(bytes, static_cast<size_t>(n));
         if (n > 0 ? client.reader->Feed(piece, now_ns, result) : client.reader->Close(result))
           End(client, "");
+        if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing) return;  // more is another edge
       }
     } catch (const Error& error) {
       client.busy ? End(client, error.what()) : client.fd.Close();
@@ -223,6 +229,7 @@ class Load {
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<size_t> idle_;
   size_t next_ = 0, in_flight_ = 0, done_ = 0;
+  int64_t timer_ns_ = 0;  // what the timer is set to; 0: to nothing
   int64_t next_check_ns_ = 0;
   LoadRun run_;
 };
