@@ -107,7 +107,10 @@ TEST_F(SessionsTest, LinesThatAreTooMuch) {
 TEST_F(SessionsTest, CancelEndsARequestWithItsLastLine) {
   TestWire wire;
   TextSession session(wire, test_.state, {});
-  session.OnBytes("{\"prompt\":\"hello\",\"id\":7}\n{\"cancel\":7}\n{\"cancel\":8}\n");
+  {
+    const auto hold = model_.Hold();
+    session.OnBytes("{\"prompt\":\"hello\",\"id\":7}\n{\"cancel\":7}\n{\"cancel\":8}\n");
+  }
   TestModelThread::DispatchAll(*test_.service);
   const json last = Lines(wire.written).back();
   EXPECT_EQ(last["stop_type"], "cancelled");
@@ -206,7 +209,10 @@ TEST_F(SessionsTest, LargeLinesArePreparedElsewhereAndKeepTheirTurn) {
   EXPECT_FALSE(Text("hello\n").empty());  // others are served meanwhile
   session.OnEndOfInput();
   EXPECT_FALSE(wire.closed);
-  elsewhere.DoFirst();
+  {
+    const auto hold = model_.Hold();
+    elsewhere.DoFirst();
+  }
   TestModelThread::DispatchAll(*test_.service);
   std::map<std::string, std::string> stop_types;
   for (const json& line : Lines(wire.written))

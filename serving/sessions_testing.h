@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,6 +70,9 @@ class TestModelThread {
     thread_.join();
   }
 
+  // No step while the lock lives: what a test does meanwhile comes before the next token.
+  std::unique_lock<std::mutex> Hold() { return std::unique_lock(step_); }
+
   // On the I/O thread, as the loop of a server would: hands over events until nothing is live.
   static void DispatchAll(Service& service) {
     while (service.live() > 0) {
@@ -89,6 +93,7 @@ class TestModelThread {
     std::vector<One> all;
     std::vector<float> logits(vocab_);
     while (!all.empty() || service_.WaitForWork(-1)) {
+      const auto step = Hold();
       while (auto sequence = service_.Take()) {
         sequence->Admitted(0);
         const auto prompt = sequence->prompt();
@@ -116,6 +121,7 @@ class TestModelThread {
 
   Service& service_;
   const size_t vocab_;
+  std::mutex step_;
   std::thread thread_;
 };
 
