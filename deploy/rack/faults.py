@@ -25,6 +25,7 @@ import guest
 import image
 
 REPORTED_WITHIN_S = 5.0
+DRAINED_WITHIN_S = 30.0  # as `larder serve --drain-timeout`
 TROUBLE = re.compile(r"gone|lost|down|closed|silent|fault|refused|error|restart|killed|signal", re.IGNORECASE)
 
 
@@ -36,6 +37,7 @@ class Kind:
     whole_server: bool = False  # any socket of the server may be the one that is named
     ends: bool = True           # the request has to end with an error; else it may go on
     lasts: bool = False         # until it is undone there is no cluster
+    drains: bool = False        # a serving socket ends what it has begun first
 
 
 @dataclasses.dataclass
@@ -64,7 +66,7 @@ def lose_packets(server, _socket):
 
 KINDS = {
     "kill -9 of a socket": Kind(lambda server, socket: server.kill(socket)),
-    "socket restarted": Kind(lambda server, socket: server.restart(socket)),
+    "socket restarted": Kind(lambda server, socket: server.restart(socket), drains=True),
     "socket stands still": Kind(lambda server, socket: server.freeze(socket), lambda server, socket: server.thaw(socket), lasts=True),
     "slow stage": Kind(stutter, ends=False),
     "link cut": Kind(lambda server, _: server.cut(), lambda server, _: server.mend(), whole_server=True, lasts=True),
@@ -161,7 +163,14 @@ class Faults:
         kind.make(server, socket)
         names = server.names() if kind.whole_server else [socket]
         report, reported_s, limit_s = None, None, REPORTED_WITHIN_S + self.options.slack
-        while kind.ends and time.monotonic() - at < limit_s and (report is None or request.running()):
+        drains = kind.drains and socket == cluster.SERVING
+        ends = kind.ends and not drains
+        if drains:
+            request.wait(DRAINED_WITHIN_S + self.options.slack)
+            if request.running() or (request.process.poll() != 0 and "shutting down" not in request.errors()):
+                self.wrong(f"{name} {socket}: the request {'still runs' if request.running() else 'was not drained'}", request)
+                row.broken += 1
+        while ends and time.monotonic() - at < limit_s and (report is None or request.running()):
             report = report or self.report_of(names, None if kind.whole_server else socket)
             reported_s = reported_s or (report and time.monotonic() - at)
             time.sleep(0.05)
@@ -170,7 +179,7 @@ class Faults:
         if not self.is_prefix(text):
             self.wrong(f"{name} {socket}: text that differs: {text[-200:]!r}", request)
             row.broken += 1
-        if kind.ends:
+        if ends:
             if report is None:
                 self.wrong(f"{name} {socket}: nobody named {' or '.join(names)} within {limit_s} s", request)
                 row.broken += 1
