@@ -269,7 +269,7 @@ int Serve(ServeOptions o) {
   ReadKeys(o);
   mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   pipeline::SocketStatus status;
-  const std::unique_ptr<Service> service = MakeService(o, status);
+  std::unique_ptr<Service> service;
   o.server.version = LARDER_VERSION;
   o.server.connections.send_s = o.server.connections.receive_s;
   AllowManyDescriptors(o.server.connections.connections);
@@ -283,6 +283,7 @@ int Serve(ServeOptions o) {
     if (service) service->Stopping("draining");
     server->Drain();
   });
+  service = MakeService(o, status);  // its threads may not take the signals: after them
   const auto file = model::GgufFile::Open(ModelPath(o.model));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -118,6 +119,27 @@ TEST_F(Notified, PingsUntilAFrameHangs) {
   const timeval longer{20, 0};
   setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &longer, sizeof(longer));
   EXPECT_EQ(Receive(), "WATCHDOG=1") << "it goes on when the frame is finished";
+}
+
+// As a unit with a watchdog: a thread that takes the signal itself would end the process.
+TEST_F(Notified, AServerThatIsToldToStopDrains) {
+  setenv("WATCHDOG_USEC", "2000000", 1);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    execl(LARDER_PROGRAM, LARDER_PROGRAM, "serve", "-m", LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf",
+          "-t", "1", "--port", "0", "--text-port", "0", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  std::string said;
+  for (int i = 0; i < 10 && !said.starts_with("READY=1"); ++i) said = ReceiveOther();
+  EXPECT_TRUE(said.starts_with("READY=1")) << said;
+  for (int i = 0; i < 3; ++i) Receive();  // it is at rest: any of its threads might take the signal
+  kill(child, SIGTERM);
+  EXPECT_EQ(ReceiveOther(), "STOPPING=1\nSTATUS=draining");
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(Notified, NoPingsForSomebodyElse) {
