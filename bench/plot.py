@@ -20,6 +20,8 @@ _OWN = {"name", "family_index", "per_family_instance_index", "run_name", "run_ty
         "error_occurred", "error_message", "big_o", "rms"}
 # Counters drawn as bars: shares of a limit.
 _SHARES = ("best of read", "best of peak", "best of limit", "best of heads")
+# And of comparisons, each a bar of its own.
+_COMPARED = ("best / one core", "best / two cores")
 
 
 class Row:
@@ -87,14 +89,18 @@ def markdown(report):
 
 
 def svg(reports):
-    """Horizontal bars of every row's share of its limit; the line is the whole limit."""
+    """Horizontal bars of every row's share of its limit, or of what it is compared with; the line is the whole of that."""
     bars = []
     for report in reports:
         for row in medians(report):
             share = next((row.counters[key] for key in _SHARES if key in row.counters), None)
-            if share is not None and not row.error:
-                bars.append((" ".join([row.kind, *[f"{k}={v}" for k, v in row.args.items()]]), share))
-    left, width, height = 330, 400, 16
+            if row.error:
+                continue
+            name = " ".join([row.kind, *[f"{k}={v}" for k, v in row.args.items()]])
+            if share is not None:
+                bars.append((name, share))
+            bars += [(name + key.removeprefix("best"), row.counters[key]) for key in _COMPARED if key in row.counters]
+    left, width, height = 380, 400, 16
     top = max([1.0, *[share for _, share in bars]])
     scale = width / top
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 60}" height="{height * len(bars) + 24}" '
@@ -106,7 +112,7 @@ def svg(reports):
         out.append(f'<text x="{left + share * scale + 4:.1f}" y="{y + 11}">{share:.2f}</text>')
     x = left + scale
     out.append(f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height * len(bars) + 4}" stroke="#cc3311"/>')
-    out.append(f'<text x="{x:.1f}" y="{height * len(bars) + 18}" text-anchor="middle">limit of the same run</text>')
+    out.append(f'<text x="{x:.1f}" y="{height * len(bars) + 18}" text-anchor="middle">limit, or other form, of the same run</text>')
     return "\n".join(out + ["</svg>"]) + "\n"
 
 

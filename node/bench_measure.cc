@@ -149,7 +149,8 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     BenchResult result;
     result.test = test;
     result.operations_per_token = OperationsPerToken(engine.plan().config, test);
-    if (test.decode) result.bytes_per_step = BytesPerStep(engine, test);
+    // A chain's weights are read on its stages' sockets, some of which may be in other processes.
+    if (test.decode && !engine.chain()) result.bytes_per_step = BytesPerStep(engine, test);
     if (!go_on(test, 0)) return;
     bench.FillDepth(test);
     bench.Measure(test);
@@ -163,6 +164,7 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     }
     run.results.push_back(std::move(result));
   }
+  if (engine.chain()) return;
   for (const auto& shard : engine.stage().ProbeResidency(kShardBudgetS)) run.shard_gbps += shard.reread_gbps;
 }
 

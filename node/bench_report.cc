@@ -44,7 +44,9 @@ std::string LimitTable(const std::vector<BenchRun>& runs) {
   for (const BenchRun& run : runs) {
     for (const BenchResult& result : run.results) {
       const bool decode = result.test.decode;
-      auto when_decoding = [&](const std::string& text) { return decode ? text : std::string("-"); };
+      auto when_decoding = [&](const std::string& text) {
+        return decode && result.bytes_per_step > 0 ? text : std::string("-");
+      };
       out +=
           fmt::format("| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8.1f} |\n", run.threads,
                       result.test.name(), when_decoding(fmt::format("{:.2f}", result.bytes_per_step * 1e-6)),
@@ -68,10 +70,11 @@ std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& 
   out += LimitTable(runs);
   for (const BenchRun& run : runs) {
     out += fmt::format(
-        "\n{} thread(s): weights re-read at {:.1f} GB/s; buffers of {:.1f} MB a thread in L3 at {:.1f} GB/s; "
-        "memory at {:.1f} GB/s",
-        run.threads, run.shard_gbps, static_cast<double>(run.machine.l3_bytes_used) * 1e-6,
-        run.machine.l3_all_gbps, run.machine.dram_all_gbps);
+        "\n{} thread(s): {}buffers of {:.1f} MB a thread in L3 at {:.1f} GB/s; memory at {:.1f} GB/s",
+        run.threads,
+        run.shard_gbps > 0 ? fmt::format("weights re-read at {:.1f} GB/s; ", run.shard_gbps) : std::string(),
+        static_cast<double>(run.machine.l3_bytes_used) * 1e-6, run.machine.l3_all_gbps,
+        run.machine.dram_all_gbps);
   }
   return out + "\n";
 }

@@ -108,6 +108,20 @@ TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {
   ExpectError(Run({"plan", "--shape", "llama-9"}), "llama-3.2-3b");
 }
 
+TEST_F(Cli, BenchOfAChain) {
+  const std::string manifest = std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml";
+  const auto bench = [&](const char* batches) {
+    return Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "-b", batches, "-r", "1",
+                "-o", "json", "--probe-seconds", "0.02"});
+  };
+  const Outcome got = bench("1,3");
+  if (got.err.find("this process may use") != std::string::npos)
+    GTEST_SKIP() << "needs two cores: " << got.err;
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(nlohmann::json::parse(got.out).size(), 3u);
+  ExpectError(bench("4"), "has 3 slots");
+}
+
 TEST_F(Cli, SplitsAModelForACluster) {
   const std::string manifest = std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml";
   const Outcome planned = Run({"plan", "-m", Tiny(), "--manifest", manifest, "--json"});

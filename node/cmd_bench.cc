@@ -76,6 +76,11 @@ BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const 
     run.machine = topology::MeasureBandwidth(machine, cpus, 0, spec.probe_budget_s);
   }
   const auto engine = LoadEngine(file, machine, plan, o.model);
+  if (plan.slots > engine->slots()) {
+    throw Error(
+        "-b {}: the cluster of {} has {} slots; raise slots under [model] there, or measure fewer sequences",
+        plan.slots, o.model.manifest, engine->slots());
+  }
   const InterruptGuard guard;
   Progress progress("");
   MeasureBench(*engine, spec, run, [&](const BenchTest& test, size_t repetition) {

@@ -52,6 +52,7 @@ class Engine {
   // One stage: 1, since the next step's tokens are not known before this one's logits.
   size_t in_flight_limit() const { return chain_ ? chain_->chain().in_flight : 1; }
   size_t max_rows() const { return stage_->max_rows(); }
+  size_t slots() const { return lengths_.size(); }
 
   // Logits of the i-th row of the last Run or Collect that wanted them, [vocab]; valid until the next one.
   std::span<const float> logits(size_t i) const;
