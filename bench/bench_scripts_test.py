@@ -148,7 +148,7 @@ class PlotTest(unittest.TestCase):
 
 # The engine: 100 us a step, 110 while serving, 40,000 tokens/s at batch 8. HTTP: 140 us; text: {text_us} us; 8 clients: 36,000 tokens/s.
 SERVING = """#!/usr/bin/env python3
-import http.server, json, sys
+import http.server, json, os, signal, sys
 class Metrics(http.server.BaseHTTPRequestHandler):
     frames = 0
     def do_GET(self):
@@ -165,6 +165,7 @@ if words[0] == "bench":
     print(json.dumps([{{"samples_ts": [10000.0 if value("-b") == "1" else 40000.0]}}]))
 elif words[0] == "serve":
     server = http.server.HTTPServer(("127.0.0.1", 0), Metrics)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print(f"HTTP         http://127.0.0.1:{{server.server_port}}")
     print("text stream  127.0.0.1:5678  (try)", flush=True)
     server.serve_forever()

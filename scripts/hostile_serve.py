@@ -278,7 +278,7 @@ def drains(larder, model):
         assert server.process.poll() is None, "it did not wait for the client"
         server.process.terminate()
         assert server.process.wait(10) == 143
-    server.process.stdout.close()
+    server.end()
 
 
 def answers(server):

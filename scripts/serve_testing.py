@@ -1,41 +1,61 @@
-"""For the tests of the server: starts `larder serve` on free ports and speaks to it over bare sockets."""
+"""For the tests and measurements of the server: starts `larder serve` on free ports and speaks to it over bare sockets."""
 import json
 import re
-import signal
 import socket
 import subprocess
+import threading
 import time
 
 
 class Server:
-    """`larder serve`, on ports of the system's choice; ended by the with statement."""
+    """`larder serve`, on ports of the system's choice; ended by the with statement, which wants exit code 0.
+
+    `http` and `text` are the ports, `url` is HTTP's. What it says on standard error is the test's to show.
+    """
 
     def __init__(self, larder, model, *options):
         self.command = [larder, "serve", "-m", model, "--port", "0", "--text-port", "0", *options]
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
-        self.http = self.text = None
-        while self.text is None:
-            line = self.process.stdout.readline()
-            assert line, f"larder serve ended with {self.process.wait()}"
-            if found := re.search(r"http://\S+:(\d+)", line):
-                self.http = int(found[1])
-            if found := re.search(r"^text stream +\S+:(\d+)", line):
-                self.text = int(found[1])
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.lines = []
+        self.http = self.text = self.url = None
+        self.ready = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)  # to its end: a full pipe would stop the server
+        self.reader.start()
+        if not self.ready.wait(60) or self.text is None:
+            self.process.kill()
+            raise RuntimeError(f"larder serve did not come up, status {self.process.wait()}: {''.join(self.lines)[-300:]}")
         return self
 
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if found := re.search(r"http://\S+:(\d+)", line):
+                self.url, self.http = found[0], int(found[1])
+            if found := re.search(r"^text stream +\S+:(\d+)", line):
+                self.text = int(found[1])
+                self.ready.set()
+        self.ready.set()
+
     def __exit__(self, kind, *_):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.process.stdout.close()
+        code = self.end()
         if kind is None:
-            assert self.process.returncode == 0, f"larder serve ended with {self.process.returncode}"
+            assert code == 0, f"larder serve ended with {code}"
+
+    def end(self, timeout_s=60):
+        """SIGTERM, unless it has ended; the exit code."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError("larder serve did not end on SIGTERM") from None
+        self.reader.join()
+        self.process.stdout.close()
+        return self.process.returncode
 
     def resident_bytes(self):
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as statm:

@@ -20,8 +20,8 @@ class BenchServeTest(unittest.TestCase):
     def setUpClass(cls):
         cls.server = Served(OPTIONS.larder, OPTIONS.model, "--parallel", "4").__enter__()
         cls.addClassCleanup(cls.server.end)
-        cls.http = cls.server.url.rsplit(":", 1)[1]
-        cls.text = str(cls.server.text[1])
+        cls.http = str(cls.server.http)
+        cls.text = str(cls.server.text)
 
     def bench(self, port, *more):
         return subprocess.run([OPTIONS.larder, "bench-serve", "--port", port, "--num-prompts", "12", "--input-len", "20",
