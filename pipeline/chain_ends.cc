@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -11,6 +12,11 @@ namespace {
 
 // One attempt; who asks decides how often. Longer ones follow, since an emulated adapter may need more.
 constexpr int kReconnectMs = 1000, kLongestReconnectMs = 4000;
+
+uint64_t NewSession() {
+  std::random_device random;  // no other process's either
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
 
 }  // namespace
 
@@ -45,20 +51,24 @@ ChainEnds::~ChainEnds() {
   }
 }
 
+// Connects to the first stage, unless that was done before, and waits for the last one to connect to here.
+// What was begun stays when the time is over, for the next call: stages that need longer to find each other
+// would have to begin anew, one after the other, each time.
 void ChainEnds::Connect(int timeout_ms) {
   const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
   status_.state.store(static_cast<uint32_t>(SocketState::kConnecting), std::memory_order_relaxed);
-  const rdma::LinkIdentity identity = chain_.identity(chain_.serving_socket);
-  out_ = rdma::ConnectLink(chain_.first, chain_.link_shape(), identity, timeout_ms);
+  if (session_ == 0) {
+    const uint64_t session = NewSession();
+    out_ = rdma::ConnectLink(chain_.first, chain_.link_shape(),
+                             chain_.identity(chain_.serving_socket, session), timeout_ms);
+    session_ = session;
+  }
   const auto left_ms = static_cast<int>(std::max<int64_t>(1000, (deadline - NowNs()) / 1'000'000));
+  CheckFirstLink();
   try {
-    in_ = listener_.Accept(chain_.link_shape(), identity, left_ms);
-  } catch (const Error& error) {
-    const sync::Fault fault = out_.fault();
-    if (fault.code == sync::FaultCode::kStation && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
-      throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
-                  chain_.stages[fault.detail - 1].socket, out_.FaultText());
-    }
+    in_ = listener_.Accept(chain_.link_shape(), chain_.identity(chain_.serving_socket, session_), left_ms);
+  } catch (const Error&) {
+    CheckFirstLink();
     throw;
   }
   sent_ = received_ = 0;
@@ -69,6 +79,18 @@ void ChainEnds::Connect(int timeout_ms) {
                                        });
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   SetStates(SocketState::kServing);
+}
+
+void ChainEnds::CheckFirstLink() {
+  const sync::Fault fault = out_.fault();
+  if (!fault) return;
+  const std::string why = out_.FaultText();
+  HangUp();
+  if (fault.code == sync::FaultCode::kStation && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
+    throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
+                chain_.stages[fault.detail - 1].socket, why);
+  }
+  throw Error("the chain is broken: {}", why);
 }
 
 void ChainEnds::SetStates(SocketState of_stages) {
@@ -82,6 +104,11 @@ void ChainEnds::Disconnect() {
   SocketStatus::Add(status_.reconnects, 1);
   status_.state.store(static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
   SetStates(SocketState::kConnecting);
+  HangUp();
+}
+
+void ChainEnds::HangUp() {
+  session_ = 0;
   out_ = {};
   in_ = {};
   sent_ = received_ = 0;
@@ -106,7 +133,6 @@ void ChainEnds::MakeWhole() {
       Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
       attempts_ = 0;
     } catch (const Error& error) {
-      out_ = {};
       ++attempts_;
       throw PipelineLost("{}", error.what());
     }

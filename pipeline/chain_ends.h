@@ -55,6 +55,8 @@ class ChainEnds {
 
  private:
   void Connect(int timeout_ms);
+  void CheckFirstLink();
+  void HangUp();
   [[noreturn]] void Lost();
   void Disconnect();
   void ShowReports(const StationReport* reports, uint64_t came_ns);
@@ -74,6 +76,9 @@ class ChainEnds {
   uint64_t alone_since_ns_ = 0;            // when the only frame in flight left; 0: there are others
   rdma::LinkListener listener_;
   const std::function<void(const LostPeer&)> on_lost_;
+  // Of the links that are there or being made; 0: none. The last stage connects with the session that came
+  // round the chain from here, so that what is left of an earlier one is not taken for the present one.
+  uint64_t session_ = 0;
   rdma::FrameLink out_, in_;
   std::unique_ptr<LinkWatch> watch_;  // while connected; after the links, which it uses
   bool connected_ = false;

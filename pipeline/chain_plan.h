@@ -44,7 +44,9 @@ struct ChainPlan {
   uint64_t hash() const;
   StageFrameShape frame_shape() const;
   rdma::LinkShape link_shape() const;
-  rdma::LinkIdentity identity(const std::string& socket) const { return {hash(), socket, cluster}; }
+  rdma::LinkIdentity identity(const std::string& socket, uint64_t session = 0) const {
+    return {hash(), socket, cluster, session};
+  }
 
   // Stations of the loop: the stages from 1, 0: the serving socket.
   const std::string& station(uint32_t n) const {

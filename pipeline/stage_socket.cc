@@ -82,8 +82,8 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
   for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {
     const int64_t began_ns = NowNs();
     try {
-      rdma::FrameLink out =
-          rdma::ConnectLink(next, chain_.link_shape(), chain_.identity(name), std::min(left_ms, attempt_ms));
+      rdma::FrameLink out = rdma::ConnectLink(next, chain_.link_shape(), chain_.identity(name, in.session()),
+                                              std::min(left_ms, attempt_ms));
       before_is_there();
       return out;
     } catch (const PeerLost&) {

@@ -126,4 +126,6 @@ void ControlChannel::Bye() noexcept {
   internal::Send(fd(), message);
 }
 
+void ControlChannel::Refuse(const std::string& why) { internal::Refuse(fd(), why); }
+
 }  // namespace larder::rdma

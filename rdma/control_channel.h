@@ -21,7 +21,7 @@
 namespace larder::rdma {
 
 inline constexpr uint64_t kHelloMagic = 0x4f4c4c4548524cull;  // "LRHELLO"
-inline constexpr uint64_t kHelloVersion = 2;
+inline constexpr uint64_t kHelloVersion = 3;
 inline constexpr int kNoTimeout = -1;
 inline constexpr size_t kAnyPeers = ~size_t{0};
 
@@ -30,11 +30,12 @@ struct Hello {
   uint64_t version = kHelloVersion;
   uint64_t plan_hash = 0;     // of the whole Plan: must be equal
   uint64_t memory_bytes = 0;  // of the region to be handed over: must be equal
+  uint64_t session = 0;       // LinkIdentity's, of a frame link
   char socket_name[64] = {};  // the sender's, as in the manifest, ended by a zero
 
   void SetSocketName(const std::string& name);  // Error if it is too long
 };
-static_assert(sizeof(Hello) == 96 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 104 && std::is_trivially_copyable_v<Hello>);
 
 class ControlChannel {
  public:
@@ -55,6 +56,8 @@ class ControlChannel {
 
   // "I end on purpose." Never fails: a peer that has gone needs no goodbye. Any thread.
   void Bye() noexcept;
+  // Instead of what is due: the peer's Error says why.
+  void Refuse(const std::string& why);
 
   pid_t peer_pid() const { return peer_pid_; }  // by SO_PEERCRED
   // "socket attention0 (pid 123)"; before ExchangeHello "the peer on NAME (pid 123)"

@@ -61,13 +61,6 @@ ucred PeerOf(const Descriptor& fd) {
 // The kernel guards no abstract name, so both ends look at who the other is. Root may serve anybody.
 bool Trusted(const ucred& peer) { return peer.uid == geteuid() || peer.uid == 0; }
 
-void Refuse(const Descriptor& fd, const std::string& why) {
-  internal::Message message;
-  message.kind = internal::MessageKind::kRefused;
-  message.SetText(why);
-  internal::Send(fd.get(), message);
-}
-
 // Who listens on a name, from /proc, because asking by connecting would take the place of its real peer.
 // Only processes that this user may look into are found.
 std::optional<pid_t> OwnerOf(const std::string& name) {
@@ -109,10 +102,10 @@ struct ControlListener::State {
   std::optional<int> RefuseOne() const {
     const Descriptor one_too_many = AcceptOne();
     if (one_too_many) {
-      Refuse(one_too_many,
-             fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
-                         "a name of its own",
-                         peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
+      internal::Refuse(one_too_many.get(),
+                       fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
+                                   "a name of its own",
+                                   peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
     }
     return FdWatch::kUntilReadable;
   }
@@ -157,7 +150,7 @@ ControlChannel ControlListener::Accept(int timeout_ms) {
     if (!fd) continue;  // it left again
     const ucred peer = PeerOf(fd);
     if (!Trusted(peer)) {
-      Refuse(fd, fmt::format("it belongs to user {}, not {}", geteuid(), peer.uid));
+      internal::Refuse(fd.get(), fmt::format("it belongs to user {}, not {}", geteuid(), peer.uid));
       continue;
     }
     state.accepted.push_back(peer.pid);

@@ -17,6 +17,13 @@ void Message::SetText(std::string_view what) {
   text[length] = 0;
 }
 
+void Refuse(int fd, std::string_view why) {
+  Message message;
+  message.kind = MessageKind::kRefused;
+  message.SetText(why);
+  Send(fd, message);
+}
+
 bool Send(int fd, const Message& message, int passed_fd) {
   iovec part = {const_cast<Message*>(&message), sizeof(message)};
   msghdr header = {};

@@ -28,10 +28,11 @@ struct Message {
 
   void SetText(std::string_view what);  // cut if it is too long
 };
-static_assert(sizeof(Message) == 272 && std::is_trivially_copyable_v<Message>);
+static_assert(sizeof(Message) == 280 && std::is_trivially_copyable_v<Message>);
 
 // Sends one message, with a descriptor if passed_fd is not -1. False if the peer has gone (errno says how).
 bool Send(int fd, const Message& message, int passed_fd = -1);
+void Refuse(int fd, std::string_view why);
 
 enum class Received {
   kMessage,

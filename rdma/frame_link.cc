@@ -35,11 +35,12 @@ FrameLink::~FrameLink() = default;
 FrameLink::FrameLink(FrameLink&& other) noexcept = default;
 FrameLink& FrameLink::operator=(FrameLink&& other) noexcept = default;
 
-FrameLink::FrameLink(Transport transport, const LinkShape& shape, End end, std::string peer,
+FrameLink::FrameLink(Transport transport, const LinkShape& shape, End end, uint64_t session, std::string peer,
                      std::string description)
     : transport_(transport),
       shape_(shape),
       end_(std::move(end)),
+      session_(session),
       peer_(std::move(peer)),
       description_(std::move(description)) {}
 
@@ -81,33 +82,37 @@ FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& ident
   const LinkEndpoint& endpoint = state_->endpoint;
   if (endpoint.transport == Transport::kSharedMemory) {
     auto made = internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms);
-    return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+    return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
   }
   const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
   if (endpoint.transport == Transport::kVerbs) {
     auto made = state_->verbs->Accept(state_->tcp, shape, mine, deadline_ns);
-    return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+    return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
   }
   auto made = internal::AcceptTcpLink(state_->tcp, endpoint, shape, mine, deadline_ns);
-  return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+  return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
 }
 
 FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
                       int timeout_ms) {
   if (endpoint.transport == Transport::kSharedMemory) {
     auto made = internal::ConnectShm(endpoint, shape, identity, timeout_ms);
-    return {endpoint.transport, shape, std::move(made.end), made.peer, made.description};
+    return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
   }
   const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
   for (std::string why = "nothing was tried";;) {
     if (endpoint.transport == Transport::kVerbs) {
       auto made = internal::TryConnectVerbs(endpoint, shape, mine, deadline_ns, &why);
-      if (made) return {endpoint.transport, shape, std::move(made->end), made->peer, made->description};
+      if (made)
+        return {endpoint.transport, shape,      std::move(made->end),
+                made->session,      made->peer, made->description};
     } else {
       auto made = internal::TryConnectTcpLink(endpoint, shape, mine, deadline_ns, &why);
-      if (made) return {endpoint.transport, shape, std::move(made->end), made->peer, made->description};
+      if (made)
+        return {endpoint.transport, shape,      std::move(made->end),
+                made->session,      made->peer, made->description};
     }
     if (internal::LeftMs(deadline_ns) == 0) {
       throw Error(

@@ -51,6 +51,9 @@ struct LinkIdentity {
   uint64_t plan_hash = 0;  // must be equal
   std::string name;        // this socket's, up to 63 bytes
   std::string cluster;     // must be equal, up to 63 bytes
+  // A listener that names one takes no connector of another, whose link has been given up elsewhere before it
+  // was made here: that one is refused and the listener goes on. 0: any.
+  uint64_t session = 0;
 };
 
 // An IPv4 address of this server that belongs to an RDMA device (RoCE), of this name if one is given. Empty:
@@ -86,6 +89,7 @@ class FrameLink {
   void Fail(sync::FaultCode code, uint32_t detail = 0);
   sync::Fault fault() const;
 
+  uint64_t session() const { return session_; }      // the connector's
   const std::string& peer() const { return peer_; }  // "socket stage1 (10.0.0.2:40112)"
   // For the log, when the link is made: "tcp, 4 slots of 12288 bytes, ..." with device, GID and MTU of verbs.
   const std::string& description() const { return description_; }
@@ -98,13 +102,15 @@ class FrameLink {
   friend struct LinkTesting;
   using End = std::variant<std::monostate, std::unique_ptr<ShmEnd>, std::unique_ptr<TcpEnd>,
                            std::unique_ptr<VerbsEnd>>;
-  FrameLink(Transport transport, const LinkShape& shape, End end, std::string peer, std::string description);
+  FrameLink(Transport transport, const LinkShape& shape, End end, uint64_t session, std::string peer,
+            std::string description);
   template <typename Visitor>
   auto OnEnd(Visitor visit) const;
 
   Transport transport_ = Transport::kSharedMemory;
   LinkShape shape_;
   End end_;
+  uint64_t session_ = 0;
   std::string peer_;
   std::string description_;
 };

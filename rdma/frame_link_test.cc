@@ -134,6 +134,35 @@ TEST_P(FrameLinkOf, SaysWhatItIsAndWhoTheOtherEndIs) {
   std::cout << "  " << ends.receiver.description() << "\n";
 }
 
+TEST_P(FrameLinkOf, AConnectorOfAnotherSessionIsRefusedAndTheListenerGoesOn) {
+  LinkEndpoint endpoint = Endpoint(GetParam());
+  LinkListener listener(endpoint);
+  endpoint.port = static_cast<uint16_t>(listener.port());
+  const LinkShape shape{1000, 4};
+  auto of_session = [](LinkIdentity identity, uint64_t session) {
+    identity.session = session;
+    return identity;
+  };
+  auto accepting = std::async(std::launch::async,
+                              [&] { return listener.Accept(shape, of_session(Identity("to"), 2), kLongMs); });
+  for (const uint64_t session : {uint64_t{1}, uint64_t{0}, uint64_t{3}}) {
+    const std::string error =
+        ErrorOf([&] { ConnectLink(endpoint, shape, of_session(Identity("from"), session), kLongMs); });
+    EXPECT_TRUE(Contains(error, "begun another")) << session << ": " << error;
+  }
+  {
+    const FrameLink sender = ConnectLink(endpoint, shape, of_session(Identity("from"), 2), kLongMs);
+    const FrameLink receiver = accepting.get();
+    EXPECT_EQ(sender.session(), 2u);
+    EXPECT_EQ(receiver.session(), 2u);
+    EXPECT_FALSE(receiver.fault());
+  }
+  // Who names none takes any, and knows whose it is.
+  auto any = std::async(std::launch::async, [&] { return listener.Accept(shape, Identity("to"), kLongMs); });
+  const FrameLink sender = ConnectLink(endpoint, shape, of_session(Identity("from"), 7), kLongMs);
+  EXPECT_EQ(any.get().session(), 7u);
+}
+
 TEST_P(FrameLinkOf, AnotherPlanIsOneLineAtBothEnds) {
   LinkEndpoint endpoint = Endpoint(GetParam());
   LinkListener listener(endpoint);

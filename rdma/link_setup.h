@@ -14,10 +14,14 @@
 
 namespace larder::rdma::internal {
 
+// What a connector of another session is told.
+inline constexpr const char* kOtherSession = "it has given up that attempt to connect and begun another";
+
 // A link that is made, not yet wrapped.
 template <typename End>
 struct MadeLink {
   std::unique_ptr<End> end;
+  uint64_t session = 0;
   std::string peer;
   std::string description;
 };
@@ -26,7 +30,7 @@ struct MadeLink {
 struct Handshake {
   Descriptor control;
   WireHello theirs;
-  uint64_t token = 0;
+  uint64_t token = 0, session = 0;
   std::string peer;  // "socket stage1 (10.0.0.2:40112)"
 };
 
@@ -37,7 +41,7 @@ WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape, const 
 // One attempt of a connector; none: *why is set, try again. Error if the listener refused.
 std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const WireHello& mine,
                                         int64_t deadline_ns, std::string* why);
-// The next connector whose hello is right. Error if the time is over or a connector disagrees.
+// The next connector of the session whose hello is right. Error if the time is over or a connector disagrees.
 Handshake AcceptControl(const Descriptor& listener, const LinkEndpoint& endpoint, const WireHello& mine,
                         int64_t deadline_ns);
 

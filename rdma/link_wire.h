@@ -17,7 +17,7 @@ namespace larder::rdma::internal {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 inline constexpr uint64_t kWireMagic = 0x4b4e4c5244524cull;  // "LRDRLNK"
-inline constexpr uint32_t kWireVersion = 2;
+inline constexpr uint32_t kWireVersion = 3;
 
 enum class HelloKind : uint32_t {
   kControl = 1,  // connector -> listener: I would like a link like this
@@ -36,12 +36,13 @@ struct WireHello {
   uint64_t plan_hash = 0;
   uint64_t frame_bytes = 0;
   uint64_t slots = 0;
-  uint64_t token = 0;  // joins a link's connections
+  uint64_t token = 0;    // joins a link's connections
+  uint64_t session = 0;  // LinkIdentity's; in an answer the connector's own
   uint8_t rdma_address[16] =
       {};  // of the listener's device, IPv4 mapped; zeros: the one that was connected to
   char name[64] = {};
   char cluster[64] = {};
-  char text[216] = {};
+  char text[208] = {};
 };
 static_assert(sizeof(WireHello) == 416 && std::is_trivially_copyable_v<WireHello>);
 

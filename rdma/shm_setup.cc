@@ -39,13 +39,15 @@ Hello ShmHello(const ShmLinkShape& shape, const LinkIdentity& identity) {
   Hello hello;
   hello.plan_hash = identity.plan_hash;
   hello.memory_bytes = shape.bytes();
+  hello.session = identity.session;
   hello.SetSocketName(identity.name);
   return hello;
 }
 
 MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const ShmLinkShape& shape, LinkSide side,
-                      int64_t deadline_ns) {
+                      uint64_t session, int64_t deadline_ns) {
   MadeLink<ShmEnd> made;
+  made.session = session;
   made.peer = channel.peer();
   made.description = fmt::format("shm, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes,
                                  topology::BackingName(memory.backing()));
@@ -73,7 +75,7 @@ MadeLink<ShmEnd> ConnectShm(const LinkEndpoint& endpoint, const LinkShape& shape
   ControlChannel channel = Connect(ShmName(endpoint), timeout_ms);
   channel.ExchangeHello(hello, LeftMs(deadline_ns));
   SharedMemory memory = channel.ReceiveMemory(region.bytes(), LeftMs(deadline_ns));
-  return Make(std::move(channel), std::move(memory), region, LinkSide::kSend, deadline_ns);
+  return Make(std::move(channel), std::move(memory), region, LinkSide::kSend, identity.session, deadline_ns);
 }
 
 MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoint, const LinkShape& shape,
@@ -85,11 +87,15 @@ MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoi
   for (;;) {
     ControlChannel channel = listener.Accept(timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns));
     if (HasLeft(channel)) continue;  // it gave up while nobody accepted
-    channel.ExchangeHello(hello, LeftMs(deadline_ns));
+    const uint64_t session = channel.ExchangeHello(hello, LeftMs(deadline_ns)).session;
+    if (identity.session != 0 && session != identity.session) {
+      channel.Refuse(kOtherSession);
+      continue;
+    }
     SharedMemory memory = SharedMemory::Create(region.bytes(), label.c_str());
     ShmLink::Format(memory.span(), region);
     channel.SendMemory(memory);
-    return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, deadline_ns);
+    return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, session, deadline_ns);
   }
 }
 
