@@ -26,7 +26,7 @@ import image
 
 REPORTED_WITHIN_S = 5.0
 DRAINED_WITHIN_S = 30.0  # as `larder serve --drain-timeout`
-TROUBLE = re.compile(r"gone|lost|down|closed|silent|fault|refused|error|restart|killed|signal", re.IGNORECASE)
+TROUBLE = re.compile(r"gone|not answered|lost|down|closed|silent|fault|refused|error|restart|killed|signal", re.IGNORECASE)
 
 
 @dataclasses.dataclass
@@ -185,7 +185,9 @@ class Faults:
                 row.broken += 1
             else:
                 row.reported_s = max(row.reported_s, reported_s)
-            if status is None or (status == 0 and text != self.expected):
+            # Whom the client itself talks to, if stopped, can't tell it anything.
+            told = not (kind.lasts and not kind.whole_server and socket == cluster.SERVING)
+            if (status is None and told) or (status == 0 and text != self.expected):
                 self.wrong(f"{name} {socket}: the request {'still runs' if status is None else 'ended as if nothing had been'}", request)
                 row.broken += 1
         row.ended += status is not None and status != 0
