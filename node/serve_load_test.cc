@@ -183,6 +183,53 @@ TEST(ReplyReaderTest, TimesThePiecesAndTakesTheServersCount) {
   EXPECT_EQ(result.text_bytes, 3u);
 }
 
+TEST(AlikeObjectsTest, GivesThePieceOfObjectsThatAreAlikeOnly) {
+  AlikeObjects alike;
+  const auto object = [](const char* id, const std::string& text, const json& end) {
+    return json({{"id", id}, {"choices", json::array({{{"text", text}, {"finish_reason", end}}})}}).dump();
+  };
+  EXPECT_FALSE(alike.Piece(object("x", " one", nullptr)));
+  alike.Learn(object("id", "id", nullptr), "id");  // in two places
+  EXPECT_FALSE(alike.Piece(object("id", "id", nullptr)));
+  alike.Learn(object("x", "\n", nullptr), "\n");  // is not there as it is
+  EXPECT_FALSE(alike.Piece(object("x", "a", nullptr)));
+  alike.Learn(object("x", " one", nullptr), " one");
+  for (const char* text : {"", " one", "two", "\xc3\xa9", ",", "}"})
+    EXPECT_EQ(alike.Piece(object("x", text, nullptr)), text);
+  EXPECT_FALSE(alike.Piece(object("x", "a \"word\"", nullptr)));
+  EXPECT_FALSE(alike.Piece(object("x", "line\n", nullptr)));
+  EXPECT_FALSE(alike.Piece(object("x", "three", "stop")));
+  EXPECT_FALSE(alike.Piece(object("y", "three", nullptr)));
+  EXPECT_FALSE(alike.Piece(R"({"error":{"message":"no"}})"));
+  EXPECT_FALSE(alike.Piece(""));
+  const std::string whole = object("x", "t", nullptr);
+  EXPECT_FALSE(alike.Piece(whole.substr(0, whole.size() - 1)));
+  EXPECT_FALSE(alike.Piece(whole.substr(1)));
+}
+
+TEST(ReplyReaderTest, CountsWhateverThePiecesHold) {
+  const std::vector<std::string> pieces = {"a", " \"quoted\"",      " b",  "\n",
+                                           "c", "\xf0\x9f\x8d\x8e", "d\\", "e"};
+  ReplyReader http(EndpointKind::kCompletions), text(EndpointKind::kText);
+  RequestResult of_http, of_text;
+  http.Feed(kHead, 1, of_http);
+  size_t bytes = 0;
+  int64_t now_ns = 100;
+  for (const std::string& piece : pieces) {
+    http.Feed(Chunk(Text(piece)), now_ns += 10, of_http);
+    text.Feed(json({{"content", piece}, {"stop", false}}).dump() + "\n", now_ns, of_text);
+    bytes += piece.size();
+  }
+  EXPECT_TRUE(http.Feed(Chunk(kStop) + Chunk("data: [DONE]\n\n") + "0\r\n\r\n", now_ns, of_http));
+  EXPECT_TRUE(text.Feed(json({{"content", "z"}, {"stop", true}, {"tokens_predicted", 9}}).dump() + "\n",
+                        now_ns, of_text));
+  EXPECT_EQ(of_http.text_bytes, bytes);
+  EXPECT_EQ(of_text.text_bytes, bytes + 1);
+  EXPECT_EQ(of_http.output_tokens, pieces.size());
+  EXPECT_EQ(of_text.output_tokens, 9u);
+  EXPECT_EQ(of_http.gaps_ns, std::vector<int64_t>(pieces.size() - 1, 10));
+}
+
 TEST(ReplyReaderTest, SaysWhatWentWrong) {
   const auto error = [](const std::string& reply) {
     ReplyReader reader(EndpointKind::kChat);

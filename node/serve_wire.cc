@@ -1,5 +1,6 @@
 #include "node/serve_wire.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -72,6 +73,25 @@ std::string ModelsRequestBytes(const ServeTarget& target) {
   return HttpBytes(target, "GET", "/v1/models", "");
 }
 
+std::optional<std::string_view> AlikeObjects::Piece(std::string_view object) const {
+  if (before_.empty() || object.size() < before_.size() + after_.size()) return std::nullopt;
+  if (!object.starts_with(before_) || !object.ends_with(after_)) return std::nullopt;
+  const auto piece = object.substr(before_.size(), object.size() - before_.size() - after_.size());
+  const bool plain = std::none_of(piece.begin(), piece.end(), [](char c) {
+    return c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20;
+  });
+  return plain ? std::optional(piece) : std::nullopt;
+}
+
+void AlikeObjects::Learn(std::string_view object, std::string_view piece) {
+  if (!before_.empty() || piece.empty()) return;
+  const std::string quoted = fmt::format("\"{}\"", piece);
+  const size_t at = object.find(quoted);
+  if (at == std::string_view::npos || object.find(quoted, at + 1) != std::string_view::npos) return;
+  before_ = object.substr(0, at + 1);
+  after_ = object.substr(at + quoted.size() - 1);
+}
+
 bool ReplyReader::Feed(std::string_view bytes, int64_t now_ns, RequestResult& result) {
   begun_ = begun_ || !bytes.empty();
   if (kind_ == EndpointKind::kText) {
@@ -120,6 +140,7 @@ bool ReplyReader::HttpEnd(RequestResult& result) {
 }
 
 void ReplyReader::Event(std::string_view text, int64_t now_ns, RequestResult& result) {
+  if (const auto piece = alike_.Piece(text)) return Piece(*piece, now_ns, result);
   const json event = Parse(text);
   if (const json& error = At(event, "error"); !error.is_null()) {
     result.error = ErrorText(error);
@@ -134,19 +155,29 @@ void ReplyReader::Event(std::string_view text, int64_t now_ns, RequestResult& re
   const json& choice = choices[0];
   if (!At(choice, "finish_reason").is_null()) ended_ = true;
   const json& piece = kind_ == EndpointKind::kChat ? At(At(choice, "delta"), "content") : At(choice, "text");
-  if (piece.is_string()) Piece(piece.get_ref<const std::string&>(), now_ns, result);
+  if (!piece.is_string()) return;
+  const auto& string = piece.get_ref<const std::string&>();
+  Piece(string, now_ns, result);
+  if (!ended_) alike_.Learn(text, string);
 }
 
 bool ReplyReader::TextLine(std::string_view text, int64_t now_ns, RequestResult& result) {
+  if (const auto piece = alike_.Piece(text)) {
+    Piece(*piece, now_ns, result);
+    return false;
+  }
   const json line = Parse(text);
   if (const json& error = At(line, "error"); !error.is_null()) {
     result.error = error.is_string() ? error.get<std::string>() : ErrorText(error);
     return true;
   }
+  const bool last = At(line, "stop") == true;
   if (const json& piece = At(line, "content"); piece.is_string()) {
-    Piece(piece.get_ref<const std::string&>(), now_ns, result);
+    const auto& string = piece.get_ref<const std::string&>();
+    Piece(string, now_ns, result);
+    if (!last) alike_.Learn(text, string);
   }
-  if (At(line, "stop") != true) return false;
+  if (!last) return false;
   counted_ = Count(At(line, "tokens_predicted"));
   result.prompt_tokens = Count(At(line, "tokens_evaluated"));
   result.output_tokens = counted_ > 0 ? counted_ : pieces_;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,19 @@ struct RequestResult {
 std::string RequestBytes(const ServeTarget&, const LoadRequest&, const LoadSampling&);
 std::string ModelsRequestBytes(const ServeTarget&);
 
+// The objects of one stream are alike but for a piece of text: what is around it is compared, not parsed. A
+// client that parses each of them takes as much of the machine as the server's part in them.
+class AlikeObjects {
+ public:
+  // The piece, if `object` is as the one that was learnt but for that; none: parse it.
+  std::optional<std::string_view> Piece(std::string_view object) const;
+  // `object` holds `piece` as a string. Learnt if that is seen to be so, in one place only.
+  void Learn(std::string_view object, std::string_view piece);
+
+ private:
+  std::string before_, after_;  // with the quotes
+};
+
 class ReplyReader {
  public:
   explicit ReplyReader(EndpointKind kind) : kind_(kind) {}
@@ -71,6 +85,7 @@ class ReplyReader {
 
   EndpointKind kind_;
   HttpReply http_;
+  AlikeObjects alike_;
   std::string rest_;  // of the body, without whole lines; of a reply that is no stream, all
   bool begun_ = false;
   bool ended_ = false;  // a finish reason came
