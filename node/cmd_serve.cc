@@ -293,10 +293,12 @@ int Serve(ServeOptions o) {
   o.model.measure_residency = true;  // for the metrics and the page
   // The sockets first: whoever asks is told how far loading is.
   serving::Server server(o.server);
-  const auto engine =
-      LoadEngine(file, machine, ToPlanOptions(o.model), o.model, [&](uint64_t done, uint64_t all) {
+  const auto engine = LoadEngine(
+      file, machine, ToPlanOptions(o.model), o.model,
+      [&](uint64_t done, uint64_t all) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
-      });
+      },
+      &status);
   pipeline::Scheduler scheduler(*engine, {.prefill_budget_rows = o.prefill_budget,
                                           .reuse_prefixes = o.reuse,
                                           .patience_ms = static_cast<int>(o.patience_s * 1000)});
@@ -320,7 +322,6 @@ int Serve(ServeOptions o) {
   pipeline::Intake& intake = server.Ready(std::move(about));
   ready.store(&server);
   PrintAddresses(server, o);
-  status.state.store(static_cast<uint32_t>(pipeline::SocketState::kServing), std::memory_order_relaxed);
   if (service)
     service->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
   scheduler.Run(intake);

@@ -50,7 +50,8 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
                                                     const topology::Topology& machine,
                                                     const pipeline::Manifest& manifest,
                                                     const pipeline::PlanOptions& plan_options,
-                                                    const ModelOptions& options, const LoadProgress& report) {
+                                                    const ModelOptions& options, const LoadProgress& report,
+                                                    pipeline::SocketStatus* status) {
   Cluster cluster =
       PlanOfCluster(manifest, model::ReadModelConfig(*file), machine, AgreedOptions(plan_options, options));
   cluster.chain.fingerprint = model::Fingerprint(*file);
@@ -79,6 +80,7 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
     if (report) report(done, all);
   };
   stage.yardstick = YardstickOf(machine, options);
+  stage.status = status;
   stage.on_lost = [](const pipeline::LostPeer& peer) {
     LogLostPeer(peer,
                 fmt::format("lost socket {}: {}; its requests end with an error", peer.socket, peer.reason));

@@ -26,12 +26,10 @@ Cluster PlanOfCluster(const pipeline::Manifest& manifest, const model::ModelConf
 pipeline::PlanOptions AgreedOptions(const pipeline::PlanOptions& plan_options, const ModelOptions& options);
 
 // Connects to the stages' processes (options.join), or makes them threads of this one.
-std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model::GgufFile> file,
-                                                    const topology::Topology& machine,
-                                                    const pipeline::Manifest& manifest,
-                                                    const pipeline::PlanOptions& plan_options,
-                                                    const ModelOptions& options,
-                                                    const LoadProgress& progress = {});
+std::unique_ptr<pipeline::Engine> LoadClusterEngine(
+    std::shared_ptr<const model::GgufFile> file, const topology::Topology& machine,
+    const pipeline::Manifest& manifest, const pipeline::PlanOptions& plan_options,
+    const ModelOptions& options, const LoadProgress& progress = {}, pipeline::SocketStatus* status = nullptr);
 
 // Waiting for all of the plans' threads on this machine.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,

@@ -177,7 +177,7 @@ std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const topology::Topology& machine,
                                              pipeline::PlanOptions plan_options, const ModelOptions& options,
-                                             const LoadProgress& report) {
+                                             const LoadProgress& report, pipeline::SocketStatus* status) {
   if (options.verbose) spdlog::set_level(spdlog::level::info);
   const model::ModelConfig config = model::ReadModelConfig(*file);
   pipeline::Plan plan;
@@ -189,7 +189,8 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
     const ManifestAndServer where = LoadManifest(options);
     pipeline::CheckRunnable(where.manifest);
     if (IsCluster(where.manifest))
-      return LoadClusterEngine(std::move(file), machine, where.manifest, plan_options, options, report);
+      return LoadClusterEngine(std::move(file), machine, where.manifest, plan_options, options, report,
+                               status);
     const pipeline::ManifestPlan sockets =
         pipeline::PlanManifest(where.manifest, where.server(), config, machine, plan_options);
     for (const std::string& warning : sockets.warnings) spdlog::warn("{}", warning);
@@ -209,6 +210,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
     }
   }
   stage.yardstick = YardstickOf(machine, options);
+  stage.status = status;
   if (plan.options.threads > machine.cores().size()) {
     spdlog::warn("{} threads on {} cores: they share them and wait for each other", plan.options.threads,
                  machine.cores().size());

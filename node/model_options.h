@@ -81,10 +81,11 @@ std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
 // Bytes packed so far, bytes in all; on the calling thread.
 using LoadProgress = std::function<void(uint64_t, uint64_t)>;
 // Loads and packs with a progress bar, and logs plan and waiting if verbose; with options.residency prints
-// the report to stderr.
+// the report to stderr. status: see StageOptions.
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const topology::Topology& machine,
                                              pipeline::PlanOptions plan_options, const ModelOptions& options,
-                                             const LoadProgress& progress = {});
+                                             const LoadProgress& progress = {},
+                                             pipeline::SocketStatus* status = nullptr);
 
 }  // namespace larder::node

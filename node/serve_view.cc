@@ -150,7 +150,7 @@ std::vector<serving::SocketView> ViewOfSockets(const pipeline::Engine& engine,
                                                const pipeline::Scheduler& scheduler) {
   std::vector<serving::SocketView> views;
   if (const pipeline::ChainEnds* chain = engine.chain()) {
-    views.push_back(ViewOf(chain->status()));
+    views.push_back(ViewOf(engine.status()));
     for (size_t stage = 0; stage < chain->chain().stages.size(); ++stage) {
       views.push_back(ViewOf(chain->stage_status(stage)));
       for (size_t socket = 0; socket < chain->chain().slot_ends.size(); ++socket)

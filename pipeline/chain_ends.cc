@@ -21,18 +21,18 @@ uint64_t NewSession() {
 }  // namespace
 
 ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait,
-                     int connect_timeout_ms, std::function<void(const LostPeer&)> on_lost)
+                     int connect_timeout_ms, std::function<void(const LostPeer&)> on_lost,
+                     SocketStatus& status)
     : chain_(chain),
       shape_(chain.frame_shape()),
       ends_(ends),
       wait_(wait),
+      status_(status),
       shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
       listener_(chain.serving),
       on_lost_(std::move(on_lost)),
       in_flight_(chain.in_flight),
       logit_row_(chain.frame_rows) {
-  status_.weight_bytes.store(ends.weight_bytes(), std::memory_order_relaxed);
-  status_.resident_bytes.store(ends.residency().resident_bytes(), std::memory_order_relaxed);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
   Connect(connect_timeout_ms);
 }
@@ -108,6 +108,7 @@ void ChainEnds::Disconnect() {
 }
 
 void ChainEnds::HangUp() {
+  SocketStatus::Add(status_.frames_finished, sent_ - received_);
   session_ = 0;
   out_ = {};
   in_ = {};

@@ -28,9 +28,9 @@ class ChainEnds {
  public:
   // `ends`: the Stage of EndsOf(config). Connects to stages that run, or will within connect_timeout_ms.
   // on_lost: called from another thread when a stage or link is lost, at once, though nothing may be in
-  // flight; may be empty.
+  // flight; may be empty. status: outlives this object; a frame that is lost counts as finished.
   ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait, int connect_timeout_ms,
-            std::function<void(const LostPeer&)> on_lost);
+            std::function<void(const LostPeer&)> on_lost, SocketStatus& status);
   ~ChainEnds();  // stops the chain: its stages wait for the next one
   ChainEnds(const ChainEnds&) = delete;
   ChainEnds& operator=(const ChainEnds&) = delete;
@@ -44,7 +44,6 @@ class ChainEnds {
   // The oldest micro-batch; the logits of its logit rows are then the Stage's.
   void Receive();
 
-  const SocketStatus& status() const { return status_; }
   // What the stages have reported, the latest frame's; any thread. attention: of the stage's attention
   // sockets, if it has any.
   const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_a_stage()]; }
@@ -71,7 +70,7 @@ class ChainEnds {
   const StageFrameShape shape_;
   Stage& ends_;
   const sync::WaitPolicy wait_;
-  SocketStatus status_;
+  SocketStatus& status_;
   std::unique_ptr<SocketStatus[]> shown_;  // of each report of a frame
   uint64_t alone_since_ns_ = 0;            // when the only frame in flight left; 0: there are others
   rdma::LinkListener listener_;

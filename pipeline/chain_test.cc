@@ -102,10 +102,28 @@ TEST_F(ChainTest, StagesMustAgreeOnSlots) {
   }
 }
 
+TEST_F(ChainTest, AnEngineOfOneStageCountsWhereItIsTold) {
+  SocketStatus status;
+  StageOptions options;
+  options.wait = kTestWait;
+  options.status = &status;
+  Engine engine(model_.file(), MakeTestPlan(*model_.file(), {}), options);
+  EXPECT_EQ(&engine.status(), &status);
+  RunChunks(engine, tokens_, 10);
+  EXPECT_EQ(status.frames_started.load(), 30u);
+  EXPECT_EQ(status.frames_finished.load(), 30u);
+  EXPECT_EQ(status.rows.load(), tokens_.size() + 1);
+  EXPECT_GT(status.step_ns.load(), 0u);
+  EXPECT_EQ(status.weight_bytes.load(), engine.plan().weight_bytes);
+  EXPECT_EQ(status.state.load(), static_cast<uint32_t>(SocketState::kServing));
+}
+
 TEST_F(ChainTest, StatusCounts) {
   const TestChain test = MakeTestChain(*model_.file(), {{2}, {2}}, 1, 2);
   auto engine = MakeChainEngine(model_, test);
   RunChunks(*engine, tokens_, 10);
+  EXPECT_EQ(engine->status().frames_finished.load(), 30u);
+  EXPECT_EQ(engine->status().rows.load(), tokens_.size() + 1);
   for (size_t stage = 0; stage < 2; ++stage) {
     const SocketStatus& status = engine->stage_threads()->status(stage);
     // A stage counts a frame after it has sent it on.

@@ -5,12 +5,14 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace larder::pipeline {
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const Plan& plan, const StageOptions& options)
-    : plan_(plan),
+    : status_(options.status != nullptr ? *options.status : own_status_),
+      plan_(plan),
       file_(std::move(file)),
       stage_(std::make_unique<Stage>(plan_, *file_, options)),
       weight_bytes_(plan.weight_bytes),
@@ -18,12 +20,13 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const Plan& plan, co
       lengths_(plan.options.slots, 0) {
   for (const PlanAttentionSocket& socket : plan.attention)
     slot_ends_.push_back(socket.first_slot + socket.slots);
-  WarmUp();
+  Begin();
 }
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const Plan& ends,
                std::vector<Plan> stages, const StageOptions& options)
-    : plan_(ends),
+    : status_(options.status != nullptr ? *options.status : own_status_),
+      plan_(ends),
       file_(std::move(file)),
       slot_ends_(chain.slot_ends),
       weight_bytes_(chain.config.layers * weight_node::LayerShape(chain.config).weight_bytes()),
@@ -32,11 +35,14 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
   if (!stages.empty()) threads_ = std::make_unique<StageThreads>(chain, std::move(stages), *file_, options);
   stage_ = std::make_unique<Stage>(plan_, *file_, options);
   chain_ = std::make_unique<ChainEnds>(threads_ ? threads_->chain() : chain, *stage_, options.wait,
-                                       options.connect_timeout_ms, options.on_lost);
-  WarmUp();
+                                       options.connect_timeout_ms, options.on_lost, status_);
+  Begin();
 }
 
-void Engine::WarmUp() {
+void Engine::Begin() {
+  status_.weight_bytes.store(stage_->weight_bytes(), std::memory_order_relaxed);
+  status_.resident_bytes.store(stage_->residency().resident_bytes(), std::memory_order_relaxed);
+  status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   // One token before the first: pages are touched, generated code is fetched and threads have met, so that
   // the first user does not wait for that (12 ms on a model of 2 MB); and a model that overflows says so now.
   const TokenRow warm_up{0, 0, 0, true};
@@ -194,13 +200,26 @@ void Engine::Collect() {
       throw;
     }
   } else {
-    threadpool::FrameRows frame = batch.frame();
-    stage_->Execute(frame, batch.first_half);
+    Execute(batch);
   }
   CheckFinite(batch);
   use_kept_ = false;
   logit_at_ = batch.logit_at;
   spare_.push_back(std::move(batch));
+}
+
+void Engine::Execute(const MicroBatch& batch) {
+  threadpool::FrameRows frame = batch.frame();
+  const int64_t began_ns = NowNs();
+  const uint64_t waited_ns = stage_->waited_ns();
+  SocketStatus::Add(status_.frames_started, 1);
+  stage_->Execute(frame, batch.first_half);
+  SocketStatus::Add(status_.frames_finished, 1);
+  const auto took_ns = static_cast<uint64_t>(NowNs() - began_ns);
+  const uint64_t inside_ns = std::min(stage_->waited_ns() - waited_ns, took_ns);
+  SocketStatus::Add(status_.rows, frame.rows);
+  SocketStatus::Add(status_.step_ns, took_ns - inside_ns);
+  SocketStatus::Add(status_.wait_ns, inside_ns);
 }
 
 void Engine::Run(std::span<const TokenRow> rows) {

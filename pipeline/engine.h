@@ -10,6 +10,7 @@
 
 #include "pipeline/chain_ends.h"
 #include "pipeline/plan.h"
+#include "pipeline/socket_status.h"
 #include "pipeline/stage.h"
 #include "pipeline/stage_threads.h"
 
@@ -63,6 +64,7 @@ class Engine {
   void Reset(int32_t slot);  // forgets the slot's sequence
   size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
   const Plan& plan() const { return plan_; }
+  const SocketStatus& status() const { return status_; }  // of this socket; any thread
   bool can_be_lost() const { return chain_ != nullptr; }
   Stage& stage() { return *stage_; }  // in a chain: of its ends
   const Stage& stage() const { return *stage_; }
@@ -82,14 +84,17 @@ class Engine {
     threadpool::FrameRows frame() const;
   };
 
-  void WarmUp();
+  void Begin();
   void Lost();
+  void Execute(const MicroBatch& batch);
   void Check(std::span<const TokenRow> rows) const;
   bool PaysInHalves(std::span<const TokenRow> rows) const;
   uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
   void CheckFinite(const MicroBatch& batch) const;
 
+  SocketStatus own_status_;  // where nobody gave another
+  SocketStatus& status_;
   Plan plan_;
   std::shared_ptr<const model::GgufFile> file_;
   std::unique_ptr<StageThreads> threads_;  // destroyed after the chain has stopped them

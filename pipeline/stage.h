@@ -45,7 +45,8 @@ struct StageOptions {
   std::string socket = "weights";  // this socket's name, which its attention sockets know it by
   int connect_timeout_ms = 10000;
   std::function<void(const LostPeer&)> on_lost;  // a chain's ends: see ChainEnds
-  bool last = false;  // a chain's last stage: only rows whose logits are wanted leave it
+  SocketStatus* status = nullptr;  // where an Engine counts its frames; outlives it. Null: it has its own
+  bool last = false;               // a chain's last stage: only rows whose logits are wanted leave it
 };
 
 class Stage {
