@@ -153,19 +153,19 @@ threadpool::FrameRows Engine::MicroBatch::frame() const {
           .logit_row = logit_rows.data()};
 }
 
-void Engine::Lost() {
-  in_flight_.clear();
-  std::fill(lengths_.begin(), lengths_.end(), 0);
+template <typename Call>
+void Engine::OverChain(Call call) {
+  try {
+    call(*chain_);
+  } catch (const PipelineLost&) {
+    in_flight_.clear();
+    std::fill(lengths_.begin(), lengths_.end(), 0);
+    throw;
+  }
 }
 
 void Engine::MakeWhole() {
-  if (!chain_) return;
-  try {
-    chain_->MakeWhole();
-  } catch (const PipelineLost&) {
-    Lost();
-    throw;
-  }
+  if (chain_) OverChain([](ChainEnds& chain) { chain.MakeWhole(); });
 }
 
 void Engine::Submit(std::span<const TokenRow> rows) {
@@ -179,13 +179,9 @@ void Engine::Submit(std::span<const TokenRow> rows) {
   Fill(rows, batch);
   in_flight_.push_back(std::move(batch));
   if (!chain_) return;
-  try {
-    threadpool::FrameRows frame = in_flight_.back().frame();
-    chain_->Send(frame, in_flight_.back().first_half);
-  } catch (const PipelineLost&) {
-    Lost();
-    throw;
-  }
+  threadpool::FrameRows frame = in_flight_.back().frame();
+  const uint32_t first_half = in_flight_.back().first_half;
+  OverChain([&](ChainEnds& chain) { chain.Send(frame, first_half); });
 }
 
 void Engine::Collect() {
@@ -193,12 +189,7 @@ void Engine::Collect() {
   MicroBatch batch = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (chain_) {
-    try {
-      chain_->Receive();
-    } catch (const PipelineLost&) {
-      Lost();
-      throw;
-    }
+    OverChain([](ChainEnds& chain) { chain.Receive(); });
   } else {
     Execute(batch);
   }

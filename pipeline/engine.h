@@ -85,7 +85,9 @@ class Engine {
   };
 
   void Begin();
-  void Lost();
+  // Calls; if the pipeline was lost, nothing is in flight and every slot is empty.
+  template <typename Call>
+  void OverChain(Call call);
   void Execute(const MicroBatch& batch);
   void Check(std::span<const TokenRow> rows) const;
   bool PaysInHalves(std::span<const TokenRow> rows) const;

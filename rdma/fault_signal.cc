@@ -20,7 +20,7 @@ const char* LinkDownText(uint32_t detail) {
     case LinkDown::kClosed:
       return "its connection closed: it ended or crashed";
     case LinkDown::kSilent:
-      return "no sign of life for seconds: it is stopped or powered off, or the network between is cut";
+      return "no sign of life for more than 2 s: it is stopped or powered off, or the network between is cut";
     case LinkDown::kNetwork:
       return "the network or the device gave up";
     case LinkDown::kUnknown:
