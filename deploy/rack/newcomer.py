@@ -24,7 +24,7 @@ import image
 TEXT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "cluster.md"
 WORDS_ADDRESS, RACK_ADDRESS = "10.0.0.", "10.7.0."
 ON_A_SERVER = ("larder status", "systemctl ", "journalctl ", "apt-get ")  # the text says so beside them
-HERE_AND_NOW = {" -f ": " -n 20 "}  # a reader ends it by Ctrl-C
+FOLLOW, ONCE = r" -f\b", " -n 20"  # a reader ends it by Ctrl-C
 
 
 def sections(text):
@@ -79,16 +79,15 @@ class Reader:
     def do(self, command):
         """Its output. A command for a server is given there."""
         command = command.replace(WORDS_ADDRESS, RACK_ADDRESS)
-        for old, new in HERE_AND_NOW.items():
-            command = command.replace(old, new)
+        command = re.sub(FOLLOW, ONCE, command)
         for port, here in self.rack.first.machine.ports.items():
             command = re.sub(rf"{re.escape(RACK_ADDRESS)}1[: ]{port}\b", lambda found, here=here: f"127.0.0.1{found[0][-5]}{here}", command)
         if command.startswith(ON_A_SERVER):
             command = f"ssh root@{RACK_ADDRESS}1 '{command}'"
         self.rack.say(f"$ {command}")
-        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=600)
-        print(done.stdout.rstrip(), flush=True)
+        done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=600)  # apart: curl's progress would stand between what it prints
+        print((done.stdout + done.stderr).rstrip(), flush=True)
         if done.returncode:
             raise SystemExit(f"docs/cluster.md: `{command}` ended with {done.returncode}")
         return done.stdout
