@@ -71,8 +71,9 @@ void PrintTable(const std::vector<nlohmann::json>& rows) {
        "STEP us", "WAIT us", "LINK us", "WAITING", "WRONG", "UP s", "PID", "VERSION"}};
   for (const auto& row : rows) {
     const bool answered = !row.contains("error");
+    const std::string slots = Field(row, "slots");
     table.push_back({Field(row, "cluster"), Field(row, "socket"), Field(row, "role"), Field(row, "layers"),
-                     Field(row, "slots"), Field(row, "weight_mb", 1), Field(row, "kv_mb", 1),
+                     slots == "0" ? "" : slots, Field(row, "weight_mb", 1), Field(row, "kv_mb", 1),
                      answered ? Field(row, "state") : Field(row, "error"), Field(row, "frames"),
                      Field(row, "rows"), Field(row, "step_us", 1), Field(row, "wait_us", 1),
                      Field(row, "link_us", 1), Percent(row, "waiting_share"), Field(row, "wrong_frames"),

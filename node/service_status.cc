@@ -72,7 +72,7 @@ nlohmann::json StatusJson(const SocketFacts& facts, const pipeline::SocketStatus
           {"role", facts.role},
           {"layers", layers},
           {"slots", facts.slots},
-          {"weight_mb", static_cast<double>(facts.weight_bytes) * 1e-6},
+          {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, load(status.weight_bytes))) * 1e-6},
           {"kv_mb", static_cast<double>(facts.kv_bytes) * 1e-6},
           {"state", pipeline::SocketStateName(state)},
           {"frames_started", load(status.frames_started)},
