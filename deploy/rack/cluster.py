@@ -49,17 +49,15 @@ class Request:
 
     def __init__(self, command, log):
         self.log, self.started = log, time.monotonic()
-        self.out = open(f"{log}.out", "w+")
-        self.err = open(f"{log}.err", "w+")
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err)
+        with open(f"{log}.out", "w") as out, open(f"{log}.err", "w") as err:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
+    # By handles of their own: the program's has its place in the file, which must stay where the program left it.
     def text(self):
-        self.out.seek(0)
-        return self.out.read().rstrip("\n")
+        return pathlib.Path(f"{self.log}.out").read_text(errors="replace").rstrip("\n")
 
     def errors(self):
-        self.err.seek(0)
-        return self.err.read()
+        return pathlib.Path(f"{self.log}.err").read_text(errors="replace")
 
     def running(self):
         return self.process.poll() is None
