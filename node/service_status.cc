@@ -101,18 +101,20 @@ StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& stat
                 errno == EADDRINUSE ? "another process has it: is this socket already running?"
                                     : std::strerror(errno));
   }
-  watch_ = std::make_unique<rdma::FdWatch>(listener_.get(), [this] { return AnswerOne(); });
+  watch_ = std::make_unique<rdma::FdWatch>(listener_.get(), [this] {
+    AnswerOne();
+    return rdma::FdWatch::kUntilReadable;
+  });
 }
 
-bool StatusSocket::AnswerOne() const {
+void StatusSocket::AnswerOne() const {
   const rdma::Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!client) return true;  // it left again
+  if (!client) return;  // it left again
   const std::string line = StatusJson(facts_, status_, started_ns_)
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                            "\n";
   // Fits the socket's buffer; whoever does not read it keeps nobody waiting.
   [[maybe_unused]] const ssize_t sent = send(client.get(), line.data(), line.size(), MSG_NOSIGNAL);
-  return true;
 }
 
 std::vector<std::string> StatusNames(const std::string& proc_net_unix) {

@@ -37,7 +37,7 @@ class StatusSocket {
   StatusSocket(SocketFacts facts, const pipeline::SocketStatus& status);
 
  private:
-  bool AnswerOne() const;
+  void AnswerOne() const;
 
   const SocketFacts facts_;
   const pipeline::SocketStatus& status_;

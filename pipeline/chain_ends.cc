@@ -134,7 +134,7 @@ void ChainEnds::MakeWhole() {
       Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
       attempts_ = 0;
     } catch (const Error& error) {
-      ++attempts_;
+      attempts_ += session_ == 0;  // the last stage's turn is waited for in short pieces
       throw PipelineLost("{}", error.what());
     }
   }

@@ -65,7 +65,7 @@ void Scheduler::Run(Intake& intake) {
   for (;;) {
     TakeNew(intake);
     DropCancelled();
-    RefuseQueued();
+    RefuseQueued(intake);
     try {
       if (lost_ || !busy()) {  // else Submit does
         engine_.MakeWhole();
@@ -415,11 +415,12 @@ bool Scheduler::PatienceIsOver(int64_t since_ns) const {
 }
 
 // While the pipeline is lost nobody has a slot, so the queue is all there is.
-void Scheduler::RefuseQueued() {
-  if (!lost_ || !PatienceIsOver(lost_since_ns_)) return;
+void Scheduler::RefuseQueued(Intake& intake) {
+  if (!lost_ || queue_.empty() || !PatienceIsOver(lost_since_ns_)) return;
   for (const auto& sequence : queue_) sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
   queue_.clear();
   Set(status_.waiting, 0);
+  intake.StepDone();  // they hear it now, not after the next attempt to connect
 }
 
 std::optional<Outage> Scheduler::outage() const {

@@ -106,7 +106,7 @@ class Scheduler {
   void PipelineWasLost(const std::string& why);
   void PipelineIsWhole();
   bool PatienceIsOver(int64_t since_ns) const;
-  void RefuseQueued();
+  void RefuseQueued(Intake&);
   bool Rest(Intake&);
   size_t SocketOf(size_t slot) const;  // attention socket
   size_t SlotsOf(size_t socket) const;
