@@ -35,14 +35,14 @@ FrameLink::~FrameLink() = default;
 FrameLink::FrameLink(FrameLink&& other) noexcept = default;
 FrameLink& FrameLink::operator=(FrameLink&& other) noexcept = default;
 
-FrameLink::FrameLink(Transport transport, const LinkShape& shape, End end, uint64_t session, std::string peer,
-                     std::string description)
+template <typename OneEnd>
+FrameLink::FrameLink(Transport transport, const LinkShape& shape, internal::MadeLink<OneEnd> made)
     : transport_(transport),
       shape_(shape),
-      end_(std::move(end)),
-      session_(session),
-      peer_(std::move(peer)),
-      description_(std::move(description)) {}
+      end_(std::move(made.end)),
+      session_(made.session),
+      peer_(std::move(made.peer)),
+      description_(std::move(made.description)) {}
 
 std::string FrameLink::FaultText() const {
   const sync::Fault raised = fault();
@@ -80,39 +80,30 @@ int LinkListener::port() const { return state_->tcp ? internal::PortOf(state_->t
 
 FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& identity, int timeout_ms) {
   const LinkEndpoint& endpoint = state_->endpoint;
-  if (endpoint.transport == Transport::kSharedMemory) {
-    auto made = internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms);
-    return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
-  }
+  const Transport transport = endpoint.transport;
+  if (transport == Transport::kSharedMemory)
+    return {transport, shape, internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms)};
   const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  if (endpoint.transport == Transport::kVerbs) {
-    auto made = state_->verbs->Accept(state_->tcp, shape, mine, deadline_ns);
-    return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
-  }
-  auto made = internal::AcceptTcpLink(state_->tcp, endpoint, shape, mine, deadline_ns);
-  return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
+  if (transport == Transport::kVerbs)
+    return {transport, shape, state_->verbs->Accept(state_->tcp, shape, mine, deadline_ns)};
+  return {transport, shape, internal::AcceptTcpLink(state_->tcp, endpoint, shape, mine, deadline_ns)};
 }
 
 FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
                       int timeout_ms) {
-  if (endpoint.transport == Transport::kSharedMemory) {
-    auto made = internal::ConnectShm(endpoint, shape, identity, timeout_ms);
-    return {endpoint.transport, shape, std::move(made.end), made.session, made.peer, made.description};
-  }
+  const Transport transport = endpoint.transport;
+  if (transport == Transport::kSharedMemory)
+    return {transport, shape, internal::ConnectShm(endpoint, shape, identity, timeout_ms)};
   const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
   for (std::string why = "nothing was tried";;) {
-    if (endpoint.transport == Transport::kVerbs) {
+    if (transport == Transport::kVerbs) {
       auto made = internal::TryConnectVerbs(endpoint, shape, mine, deadline_ns, &why);
-      if (made)
-        return {endpoint.transport, shape,      std::move(made->end),
-                made->session,      made->peer, made->description};
+      if (made) return {transport, shape, std::move(*made)};
     } else {
       auto made = internal::TryConnectTcpLink(endpoint, shape, mine, deadline_ns, &why);
-      if (made)
-        return {endpoint.transport, shape,      std::move(made->end),
-                made->session,      made->peer, made->description};
+      if (made) return {transport, shape, std::move(*made)};
     }
     if (internal::LeftMs(deadline_ns) == 0) {
       throw Error(

@@ -60,6 +60,10 @@ struct LinkIdentity {
 // verbs can't be used, or IP over InfiniBand knows more.
 std::string RdmaAddress(const std::string& device = {});
 
+namespace internal {
+template <typename End>
+struct MadeLink;
+}
 class TcpEnd;
 class ShmEnd;
 class VerbsEnd;
@@ -102,8 +106,8 @@ class FrameLink {
   friend struct LinkTesting;
   using End = std::variant<std::monostate, std::unique_ptr<ShmEnd>, std::unique_ptr<TcpEnd>,
                            std::unique_ptr<VerbsEnd>>;
-  FrameLink(Transport transport, const LinkShape& shape, End end, uint64_t session, std::string peer,
-            std::string description);
+  template <typename OneEnd>
+  FrameLink(Transport transport, const LinkShape& shape, internal::MadeLink<OneEnd> made);
   template <typename Visitor>
   auto OnEnd(Visitor visit) const;
 

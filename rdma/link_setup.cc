@@ -25,17 +25,17 @@ void SetName(char (&field)[kSize], const char* what, const std::string& name) {
   SetText(field, name);
 }
 
-bool HasLeft(const Descriptor& connection) {
-  pollfd watched = {connection.get(), POLLRDHUP, 0};
-  return poll(&watched, 1, 0) > 0;
-}
-
 uint64_t NewToken() {
   std::random_device random;
   return uint64_t{random()} << 32 | random();
 }
 
 }  // namespace
+
+bool HasLeft(int connection) {
+  pollfd watched = {connection, POLLRDHUP, 0};
+  return poll(&watched, 1, 0) > 0;
+}
 
 std::string What(const LinkEndpoint& endpoint) {
   if (endpoint.transport == Transport::kSharedMemory) return fmt::format("link to socket {}", endpoint.name);
@@ -82,7 +82,6 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
     throw Error("{}: it does not answer as a listener: install one build on all servers", What(endpoint));
   }
   made.token = made.theirs.token;
-  made.session = mine.session;
   made.peer = fmt::format("socket {} ({})", Text(made.theirs.name), PeerAddress(made.control));
   return made;
 }
@@ -110,14 +109,14 @@ Handshake AcceptControl(const Descriptor& listener, const LinkEndpoint& endpoint
       throw Error("{}: {}", What(endpoint), disagreement);
     }
     if (made.theirs.kind != HelloKind::kControl) continue;  // a data connection of a link that was given up
-    if (HasLeft(made.control)) continue;                    // while nobody accepted
+    if (HasLeft(made.control.get())) continue;              // while nobody accepted
     if (mine.session != 0 && made.theirs.session != mine.session) {
       answer.kind = HelloKind::kRefused;
       SetText(answer.text, kOtherSession);
       SendAll(made.control, &answer, sizeof(answer), hello_ns);
       continue;
     }
-    made.session = answer.session = made.theirs.session;
+    answer.session = made.theirs.session;
     answer.kind = HelloKind::kAccepted;
     answer.token = made.token = NewToken();
     if (SendAll(made.control, &answer, sizeof(answer), hello_ns)) return made;

@@ -30,10 +30,11 @@ struct MadeLink {
 struct Handshake {
   Descriptor control;
   WireHello theirs;
-  uint64_t token = 0, session = 0;
+  uint64_t token = 0;
   std::string peer;  // "socket stage1 (10.0.0.2:40112)"
 };
 
+bool HasLeft(int connection);  // the other end has closed it; what it sent before may still be unread
 std::string What(const LinkEndpoint& endpoint);  // "link to socket stage1 at 10.0.0.2:7000"
 // Error if a name is too long.
 WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity);

@@ -1,6 +1,4 @@
 // Making a shared-memory link: the receiver makes the region and hands it over.
-#include <poll.h>
-
 #include "base/error.h"
 #include "rdma/link_setup.h"
 #include "rdma/tcp_socket.h"
@@ -58,11 +56,6 @@ MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const ShmLink
   return made;
 }
 
-bool HasLeft(const ControlChannel& channel) {
-  pollfd watched = {channel.fd(), POLLIN, 0};
-  return poll(&watched, 1, 0) > 0 && (watched.revents & POLLHUP) != 0;
-}
-
 }  // namespace
 
 std::string ShmName(const LinkEndpoint& endpoint) { return "larder-link-" + endpoint.name; }
@@ -86,7 +79,7 @@ MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoi
   const std::string label = "larder link " + endpoint.name;
   for (;;) {
     ControlChannel channel = listener.Accept(timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns));
-    if (HasLeft(channel)) continue;  // it gave up while nobody accepted
+    if (HasLeft(channel.fd())) continue;  // it gave up while nobody accepted
     const uint64_t session = channel.ExchangeHello(hello, LeftMs(deadline_ns)).session;
     if (identity.session != 0 && session != identity.session) {
       channel.Refuse(kOtherSession);

@@ -16,7 +16,7 @@ MadeLink<TcpEnd> Make(Handshake control, Descriptor data, const LinkShape& shape
   MadeLink<TcpEnd> made;
   made.end = std::make_unique<TcpEnd>(std::move(control.control), std::move(data),
                                       ShmLinkShape{shape.frame_bytes, shape.slots}, side);
-  made.session = control.session;
+  made.session = control.theirs.session;
   made.peer = std::move(control.peer);
   made.description = fmt::format("tcp, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes,
                                  made.end->link.memory().Describe());

@@ -232,7 +232,7 @@ rdma_conn_param Parameters(const VerbsResources& resources, const void* data, si
 MadeLink<VerbsEnd> Make(Handshake control, std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
                         LinkSide side, const AnswerData& remote) {
   MadeLink<VerbsEnd> made;
-  made.session = control.session;
+  made.session = control.theirs.session;
   made.peer = std::move(control.peer);
   made.description =
       fmt::format("verbs, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes, resources->Describe());
