@@ -7,6 +7,7 @@
 #include "pipeline/manifest.h"
 #include "pipeline/manifest_cores.h"
 #include "pipeline/manifest_testing.h"
+#include "topology/machines_testing.h"
 
 namespace larder::pipeline {
 namespace {
@@ -294,9 +295,7 @@ TEST(ManifestResolve, TopologyOfAServer) {
 }
 
 TEST(ManifestResolve, TwelveL3GroupsOfARealPackage) {
-  const std::string path = TopologyData("amd-genoax-2xEPYC-9V33X-azure-hbv4.xml");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
-  const Topology machine = Topology::FromXml(path);
+  const Topology machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
   const auto sockets =
       ResolveOn(machine, Make({{"w", "weight", "l3:0-11"}, {"k", "attention", "package:1"}}));
   EXPECT_EQ(sockets[0].cores.size(), machine.packages()[0].cores.size());

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "base/error.h"
@@ -18,12 +17,6 @@ namespace larder::pipeline {
 // "two-cores": one L3 of 32 MB, 2 cores. "no-l3": 4 cores, no L3 described.
 inline topology::Topology TestMachine(const std::string& name) {
   return topology::Topology::FromXml(std::string(LARDER_SOURCE_DIR "/pipeline/testdata/") + name + ".xml");
-}
-
-inline std::string TopologyData(const std::string& name) {
-  const char* root = std::getenv("LARDER_TEST_DATA");
-  return (root != nullptr ? std::string(root) : std::string(LARDER_SOURCE_DIR "/../shared/data")) +
-         "/topologies/" + name;
 }
 
 // The text of the Error that `run` throws; empty, and a failure, if it throws none.

@@ -1,6 +1,6 @@
-// Plans for real machines: where MakePlan puts the threads, shards and budgets of a 3B-shaped model. Every
-// XML file in the folder of topologies is held against the same rules; known machines also against what is
-// known of them.
+// Plans for real machines: where MakePlan puts the threads, shards and budgets of a 3B-shaped model. Known
+// machines, by their description, are held against rules and against what is known of them; where the folder of
+// topologies is at hand every XML file in it too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "kernels/formats.h"
 #include "pipeline/manifest_testing.h"
 #include "pipeline/plan.h"
+#include "topology/machines_testing.h"
 
 namespace larder::pipeline {
 namespace {
@@ -173,33 +174,29 @@ TEST(Placement, OfOwnMachines) {
   }
 }
 
-TEST(Placement, OfEveryTopologyInTheFolder) {
-  const std::string folder = TopologyData("");
-  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << folder << " is not here";
-  size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() != ".xml") continue;
-    SCOPED_TRACE(entry.path().filename().string());
-    ExpectRulesAtEverySize(Topology::FromXml(entry.path().string()));
-    ++files;
-  }
-  EXPECT_GT(files, 0u) << folder << " holds no XML file";
-}
-
 struct Machine {
-  const char* file;
+  const char* name;
   size_t threads, groups, least_a_group, most_a_group;
   bool l3_known, resident;  // 3.4 GB of weights
 };
-void PrintTo(const Machine& machine, std::ostream* out) { *out << machine.file; }
+void PrintTo(const Machine& machine, std::ostream* out) { *out << machine.name; }
 
-class PlacementOn : public testing::TestWithParam<Machine> {};
+constexpr Machine kMachines[] = {
+    {"amd-genoax-2xEPYC-9V33X-azure-hbv4", 176, 24, 4, 8, true, false},
+    {"amd-naples-1xEPYC-7451", 24, 8, 3, 3, true, false},
+    {"amd-naples-2xEPYC-7451-from-util-linux", 48, 16, 3, 3, true, false},
+    {"amd-rome-2xEPYC-7742-nps4-jusuf-jsfc070", 128, 32, 4, 4, true, false},
+    {"amd-rome-2xEPYC-7H12-nps1-mel4001", 128, 32, 4, 4, true, false},
+    {"amd-rome-2xEPYC-7H12-nps4-mel0001", 128, 32, 4, 4, true, false},
+    {"arm-kunpeng920-2x64", 128, 4, 32, 32, true, false},
+    {"arm-nvidia-gh200", 72, 1, 72, 72, false, false},
+    {"arm-thunderx2-2x32core-smt4-hwloc1", 64, 2, 32, 32, true, false},
+    {"cpuid-AMD-19h-Zen3-2xEpyc-7763", 128, 16, 8, 8, true, false},
+    {"intel-broadwell-2xXeon-E5-2695v4", 36, 2, 18, 18, true, false},
+    {"intel-cascadelake-2xXeon6230-optane-memorysidecache", 40, 2, 20, 20, true, false},
+};
 
-TEST_P(PlacementOn, HasItsGroups) {
-  const Machine& m = GetParam();
-  const std::string path = TopologyData(m.file);
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
-  const Topology machine = Topology::FromXml(path);
+void ExpectGroups(const Topology& machine, const Machine& m) {
   const Plan plan = PlanFor(machine);
   EXPECT_EQ(plan.threads.size(), m.threads);
   ASSERT_EQ(plan.l3_groups.size(), m.groups);
@@ -213,34 +210,39 @@ TEST_P(PlacementOn, HasItsGroups) {
   EXPECT_EQ(plan.Json()["threads"].size(), m.threads);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Dumps, PlacementOn,
-    testing::Values(Machine{"amd-genoax-2xEPYC-9V33X-azure-hbv4.xml", 176, 24, 4, 8, true, false},
-                    Machine{"amd-naples-1xEPYC-7451.xml", 24, 8, 3, 3, true, false},
-                    Machine{"amd-naples-2xEPYC-7451-from-util-linux.xml", 48, 16, 3, 3, true, false},
-                    Machine{"amd-rome-2xEPYC-7742-nps4-jusuf-jsfc070.xml", 128, 32, 4, 4, true, false},
-                    Machine{"amd-rome-2xEPYC-7H12-nps1-mel4001.xml", 128, 32, 4, 4, true, false},
-                    Machine{"amd-rome-2xEPYC-7H12-nps4-mel0001.xml", 128, 32, 4, 4, true, false},
-                    Machine{"arm-kunpeng920-2x64.xml", 128, 4, 32, 32, true, false},
-                    Machine{"arm-nvidia-gh200.xml", 72, 1, 72, 72, false, false},
-                    Machine{"arm-thunderx2-2x32core-smt4-hwloc1.xml", 64, 2, 32, 32, true, false},
-                    Machine{"cpuid-AMD-19h-Zen3-2xEpyc-7763.xml", 128, 16, 8, 8, true, false},
-                    Machine{"intel-broadwell-2xXeon-E5-2695v4.xml", 36, 2, 18, 18, true, false},
-                    Machine{"intel-cascadelake-2xXeon6230-optane-memorysidecache.xml", 40, 2, 20, 20, true,
-                            false}),
-    [](const auto& param_info) {
-      std::string name = param_info.param.file;
-      std::replace_if(
-          name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
-      return name;
-    });
+class PlacementOn : public testing::TestWithParam<Machine> {};
+
+TEST_P(PlacementOn, HasItsGroups) { ExpectGroups(topology::ByDescription(GetParam().name), GetParam()); }
+
+TEST_P(PlacementOn, KeepsTheRulesAtEverySize) {
+  ExpectRulesAtEverySize(topology::ByDescription(GetParam().name));
+}
+
+INSTANTIATE_TEST_SUITE_P(Described, PlacementOn, testing::ValuesIn(kMachines),
+                         [](const auto& machine) { return topology::TestName(machine.param.name); });
+
+// Whatever machine is described there, known or not.
+TEST(Placement, OfEveryDumpInTheFolder) {
+  if (!std::filesystem::is_directory(topology::DumpFolder()))
+    GTEST_SKIP() << topology::DumpFolder() << " is not here";
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(topology::DumpFolder())) {
+    if (entry.path().extension() != ".xml") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    ExpectRulesAtEverySize(Topology::FromXml(entry.path().string()));
+    ++files;
+  }
+  EXPECT_GT(files, 0u) << topology::DumpFolder() << " holds no XML file";
+  for (const Machine& machine : kMachines) {
+    SCOPED_TRACE(machine.name);
+    ExpectGroups(Topology::FromXml(topology::DumpOf(machine.name)), machine);
+  }
+}
 
 // 2 x EPYC 9V33X: 12 L3 groups of 96 MB a package, and in each as many threads as the dump has cores there
 // (the hypervisor keeps some for itself, so not all groups have 8).
 TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
-  const std::string path = TopologyData("amd-genoax-2xEPYC-9V33X-azure-hbv4.xml");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
-  const Topology machine = Topology::FromXml(path);
+  const Topology machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
   const Plan plan = PlanFor(machine);
   std::map<int, size_t> groups_of_package;
   std::map<L3GroupId, size_t> threads;
@@ -262,9 +264,7 @@ TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
 // An L3 group over two NUMA nodes (sub-NUMA clustering): one group of threads, half of their arenas on each
 // node.
 TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
-  const std::string path = TopologyData("intel-cascadelake-2xXeon6230-optane-memorysidecache.xml");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not here";
-  const Topology machine = Topology::FromXml(path);
+  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   std::map<int, std::map<int, size_t>> threads;  // by L3 group and node
   for (const PlanThread& thread : PlanFor(machine).threads)
     ++threads[thread.l3_group][thread.numa_node.value];

@@ -211,6 +211,21 @@ Topology Topology::FromXml(const std::string& path) {
   return TopologyBuilder(tree.get(), path, true).Build({});
 }
 
+Topology Topology::FromSynthetic(const std::string& description, const std::set<int>& hidden) {
+  Tree tree = NewTree();
+  if (hwloc_topology_set_synthetic(tree.get(), description.c_str()) != 0 ||
+      hwloc_topology_load(tree.get()) != 0) {
+    throw Error("topology: '{}': hwloc {} does not understand it; expected a description as for `lstopo --input`",
+                description, HWLOC_VERSION);
+  }
+  std::set<int> seen;
+  for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_obj_by_type(tree.get(), HWLOC_OBJ_PU, o)) != nullptr;) {
+    if (const int cpu = static_cast<int>(o->os_index); !hidden.contains(cpu)) seen.insert(cpu);
+  }
+  if (seen.empty()) throw Error("topology: '{}': all of its CPUs are hidden", description);
+  return TopologyBuilder(tree.get(), description, true).Build(seen);
+}
+
 const Core& Topology::core(CoreId id) const {
   LARDER_CHECK(id.valid() && static_cast<size_t>(id.value) < cores_.size(), "core {} of {}", id.value,
                cores_.size());
