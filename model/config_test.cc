@@ -163,6 +163,18 @@ TEST(Config, HarmlessKeysAndTensorsAreAccepted) {
   EXPECT_EQ(Read(raw).layers, 1u);
 }
 
+TEST(Config, TheDemoModel) {
+  const ModelConfig config =
+      ReadModelConfig(*GgufFile::Open(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"));
+  EXPECT_EQ(config.layers, 5u);
+  EXPECT_EQ(config.dim, 192u);
+  EXPECT_EQ(config.ffn, 512u);
+  EXPECT_EQ(config.heads, 6u);
+  EXPECT_EQ(config.kv_heads, 2u);
+  EXPECT_EQ(config.head_size, 32u);
+  EXPECT_EQ(config.vocab, 2048u);
+}
+
 TEST(Config, RealFile) {
   const char* from_environment = std::getenv("LARDER_TEST_DATA");
   const std::string path =

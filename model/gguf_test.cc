@@ -273,6 +273,15 @@ TEST(Gguf, AFileThatShrinksIsAnError) {
                  temp.path() + ": token_embd.weight ends at byte");
 }
 
+TEST(Gguf, TheDemoModel) {
+  const auto file = GgufFile::Open(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf");
+  EXPECT_EQ(file->tensors().size(), 47u);
+  const auto tokens = file->FindStrings("tokenizer.ggml.tokens");
+  ASSERT_TRUE(tokens);
+  EXPECT_EQ(tokens->size(), 2048u);
+  EXPECT_EQ((*tokens)[3], "<0x00>");
+}
+
 TEST(Gguf, RealFiles) {
   const char* from_environment = std::getenv("LARDER_TEST_DATA");
   const std::string data =

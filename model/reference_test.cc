@@ -163,11 +163,13 @@ TEST(Reference, Stories260KTellsTheKnownStory) {
       "\"Lily, let's go to the park.\" Lily was sad and didn't know what to do");
 }
 
-// Shares of the divergence from float32 on a trained model. The bounds are the known shares times about 3.
-TEST(Reference, EachQuantisationCostsItsShare) {
-  if (!std::filesystem::exists(Stories260K()))
-    GTEST_SKIP() << "no " << Stories260K() << " (LARDER_TEST_DATA)";
-  const auto file = GgufFile::Open(Stories260K());
+// Shares of the divergence from the model as it is in the file, on a trained model. The bounds are the known
+// shares times about 3.
+struct Shares {
+  double weights, activations, kv, all;
+};
+Shares SharesOf(const std::string& path) {
+  const auto file = GgufFile::Open(path);
   ReferenceModel exact = ReferenceModel::Make(file);
   const std::vector<TokenId> ids = Greedy(exact, kOnceUponATime, 115);
   const std::vector<float> truth = exact.TeacherForced(ids);
@@ -175,15 +177,33 @@ TEST(Reference, EachQuantisationCostsItsShare) {
     const auto logits = ReferenceModel::Make(file, options).TeacherForced(ids);
     return CompareLogits(truth, logits, exact.config().vocab).mean_kl;
   };
-  const double weights = mean_kl({.weights_as_q8_0 = true}), activations = mean_kl({.activations_q8 = true}),
-               kv = mean_kl({.kv_q8 = true}), all = mean_kl({true, true, true});
+  const Shares shares = {mean_kl({.weights_as_q8_0 = true}), mean_kl({.activations_q8 = true}),
+                         mean_kl({.kv_q8 = true}), mean_kl({true, true, true})};
   std::printf("mean KL over %zu tokens: weights %.6f, activations %.6f, KV %.6f, all %.6f\n", ids.size(),
-              weights, activations, kv, all);
-  for (const double share : {weights, activations, kv}) {
+              shares.weights, shares.activations, shares.kv, shares.all);
+  return shares;
+}
+
+TEST(Reference, EachQuantisationCostsItsShare) {
+  if (!std::filesystem::exists(Stories260K()))
+    GTEST_SKIP() << "no " << Stories260K() << " (LARDER_TEST_DATA)";
+  const Shares of = SharesOf(Stories260K());
+  for (const double share : {of.weights, of.activations, of.kv}) {
     EXPECT_GT(share, 1e-7);
-    EXPECT_LT(share, all * 2);
+    EXPECT_LT(share, of.all * 2);
   }
-  EXPECT_LT(all, 0.004);
+  EXPECT_LT(of.all, 0.004);
+}
+
+// Whose weights are in Q8_0 already.
+TEST(Reference, EachQuantisationOfTheDemoModelCostsItsShare) {
+  const Shares of = SharesOf(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf");
+  EXPECT_EQ(of.weights, 0);
+  for (const double share : {of.activations, of.kv}) {
+    EXPECT_GT(share, 1e-7);
+    EXPECT_LT(share, of.all * 2);
+  }
+  EXPECT_LT(of.all, 0.004);
 }
 
 TEST(Reference, DemoModelTellsTheStoriesOfItsOwnChecker) {

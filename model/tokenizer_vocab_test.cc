@@ -1,6 +1,6 @@
 // The real vocabularies: published texts and their ids must match exactly. The files are read where they are
 // at hand (LARDER_TEST_DATA, by default ../shared/data beside the repository); without them the tests say so
-// and are skipped.
+// and are skipped. What needs no other engine's word is tested in tokenizer_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,53 +40,59 @@ std::vector<TokenId> Ids(const std::string& line) {
   return {std::istream_iterator<TokenId>(stream), {}};
 }
 
-class TokenizerVocab : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    base_ = DataFolder() / "tokenizers" / GetParam();
-    if (!std::filesystem::exists(Path(".gguf"))) {
-      GTEST_SKIP() << Path(".gguf") << " is missing: set LARDER_TEST_DATA to the folder with the test data";
-    }
-    tokenizer_ = Tokenizer::FromGguf(*GgufFile::Open(Path(".gguf")));
-  }
-
-  std::string Path(const char* suffix) const { return base_.string() + suffix; }
-
-  std::filesystem::path base_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
-};
-
-TEST_P(TokenizerVocab, MatchesThePublishedIds) {
-  const std::vector<std::string> texts = SplitAt(ReadFile(Path(".inp")), "\n__ggml_vocab_test__\n");
-  const std::vector<std::string> lines = SplitAt(ReadFile(Path(".out")), "\n");
+void ExpectPublishedIds(const Tokenizer& tokenizer, const std::string& base) {
+  const std::vector<std::string> texts = SplitAt(ReadFile(base + ".inp"), "\n__ggml_vocab_test__\n");
+  const std::vector<std::string> lines = SplitAt(ReadFile(base + ".out"), "\n");
   ASSERT_GT(texts.size(), 40u);
   ASSERT_GE(lines.size(), texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(tokenizer_->Encode(texts[i], false, false), Ids(lines[i])) << "text " << i << ": " << texts[i];
-    EXPECT_EQ(tokenizer_->Decode(Ids(lines[i])), texts[i]);
+    EXPECT_EQ(tokenizer.Encode(texts[i], false, false), Ids(lines[i])) << "text " << i << ": " << texts[i];
+    EXPECT_EQ(tokenizer.Decode(Ids(lines[i])), texts[i]);
   }
 }
 
-TEST_P(TokenizerVocab, DecodesEveryByteItEncodes) {
+void ExpectEveryByteBack(const Tokenizer& tokenizer) {
   std::string text;
   for (int i = 0; i < 256; ++i) text += static_cast<char>(i);
   for (int i = 0; i < 256; ++i) text += std::string(1, static_cast<char>(i)) + " x\n\xE2\x82\xAC";
-  EXPECT_EQ(tokenizer_->Decode(tokenizer_->Encode(text, true, false)), text);
+  EXPECT_EQ(tokenizer.Decode(tokenizer.Encode(text, true, false)), text);
 }
 
-TEST_P(TokenizerVocab, StreamsWhatItDecodes) {
+void ExpectStreamsWhatItDecodes(const std::shared_ptr<const Tokenizer>& tokenizer) {
   const std::string text = "Hello,  wörld 🦙👩‍🚀 東京\n\t'tis <|eot_id|> 12345";
-  StreamDecoder decoder(tokenizer_);
+  StreamDecoder decoder(tokenizer);
   std::string streamed;
-  for (const TokenId id : tokenizer_->Encode(text, true, false)) streamed += decoder.Add(id);
+  for (const TokenId id : tokenizer->Encode(text, true, false)) streamed += decoder.Add(id);
   EXPECT_EQ(streamed + decoder.Finish(), text);
 }
 
-TEST_P(TokenizerVocab, KnowsWhatEndsAGeneration) {
-  EXPECT_GT(tokenizer_->size(), 30000u);
-  EXPECT_TRUE(tokenizer_->IsEndOfGeneration(tokenizer_->eos()));
-  EXPECT_FALSE(tokenizer_->IsEndOfGeneration(tokenizer_->Encode("a", false, false)[0]));
-  EXPECT_EQ(tokenizer_->Find("no such token"), -1);
+void ExpectItKnowsTheEnd(const Tokenizer& tokenizer) {
+  EXPECT_GT(tokenizer.size(), 30000u);
+  EXPECT_TRUE(tokenizer.IsEndOfGeneration(tokenizer.eos()));
+  EXPECT_FALSE(tokenizer.IsEndOfGeneration(tokenizer.Encode("a", false, false)[0]));
+  EXPECT_EQ(tokenizer.Find("no such token"), -1);
+}
+
+void ExpectLlama3ChatTokens(const Tokenizer& tokenizer) {
+  EXPECT_EQ(tokenizer.Encode("<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>", true, true),
+            (std::vector<TokenId>{128000, 128006, 882, 128007, 271, 13347, 128009}));
+  EXPECT_TRUE(tokenizer.wants_bos());
+  EXPECT_TRUE(tokenizer.IsEndOfGeneration(128001));
+  EXPECT_TRUE(tokenizer.IsEndOfGeneration(128008));
+}
+
+class TokenizerVocab : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerVocab, MatchesThePublishedIds) {
+  const std::string name = GetParam(), base = DataFolder() / "tokenizers" / name;
+  if (!std::filesystem::exists(base + ".gguf"))
+    GTEST_SKIP() << base << ".gguf is not here: set LARDER_TEST_DATA to the folder with the test data";
+  const auto tokenizer = Tokenizer::FromGguf(*GgufFile::Open(base + ".gguf"));
+  ExpectPublishedIds(*tokenizer, base);
+  ExpectEveryByteBack(*tokenizer);
+  ExpectStreamsWhatItDecodes(tokenizer);
+  ExpectItKnowsTheEnd(*tokenizer);
+  if (name == "vocab-llama3") ExpectLlama3ChatTokens(*tokenizer);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerVocab,
@@ -96,17 +102,6 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerVocab,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
-
-TEST(TokenizerVocabSpecials, Llama3ChatTokens) {
-  const std::string path = DataFolder() / "tokenizers/vocab-llama3.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is missing: set LARDER_TEST_DATA";
-  const auto tokenizer = Tokenizer::FromGguf(*GgufFile::Open(path));
-  EXPECT_EQ(tokenizer->Encode("<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>", true, true),
-            (std::vector<TokenId>{128000, 128006, 882, 128007, 271, 13347, 128009}));
-  EXPECT_TRUE(tokenizer->wants_bos());
-  EXPECT_TRUE(tokenizer->IsEndOfGeneration(128001));
-  EXPECT_TRUE(tokenizer->IsEndOfGeneration(128008));
-}
 
 }  // namespace
 }  // namespace larder::model

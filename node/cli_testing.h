@@ -60,10 +60,6 @@ class Cli : public testing::Test {
   static std::string Path(const std::string& name) { return (directory_ / name).string(); }
   static std::string Tiny() { return Path("tiny.gguf"); }
   static std::string Demo() { return LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"; }
-  static std::string Data(const std::string& name) {
-    const char* root = std::getenv("LARDER_TEST_DATA");
-    return (fs::path(root != nullptr ? root : LARDER_SOURCE_DIR "/../shared/data") / name).string();
-  }
 
   // Starts the program; its output goes to files, so that neither side ever waits for the other.
   static pid_t Start(std::vector<std::string> arguments, const std::string& input, const std::string& tag) {

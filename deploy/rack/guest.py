@@ -25,11 +25,17 @@ def free_port():
         return s.getsockname()[1]
 
 
+def quoted(path):
+    """A path within a QEMU option, where a comma ends a value and two are one."""
+    return str(path).replace(",", ",,")
+
+
 class Guest:
     """One guest. It writes its console to FOLDER/NAME.console and sees FOLDER/share at /share, read and write.
 
     With `image` it boots that squashfs under systemd, else it runs /share/job on the machine's own root, seen read-only, and leaves
-    the job's exit status in share/NAME.status.
+    the job's exit status in share/NAME.status. Of that root a job may use the system's programs and libraries (/usr, /lib, /etc) and nothing
+    else: the guest has a /tmp, /run, /home, ... of its own, so what a job needs of the build folder is handed to it (Rack.hand_over).
     """
 
     def __init__(self, name, folder, boot, *, netdev=None, address=None, sockets=1, cores=1, memory_mib=512, image=None, ssh_port=None,
@@ -43,9 +49,9 @@ class Guest:
         # thread=single: with a thread for each CPU QEMU 7.2 hung in 4 of 310 boots of 8 CPUs.
         self.command = ["qemu-system-x86_64", "-accel", "tcg,thread=single,tb-size=256", "-cpu", "max", "-M", "q35", "-m", str(memory_mib),
                         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", f"file:{self.console}",
-                        "-qmp", f"unix:{self.control},server=on,wait=off", "-kernel", str(kernel), "-initrd", str(initramfs),
+                        "-qmp", f"unix:{quoted(self.control)},server=on,wait=off", "-kernel", str(kernel), "-initrd", str(initramfs),
                         "-smp", f"{sockets * cores},sockets={sockets},cores={cores},threads=1",
-                        "-virtfs", f"local,path={self.folder}/share,mount_tag=share,security_model=none"]
+                        "-virtfs", f"local,path={quoted(self.folder)}/share,mount_tag=share,security_model=none"]
         if sockets > 1:
             for node in range(sockets):
                 cpus = f"{node * cores}-{(node + 1) * cores - 1}"
@@ -61,7 +67,7 @@ class Guest:
             self.command += ["-netdev", f"user,id=n1,restrict=on,{forwards}",
                              "-device", "virtio-net-pci,netdev=n1,romfile="]
         if image:
-            self.command += ["-drive", f"file={image},format=raw,if=none,id=d0,readonly=on", "-device", "virtio-blk-pci,drive=d0"]
+            self.command += ["-drive", f"file={quoted(image)},format=raw,if=none,id=d0,readonly=on", "-device", "virtio-blk-pci,drive=d0"]
             words += ["rack.root=image", "systemd.show_status=no", "systemd.log_level=warning", "net.ifnames=0"]
         else:
             self.command += ["-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"]
@@ -171,6 +177,11 @@ class Rack:
     def write(self, name, text):
         (self.folder / "share" / name).write_text(text)
 
+    def hand_over(self, program):
+        """Copies a program into the shared folder, and returns where guests find it, wherever it lies here."""
+        shutil.copy(program, self.folder / "share")
+        return f"/share/{pathlib.Path(program).name}"
+
     def start_all(self):
         """Starts all guests and waits until each is up. Emulation hangs once in a hundred boots: callers try twice.
 
@@ -207,11 +218,11 @@ class Rack:
   HostKeyAlias {g.name}
 """ for g in self.guests) + f"""Host *
   User root
-  IdentityFile {folder}/key
+  IdentityFile "{folder}/key"
   IdentitiesOnly yes
-  UserKnownHostsFile {folder}/known_hosts
+  UserKnownHostsFile "{folder}/known_hosts"
   ControlMaster auto
-  ControlPath {self.folder}/%n.ssh
+  ControlPath "{self.folder}/%n.ssh"
   ControlPersist 600
   ServerAliveInterval 5
   ServerAliveCountMax 24

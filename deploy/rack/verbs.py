@@ -5,7 +5,6 @@
 """
 import argparse
 import json
-import pathlib
 
 import guest
 import image
@@ -34,7 +33,7 @@ def main():
         guest.skip(missing)
     with guest.Rack(boot) as rack:
         rack.add("verbs", cores=2, memory_mib=1024)
-        passed = rack.run_job(JOB.format(program=pathlib.Path(o.program).resolve(), filter=o.filter), o.limit)
+        passed = rack.run_job(JOB.format(program=rack.hand_over(o.program), filter=o.filter), o.limit)
         file = rack.folder / "share" / "result.json"
         suites = json.loads(file.read_text())["testsuites"] if file.exists() else []
     tests = [test for suite in suites for test in suite["testsuite"]]

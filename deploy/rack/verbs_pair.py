@@ -56,13 +56,13 @@ def main():
         boot = image.boot_files(image.cache_folder(o.cache))
     except image.Missing as missing:
         guest.skip(missing)
-    program = pathlib.Path(o.program).resolve()
     with guest.Rack(boot) as rack:
         guests = [rack.add("server"), rack.add("client")]
+        program = rack.hand_over(o.program)
         if o.perftest:
             if os.geteuid() == 0:
                 threading.Thread(target=prefer, args=(guests,), daemon=True).start()
-            job = PERFTEST.format(script=SCRIPT, program=program, rounds=o.rounds, repetitions=o.repetitions)
+            job = PERFTEST.format(script=rack.hand_over(SCRIPT), program=program, rounds=o.rounds, repetitions=o.repetitions)
             passed = rack.run_job(job, 1200) and guests[1].said("ratio") and not guests[1].said("ratio none")
         else:
             passed = rack.run_job(JOB.format(program=program), 240) and guests[1].said("half round trip")
