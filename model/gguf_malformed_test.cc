@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <set>
 
@@ -326,6 +327,35 @@ TEST(GgufMalformed, EveryMutationIsNamed) {
     EXPECT_LT(error.size(), 400u) << error;
   }
   EXPECT_GE(names.size(), 60u);
+}
+
+// A sparse file of gigabytes, one array of which is nearly all of it: refused before any of it is in memory.
+// It would be granted on a machine that has the memory, touched, and end in the kernel's killer on one that
+// has a little less.
+TEST(GgufMalformed, HeadersThatNoModelHasAreRefused) {
+  const auto bomb = [](const std::string& value, uint64_t file_bytes) {
+    RawGguf raw;
+    raw.Set("x", Type::kArray, value);
+    const TempFile temp(raw.Bytes());
+    std::filesystem::resize_file(temp.path(), file_bytes);
+    return LoadError(temp.path());
+  };
+  const uint64_t many = uint64_t{24} << 30;
+  EXPECT_NE(
+      bomb(RawArray(Type::kU8, many, ""), many + 4096).find("keys and tensor names take more than 512 MB"),
+      std::string::npos);
+  EXPECT_NE(bomb(RawArray(Type::kString, 2, RawText("a") + Raw(many)), many + 4096).find("more than 512 MB"),
+            std::string::npos);
+  RawGguf raw;
+  raw.key_count = (1 << 16) + 1;
+  const TempFile keys(raw.Bytes() + std::string(2 << 20, '\0'));
+  EXPECT_NE(LoadError(keys.path()).find("key count is 65537, expected at most 65536"), std::string::npos);
+  raw.key_count = 0;
+  raw.tensor_count = (1 << 20) + 1;
+  const TempFile tensors(raw.Bytes());
+  std::filesystem::resize_file(tensors.path(), 64 << 20);
+  EXPECT_NE(LoadError(tensors.path()).find("tensor count is 1048577, expected at most 1048576"),
+            std::string::npos);
 }
 
 TEST(GgufMalformed, NoPrefixOfAFileLoads) {

@@ -17,6 +17,13 @@ namespace {
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr size_t kFirstReadBytes = 64 << 10;
+// What is in memory of a file's header at most, whatever a (sparse) file claims: a vocabulary of 256,000
+// tokens with its merges and a chat template takes some 20 MB.
+constexpr uint64_t kMaxHeaderBytes = uint64_t{512} << 20;
+// Each takes some 100 bytes of ours for the 14 or 33 of the file's. Real files: a hundred keys, some thousand
+// tensors.
+constexpr uint64_t kMaxEntries = 1 << 16;
+constexpr uint64_t kMaxTensors = 1 << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;       // the format's own limit
 constexpr uint64_t kMaxTensorNameBytes = 255;  // the format says 64
 constexpr uint64_t kMaxAlignment = 1 << 20;
@@ -56,8 +63,15 @@ class GgufHeaderParser {
     }
     const uint64_t have = file_.header.size();
     if (at_ + bytes <= have) return;
-    const uint64_t want =
-        std::min(file_.file_bytes, std::max<uint64_t>({at_ + bytes, 2 * have, kFirstReadBytes}));
+    if (bytes > kMaxHeaderBytes - at_) {
+      throw Error(
+          "{}: {} at byte {} needs {} bytes: keys and tensor names take more than {} MB in all, no model's "
+          "do; the file "
+          "is damaged or means harm",
+          file_.path, what, at_, bytes, kMaxHeaderBytes >> 20);
+    }
+    const uint64_t want = std::min(
+        {file_.file_bytes, kMaxHeaderBytes, std::max<uint64_t>({at_ + bytes, 2 * have, kFirstReadBytes})});
     file_.header.resize(want);
     ReadExactly(file_.fd, file_.path, "the header", have, want - have, file_.header.data() + have);
   }
@@ -115,16 +129,18 @@ class GgufHeaderParser {
     tensor_count_ = Take<uint64_t>("the tensor count");
     entry_count_ = Take<uint64_t>("the key count");
     const uint64_t rest = file_.file_bytes - at_;
-    CheckCount("tensor count", tensor_count_, kMinTensorBytes, rest);
-    CheckCount("key count", entry_count_, kMinEntryBytes, rest);
+    CheckCount("tensor count", tensor_count_, kMinTensorBytes, kMaxTensors, rest);
+    CheckCount("key count", entry_count_, kMinEntryBytes, kMaxEntries, rest);
   }
 
-  void CheckCount(std::string_view what, uint64_t count, uint64_t min_bytes, uint64_t rest) const {
+  void CheckCount(std::string_view what, uint64_t count, uint64_t min_bytes, uint64_t most,
+                  uint64_t rest) const {
     if (count > rest / min_bytes) {
       throw Error(
           "{}: {} is {}, but the {} bytes that follow hold at most {}: the file is cut short or damaged",
           file_.path, what, count, rest, rest / min_bytes);
     }
+    if (count > most) throw Error("{}: {} is {}, expected at most {}", file_.path, what, count, most);
   }
 
   Type CheckedType(uint32_t number, std::string_view what) const {

@@ -55,15 +55,30 @@ class NewFile {
       bytes -= static_cast<size_t>(put);
     }
   }
+  // The name appears when the bytes are on the disk, and is on it itself when this returns: a power cut
+  // leaves a whole file or none, never one of zeros.
   void Commit() {
-    if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      const int cause = errno;
+    int cause = ::fdatasync(fd_) == 0 ? 0 : errno;
+    if (::close(std::exchange(fd_, -1)) != 0 && cause == 0) cause = errno;
+    if (cause == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) cause = errno;
+    if (cause != 0) {
       ::unlink(temporary_.c_str());
       throw Error("{}: can't finish writing: {}", path_, std::strerror(cause));
     }
+    SyncFolder();
   }
 
  private:
+  void SyncFolder() const {
+    const size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Some file systems can't (EINVAL), and a folder may be writable but not readable: the file is whole.
+    const bool failed = fd >= 0 && ::fsync(fd) != 0 && errno == EIO;
+    if (fd >= 0) ::close(fd);
+    if (failed) throw Error("{}: can't write the folder it is in: {}", path_, std::strerror(EIO));
+  }
+
   std::string path_, temporary_;
   int fd_ = -1;
 };
