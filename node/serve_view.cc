@@ -147,13 +147,18 @@ serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::Sched
 
 // In the order of ViewOfPlan's sockets.
 std::vector<serving::SocketView> ViewOfSockets(const pipeline::Engine& engine,
-                                               const pipeline::Scheduler& scheduler) {
+                                               const pipeline::Scheduler& scheduler,
+                                               const serving::PlanView& plan) {
   std::vector<serving::SocketView> views;
   if (const pipeline::ChainEnds* chain = engine.chain()) {
     views.push_back(ViewOf(engine.status()));
+    // A colocated stage beside separated ones has no attention sockets, so it is the plan that says.
+    const auto is_attention = [&] {
+      return views.size() < plan.sockets.size() && plan.sockets[views.size()].role == "attention";
+    };
     for (size_t stage = 0; stage < chain->chain().stages.size(); ++stage) {
       views.push_back(ViewOf(chain->stage_status(stage)));
-      for (size_t socket = 0; socket < chain->chain().slot_ends.size(); ++socket)
+      for (size_t socket = 0; socket < chain->chain().slot_ends.size() && is_attention(); ++socket)
         views.push_back(ViewOf(chain->attention_status(stage, socket)));
     }
     return views;
@@ -213,7 +218,7 @@ void FillStatus(const pipeline::Engine& engine, const pipeline::Scheduler& sched
          .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
          .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
   }
-  view.sockets = ViewOfSockets(engine, scheduler);
+  view.sockets = ViewOfSockets(engine, scheduler, plan);
   LARDER_CHECK(view.sockets.size() == plan.sockets.size());
   for (size_t i = 0; i < view.sockets.size(); ++i) {
     serving::SocketView& socket = view.sockets[i];

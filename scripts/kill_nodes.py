@@ -92,9 +92,14 @@ def kills(rounds, count):
     killed, lost, early, slowest = {"weights": 0, "attention": 0}, 0, 0, 0.0
     while sum(killed.values()) < count:
         i = sum(killed.values())
-        # Long enough that the moment falls into loading, the handshake or decoding.
-        node, run, (name, victim, other) = rounds.pair(2000)
-        time.sleep(rounds.rng.uniform(0.0, 0.35))
+        # Every second moment falls into decoding, the others into whatever it is: loading, the handshake or decoding.
+        node, run, (name, victim, other) = rounds.pair(3900)
+        if i % 2 == 0:
+            while run.poll() is None and run.out() == "":
+                time.sleep(0.002)
+            time.sleep(rounds.rng.uniform(0.0, 0.05))
+        else:
+            time.sleep(rounds.rng.uniform(0.0, 0.35))
         if run.poll() is None:  # else it was faster than the moment
             killed[name] += 1
             end(victim)
@@ -114,6 +119,9 @@ def kills(rounds, count):
             else:
                 rounds.fail(f"round {i}: {name} killed: the other", other, status)
         end(node, run)
+    # A round whose moment came too early or too late tests little.
+    if 3 * lost < count:
+        rounds.failures.append(f"only {lost} of {count} kills met the two at work together")
     print(f"killed {killed['weights']} weight and {killed['attention']} attention processes, {lost} of them at work together, {early} while they were finding "
           f"each other or after; slowest end of the other {slowest:.3f} s")
 
@@ -154,6 +162,8 @@ def stops(rounds, count):
             paused += 1
         end(node, run)
     if count > 0:
+        if stopped == 0 or (count > 1 and paused == 0):
+            rounds.failures.append(f"of {count} stops {stopped} were for good and {paused} for a moment: {missed} had ended before")
         print(f"stopped {stopped} for good, slowest end of the other {slowest:.3f} s; {paused} for a moment; {missed} had ended before")
 
 

@@ -61,10 +61,55 @@ struct TestState {
 };
 
 // Runs all sequences at once, a token each a step: the next token is made of the last one and its place.
+class TestModel {
+ public:
+  TestModel(Service& service, size_t vocab) : service_(service), logits_(vocab) {}
+
+  bool idle() const { return all_.empty(); }
+
+  // Of the compute thread; where one thread is both, of it.
+  void Step() {
+    while (auto sequence = service_.Take()) {
+      sequence->Admitted(0);
+      const auto prompt = sequence->prompt();
+      all_.push_back({std::move(sequence), prompt.back(), prompt.size()});
+    }
+    std::erase_if(all_, [&](One& one) {
+      if (one.sequence->cancelled()) {
+        one.sequence->Ended(pipeline::SequenceEnd::kCancelled, "");
+        return true;
+      }
+      const size_t like = (static_cast<size_t>(one.last) * 7 + one.length) % 12 + 259;  // a word
+      for (size_t i = 0; i < logits_.size(); ++i)
+        logits_[i] = i == like ? 5.0f : static_cast<float>(i % 7) * 0.1f;
+      const auto next = one.sequence->Next(logits_);
+      if (next && ++one.length < TestState::kContext) {
+        one.last = *next;
+        return false;
+      }
+      one.sequence->Ended(next ? pipeline::SequenceEnd::kContextFull : pipeline::SequenceEnd::kComplete, "");
+      return true;
+    });
+    service_.StepDone();
+  }
+
+ private:
+  struct One {
+    std::unique_ptr<pipeline::Sequence> sequence;
+    int32_t last;
+    size_t length;
+  };
+
+  Service& service_;
+  std::vector<float> logits_;
+  std::vector<One> all_;
+};
+
+// A TestModel on a thread of its own.
 class TestModelThread {
  public:
   TestModelThread(Service& service, size_t vocab)
-      : service_(service), vocab_(vocab), thread_([this] { Run(); }) {}
+      : service_(service), model_(service, vocab), thread_([this] { Run(); }) {}
   ~TestModelThread() {
     service_.Stop();
     thread_.join();
@@ -83,44 +128,15 @@ class TestModelThread {
   }
 
  private:
-  struct One {
-    std::unique_ptr<pipeline::Sequence> sequence;
-    int32_t last;
-    size_t length;
-  };
-
   void Run() {
-    std::vector<One> all;
-    std::vector<float> logits(vocab_);
-    while (!all.empty() || service_.WaitForWork(-1)) {
+    while (!model_.idle() || service_.WaitForWork(-1)) {
       const auto step = Hold();
-      while (auto sequence = service_.Take()) {
-        sequence->Admitted(0);
-        const auto prompt = sequence->prompt();
-        all.push_back({std::move(sequence), prompt.back(), prompt.size()});
-      }
-      std::erase_if(all, [&](One& one) {
-        if (one.sequence->cancelled()) {
-          one.sequence->Ended(pipeline::SequenceEnd::kCancelled, "");
-          return true;
-        }
-        const size_t like = (static_cast<size_t>(one.last) * 7 + one.length) % 12 + 259;  // a word
-        for (size_t i = 0; i < vocab_; ++i) logits[i] = i == like ? 5.0f : static_cast<float>(i % 7) * 0.1f;
-        const auto next = one.sequence->Next(logits);
-        if (next && ++one.length < TestState::kContext) {
-          one.last = *next;
-          return false;
-        }
-        one.sequence->Ended(next ? pipeline::SequenceEnd::kContextFull : pipeline::SequenceEnd::kComplete,
-                            "");
-        return true;
-      });
-      service_.StepDone();
+      model_.Step();
     }
   }
 
   Service& service_;
-  const size_t vocab_;
+  TestModel model_;
   std::mutex step_;
   std::thread thread_;
 };

@@ -47,6 +47,25 @@ role = "colocated"
 cores = "cores:1"
 """
 
+# A separated stage before a colocated one.
+MIXED = """name = "{name}"
+[[server]]
+name = "here"
+[[server.socket]]
+name = "weights"
+role = "weight"
+cores = "cores:0"
+[[server.socket]]
+name = "kv"
+role = "attention"
+cores = "cores:1"
+for = "weights"
+[[server.socket]]
+name = "second"
+role = "colocated"
+cores = "cores:0"
+"""
+
 
 class StatusTest(unittest.TestCase):
     @classmethod
@@ -149,6 +168,14 @@ class StatusTest(unittest.TestCase):
         manifest = self.manifest(CHAIN)
         with self.node(manifest, "first"), self.node(manifest, "second"):
             self.check_chain(*self.look("--manifest", manifest, "--join"))
+
+    def test_mixed_chain_processes(self):
+        manifest = self.manifest(MIXED)
+        with self.node(manifest, "weights"), self.node(manifest, "kv"), self.node(manifest, "second"):
+            plan, planned, _ = self.look("--manifest", manifest, "--join")
+        self.assertEqual({name: socket["role"] for name, socket in planned.items()},
+                         {"serving": "serving", "weights": "weight", "kv": "attention", "second": "colocated"})
+        self.assertEqual(planned["second"]["layers"] + planned["weights"]["layers"], plan["model"]["layers"])
 
     @contextlib.contextmanager
     def node(self, manifest, socket):

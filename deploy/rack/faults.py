@@ -145,10 +145,24 @@ class Faults:
             return False
         return True
 
-    def once(self, name):
+    def order(self, kinds, count):
+        """(kind, role of the victim) of each fault: every pair comes before one comes again; a whole server's has no role."""
+        pairs = [(name, role) for name in kinds for role in ([None] if KINDS[name].whole_server else [*cluster.ROLES, cluster.SERVING])]
+        drawn = []
+        while len(drawn) < count:
+            self.chance.shuffle(pairs)
+            drawn += pairs
+        return drawn[:count]
+
+    def victim(self, role):
+        """A server, and its socket of this role; any one if the rack has none of it."""
+        found = [(server, socket) for server in self.rack.servers.values() for socket in server.names()
+                 if role is None or socket == role or socket.endswith(f"-{role}")]
+        return self.chance.choice(found or [(server, socket) for server in self.rack.servers.values() for socket in server.names()])
+
+    def once(self, name, role=None):
         kind, row = KINDS[name], self.rows.setdefault(name, Row())
-        server = self.chance.choice(list(self.rack.servers.values()))
-        socket = self.chance.choice(server.names())
+        server, socket = self.victim(role)
         request = self.rack.request(self.options.long)
         begun = time.monotonic()
         while request.running() and len(request.text()) <= len(cluster.PROMPT) and time.monotonic() - begun < 60:
@@ -259,10 +273,8 @@ def main():
         rack.bring_up()
         if faults.recover(180) is None:
             raise SystemExit("the cluster does not work before any fault")
-        order = [kinds[i % len(kinds)] for i in range(o.count)]
-        faults.chance.shuffle(order)
-        for name in order:
-            faults.once(name)
+        for name, role in faults.order(kinds, o.count):
+            faults.once(name, role)
             if o.table:
                 pathlib.Path(o.table).write_text(faults.markdown())
             if len(faults.failures) >= 5:

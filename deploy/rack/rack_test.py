@@ -30,6 +30,20 @@ class Judging(unittest.TestCase):
         self.assertFalse(self.faults.is_prefix("Once upon a tine"))
         self.assertFalse(self.faults.is_prefix("Once upon a time, there was one"))
 
+    def test_a_round_draws_each_kind_and_role(self):
+        kinds = ["kill -9 of a socket", "socket stands still", "link cut"]
+        every = {(kind, role) for kind in kinds[:2] for role in ("weight", "attention", "serving")} | {("link cut", None)}
+        drawn = self.faults.order(kinds, 10)
+        self.assertEqual((len(drawn), len(every)), (10, 7))
+        self.assertEqual(set(drawn[:7]), every)
+
+    def test_a_victim_has_the_role(self):
+        class Names(list):
+            names = lambda self: list(self)  # noqa: E731
+        self.faults.rack = argparse.Namespace(servers={"a": Names(["a-weight", "a-attention", "serving"]), "b": Names(["b-weight"])})
+        for role, sockets in (("weight", {"a-weight", "b-weight"}), ("serving", {"serving"}), (None, {"a-weight", "a-attention", "serving", "b-weight"})):
+            self.assertEqual({self.faults.victim(role)[1] for _ in range(200)}, sockets)
+
     def report(self, line, source="a-weight", victim="b-weight", journal=False):
         self.faults.rack = Said({source: line}, journal)
         return self.faults.report_of(["b-weight"], victim)

@@ -1,0 +1,548 @@
+#!/usr/bin/env python3
+"""A long soak of a cluster on this machine: serving, weight and attention sockets and a second stage, a process each; mixed clients
+(both protocols, chat, several choices, long prompts, /tokenize), some of whom cancel or leave; and stages that are killed or stopped.
+
+    scripts/soak.py --larder build/larder --model model/demo/larder-stories.gguf --seconds 3600 --clients 12
+
+Held to: each stream that ends well is the same request's alone, one that ends otherwise ends with the documented error and only while a stage was
+killed or stopped, and what came before is the beginning of the right one; the cluster comes back by itself; memory, descriptors
+and threads of each process are flat, which means: the slope of the run's second part, by least squares, times that part's length is not
+more than the spread of its first part and a floor; and when all have left, the serving process has the descriptors and threads that it began with.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from serve_testing import Server, read_all, split_reply
+
+MANIFEST = """name = "soak-{pid}"
+[model]
+context = {context}
+slots = {slots}
+[link]
+transport = "tcp"
+[[server]]
+name = "a"
+address = "127.0.0.1:{port}"
+[[server.socket]]
+name = "a-weight"
+role = "weight"
+cores = "cores:0"
+[[server.socket]]
+name = "a-attention"
+role = "attention"
+cores = "cores:{second}"
+isolated = {isolated}
+[[server.socket]]
+name = "serving"
+role = "serving"
+cores = "cores:{third}"
+options = "--port {http} --text-port {text} --temp 0 -n 40 --chat-template chatml --queue {queue}"
+[[server]]
+name = "b"
+address = "127.0.0.1:{port_b}"
+[[server.socket]]
+name = "b-stage"
+role = "colocated"
+cores = "cores:0"
+"""
+SOCKETS = {"a-weight": "a", "a-attention": "a", "serving": "a", "b-stage": "b"}
+STAGES = ["a-weight", "a-attention", "b-stage"]
+RESTART_S = 1.0     # as RestartSec of larder@.service
+SAMPLE_S = 1.0
+WARM_UP_S = 20.0    # of a process: buffers, pools and the allocator fill
+PATIENCE_S = 120.0  # until a cluster is back on a machine that others use too
+BEGINNINGS = ["Once upon a time", "The cat", "One day, a little girl named", "Tom and Amy went to the", "It was raining. The duck", "In the garden"]
+KINDS = ["text-json", "text-plain", "http-whole", "http-stream", "chat-whole", "chat-stream", "choices", "long", "tokenize"]
+FLAT = {"VmRSS": 8e6, "descriptors": 4, "threads": 2}  # and how much each may change without a reason
+PLAIN = "The cat\n"
+
+
+class Failed(Exception):
+    """The server said that the request failed: code, message, and what came before."""
+
+    def __init__(self, code, message, text=""):
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.text = code, message, text
+
+
+class Process:
+    """One socket's process, started anew a second after it has ended, as systemd would."""
+
+    def __init__(self, name, command, log):
+        self.name, self.command, self.log, self.wanted = name, command, log, True
+        self.lock = threading.Lock()
+        self.ends = []  # (exit status, when) of each
+        self.spawn()
+
+    def spawn(self):
+        with open(self.log, "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.started = time.monotonic()
+        threading.Thread(target=self.watch, args=(self.process,), daemon=True).start()
+
+    def watch(self, process):
+        status = process.wait()
+        self.ends.append((status, time.monotonic()))
+        with open(self.log, "a", encoding="utf-8") as log:
+            log.write(f"soak: {self.name} ended with {status}\n")
+        time.sleep(RESTART_S)
+        with self.lock:
+            if self.wanted:
+                self.spawn()
+
+    def signal(self, number):
+        with self.lock:
+            if self.process.poll() is None:
+                self.process.send_signal(number)
+
+    def stop(self):
+        """SIGTERM, then SIGKILL; the exit status."""
+        with self.lock:
+            self.wanted = False
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            return self.process.wait(90)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return None
+
+
+class Cluster(Server):
+    """The processes; otherwise as a Server, whose ports are those of the serving socket."""
+
+    def __init__(self, o):
+        self.o, self.processes = o, {}
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-soak-"))
+        port, self.http, self.text = free_ports()
+        self.manifest = self.folder / "cluster.toml"
+        # An isolated socket shares its cores with nobody.
+        cores = len(os.sched_getaffinity(0))
+        second, third = min(1, cores - 1), 0 if o.isolated else min(1, cores - 1)
+        self.manifest.write_text(MANIFEST.format(
+            pid=os.getpid(), context=o.context, slots=o.slots, port=port, port_b=port + 8, http=self.http, text=self.text, queue=8 * o.clients,
+            isolated="true" if o.isolated else "false", second=second, third=third))
+
+    def __enter__(self):
+        for name, server in SOCKETS.items():
+            command = [self.o.larder, "node", "--manifest", str(self.manifest), "--server", server, "--socket", name, "-m", self.o.model]
+            self.processes[name] = Process(name, command, self.folder / f"{name}.log")
+        return self
+
+    def __exit__(self, kind, *_):
+        statuses = {name: process.stop() for name, process in reversed(self.processes.items())}
+        if kind is None and statuses["serving"] != 0:
+            raise AssertionError(f"the serving process ended with {statuses['serving']}")
+        if not self.o.keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def health(self):
+        try:
+            return self.get("/health")[0]
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def said(self, count=600):
+        return "".join(f"--- {name} said:\n" + path.read_text(errors="replace")[-count:] + "\n"
+                       for name, path in ((p.name, p.log) for p in self.processes.values()))
+
+
+def free_ports():
+    """Three that nobody has; the first one has room for its server's sockets after it."""
+    with socket.socket() as a, socket.socket() as b:
+        a.bind(("127.0.0.1", 0))
+        b.bind(("127.0.0.1", 0))
+        return 20000 + os.getpid() % 600 * 16, a.getsockname()[1], b.getsockname()[1]
+
+
+def make_requests(count, seed, context):
+    rng = random.Random(seed)
+    requests = []
+    for i in range(count):
+        words = " ".join(rng.choice(BEGINNINGS) for _ in range(rng.choice([1, 1, 2, 12])))
+        requests.append({"prompt": words, "max_tokens": rng.randint(1, 60), "temperature": rng.choice([0, 0.7, 1.2]), "seed": i,
+                         "top_k": rng.choice([0, 40]), "repeat_penalty": rng.choice([1, 1.1]), **({"stop": ["."]} if rng.random() < 0.2 else {})})
+    long = " ".join(rng.choice(BEGINNINGS) for _ in range(context // 12))
+    return requests, {"prompt": long, "max_tokens": 20, "temperature": 0.7, "seed": 1}
+
+
+def stream_of(body):
+    """The texts of a stream's choices, joined; Failed if it ends with an error."""
+    text, done = "", False
+    for line in body.decode(errors="replace").split("\n"):
+        if line == "data: [DONE]":
+            done = True
+        elif line.startswith("data: "):
+            try:
+                event = json.loads(line[6:])
+            except ValueError:
+                raise Failed(0, "an event that is cut", text) from None
+            if "error" in event:
+                raise Failed(event["error"]["code"], event["error"]["message"], text)
+            for choice in event["choices"]:
+                text += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
+    if not done:
+        raise Failed(0, "the stream ended without [DONE]", text)
+    return text
+
+
+class Asker:
+    """What a kind of request gives, as one text."""
+
+    def __init__(self, cluster, requests, long):
+        self.cluster, self.requests, self.long = cluster, requests, long
+
+    def post(self, path, request):
+        status, body = self.cluster.post(path, request)
+        if status != 200:
+            error = json.loads(body)["error"]
+            raise Failed(error["code"], error["message"])
+        return body
+
+    def ask(self, kind, at):
+        request = self.requests[at]
+        chat = {**request, "messages": [{"role": "user", "content": request["prompt"]}]}
+        chat.pop("prompt")
+        if kind == "text-json":
+            return self.text_json(request)
+        if kind == "text-plain":
+            with self.cluster.connect(self.cluster.text) as connection:
+                connection.sendall(PLAIN.encode())
+                text = read_all(connection).decode(errors="replace")
+            if "error: " in text:
+                raise Failed(503, text, text.partition("error: ")[0].rstrip("\n"))
+            return text
+        if kind == "http-stream":
+            return stream_of(self.post("/v1/completions", {**request, "stream": True}))
+        if kind == "chat-stream":
+            return stream_of(self.post("/v1/chat/completions", {**chat, "stream": True}))
+        if kind == "chat-whole":
+            return json.loads(self.post("/v1/chat/completions", chat))["choices"][0]["message"]["content"]
+        if kind == "choices":
+            choices = json.loads(self.post("/v1/completions", {**request, "n": 3}))["choices"]
+            return "\0".join(c["text"] for c in sorted(choices, key=lambda c: c["index"]))
+        if kind == "tokenize":
+            return json.dumps(json.loads(self.post("/tokenize", {"content": self.long["prompt"] * 3 if at % 4 == 0 else request["prompt"]})))
+        body = self.long if kind == "long" else request
+        return json.loads(self.post("/v1/completions", body))["choices"][0]["text"]
+
+    def text_json(self, request):
+        with self.cluster.connect(self.cluster.text) as connection:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            text = ""
+            for line in connection.makefile("rb"):
+                part = json.loads(line)
+                if "error" in part:
+                    raise Failed(part["error"]["code"], part["error"]["message"], text)
+                text += part["content"]
+                if part["stop"]:
+                    return text
+        raise Failed(0, "the text stream ended without a last line", text)
+
+
+class Client(threading.Thread):
+    def __init__(self, run, seed):
+        super().__init__(daemon=True)
+        self.run_, self.rng = run, random.Random(seed)
+        self.done, self.dropped, self.failed, self.at = 0, 0, 0, "nothing yet"
+
+    def run(self):
+        while not self.run_.over() and not self.run_.wrong:
+            started, kind, at = time.monotonic(), self.rng.choice(KINDS), self.rng.randrange(len(self.run_.requests))
+            self.at = f"{kind} {at} since {time.strftime('%H:%M:%S')}"
+            try:
+                self.one(kind, at)
+            except (Failed, OSError, ValueError, KeyError, IndexError, AssertionError) as error:
+                self.excuse(kind, at, started, error)
+        self.at = None
+
+    def one(self, kind, at):
+        fate = self.rng.random()
+        if fate < 0.15:
+            return self.drop(kind, at)
+        if fate < 0.25:
+            return self.cancel(at)
+        text, expected = self.run_.asker.ask(kind, at), self.run_.expected(kind, at)
+        if text != expected:
+            self.run_.is_wrong(f"{kind} {self.run_.requests[at]}: {text!r}, alone {expected!r}")
+        self.done += 1
+
+    def excuse(self, kind, at, started, error):
+        self.failed += 1
+        if not self.run_.faults.overlap(started, time.monotonic()):
+            return self.run_.is_wrong(f"{kind} {self.run_.requests[at]['prompt'][:40]!r}: {error!r}, and no stage was killed or stopped")
+        if not isinstance(error, Failed):
+            return self.run_.is_wrong(f"{kind}: {error!r} instead of an answer")
+        if error.code not in (500, 503) or not error.message:
+            return self.run_.is_wrong(f"{kind}: not an error that is documented: {error.code} {error.message!r}")
+        if not self.run_.expected(kind, at).startswith(error.text.rstrip("\ufffd")):
+            return self.run_.is_wrong(f"{kind}: before its error: {error.text!r}, alone {self.run_.expected(kind, at)!r}")
+        time.sleep(0.2)
+
+    def drop(self, kind, at):
+        """Goes away after some bytes, or before any."""
+        cluster, text = self.run_.cluster, kind.startswith("text")
+        with cluster.connect(cluster.text if text else cluster.http) as connection:
+            body = json.dumps({**self.run_.requests[at], "max_tokens": 300, "stream": True}).encode()
+            head = b"" if text else b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body + b"\n")
+            if self.rng.random() < 0.7:
+                connection.recv(self.rng.randint(1, 2000))
+        self.dropped += 1
+
+    def cancel(self, at):
+        cluster = self.run_.cluster
+        with cluster.connect(cluster.text) as connection:
+            connection.sendall(json.dumps({**self.run_.requests[at], "id": "a"}).encode() + b"\n")
+            text, sent = "", False
+            for line in connection.makefile("rb"):
+                part = json.loads(line)
+                if "error" in part:
+                    raise Failed(part["error"]["code"], part["error"]["message"])
+                text += part["content"]
+                if part["stop"]:
+                    break
+                if not sent:
+                    connection.sendall(b'{"cancel":"a"}\n')
+                    sent = True
+        if not self.run_.expected("http-whole", at).startswith(text):
+            self.run_.is_wrong(f"cancelled {self.run_.requests[at]}: {text!r}")
+        self.dropped += 1
+
+
+class Faults:
+    """Kills and stops stages, one at a time, and waits each time until the cluster is back."""
+
+    def __init__(self, run, every_s, seed):
+        self.run, self.every_s, self.rng = run, every_s, random.Random(seed)
+        self.windows, self.lock = [], threading.Lock()  # [begin, end]; end: none yet
+        self.counts, self.worst_s = {}, 0.0
+
+    def overlap(self, begin, end):
+        with self.lock:
+            return any(b <= end and (e is None or begin <= e) for b, e in self.windows)
+
+    def once(self):
+        kind, name = self.rng.choice(["killed", "stopped", "stopped for a moment"]), self.rng.choice(STAGES)
+        process = self.run.cluster.processes[name]
+        window = [time.monotonic(), None]
+        with self.lock:
+            self.windows.append(window)
+        process.signal(signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
+        if kind == "stopped":
+            time.sleep(self.rng.uniform(4, 7))
+        elif kind != "killed":
+            time.sleep(self.rng.uniform(0.05, 1.0))
+        process.signal(signal.SIGCONT)
+        time.sleep(RESTART_S + 2.5)  # silence takes some seconds to be seen
+        begun = time.monotonic()
+        while not self.run.answers() and time.monotonic() - begun < PATIENCE_S and not self.run.wrong:
+            time.sleep(0.2)
+        took = time.monotonic() - begun
+        if took >= PATIENCE_S:
+            self.run.is_wrong(f"{name} {kind}: the cluster is not back after {took:.0f} s\n{self.run.cluster.said()}")
+        self.worst_s = max(self.worst_s, took)
+        self.counts[f"{name} {kind}"] = self.counts.get(f"{name} {kind}", 0) + 1
+        with self.lock:
+            window[1] = time.monotonic()
+
+    def rest(self):
+        pause = time.monotonic() + self.rng.uniform(0.5, 1.5) * self.every_s
+        while time.monotonic() < pause and not self.run.over() and not self.run.wrong:
+            time.sleep(0.1)
+
+
+def look(pid):
+    """VmRSS in bytes, descriptors, threads of a process; none if it is not there."""
+    try:
+        status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status", encoding="ascii", errors="replace") if ":" in line)
+        if status["State"].split()[0] in "ZX" or "VmRSS" not in status:
+            return None
+        return {"VmRSS": int(status["VmRSS"].split()[0]) * 1024, "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": int(status["Threads"])}
+    except (OSError, KeyError):
+        return None
+
+
+def slope(runs):
+    """By least squares over lists of (t, value) that share a slope, each with an offset of its own; per second."""
+    above = below = 0.0
+    for points in runs:
+        if len(points) > 1:
+            mean_t = sum(t for t, _ in points) / len(points)
+            mean_v = sum(v for _, v in points) / len(points)
+            above += sum((t - mean_t) * (v - mean_v) for t, v in points)
+            below += sum((t - mean_t) ** 2 for t, _ in points)
+    return above / below if below else 0.0
+
+
+class Watch(threading.Thread):
+    """Looks at all processes every second."""
+
+    def __init__(self, run):
+        super().__init__(daemon=True)
+        self.run_, self.samples = run, {}  # name -> [(time, pid, age, values)]
+
+    def run(self):
+        while not self.run_.over() and not self.run_.wrong:
+            for name, process in self.run_.cluster.processes.items():
+                now, pid = time.monotonic(), process.process.pid
+                values = look(pid)
+                if values:
+                    self.samples.setdefault(name, []).append((now - self.run_.begun, pid, now - process.started, values))
+            time.sleep(SAMPLE_S)
+
+    def verdicts(self, seconds, warm_up):
+        """(line, whether it is flat) of each process and quantity. A stage that was killed has a run for each of its processes; they share a slope."""
+        for name, samples in self.samples.items():
+            warm = [(t, pid, values) for t, pid, age, values in samples if age > warm_up and t > warm_up]
+            for what, floor in FLAT.items():
+                half = warm_up + (seconds - warm_up) / 2
+                first = [values[what] for t, _, values in warm if t <= half]
+                pids = sorted({pid for _, pid, _ in warm})
+                second = [[(t, values[what]) for t, p, values in warm if p == pid and t > half] for pid in pids]
+                points = [v for one in second for _, v in one]
+                if len(first) < 5 or len(points) < 5:
+                    yield f"{name:12} {what:12} too few samples: {len(first)} and {len(points)}", name != "serving"
+                    continue
+                per_second = slope(second)
+                grown, allowed = per_second * (seconds - half), max(first) - min(first) + floor
+                # Processes that come and go are each flat in their short lives; so later ones may not begin higher either.
+                step = sorted(points)[len(points) // 2] - max(first)
+                unit = 1e6 if what == "VmRSS" else 1
+                yield (f"{name:12} {what:12} {min(first) / unit:8.1f} to {max(first) / unit:8.1f} in the first part, slope {per_second * 3600 / unit:+9.2f} an hour "
+                       f"in the second: {grown / unit:+7.2f} there, allowed {allowed / unit:.2f}"), grown <= allowed and step <= allowed
+
+
+class Run:
+    def __init__(self, o):
+        self.o, self.wrong, self.lock = o, [], threading.Lock()
+        self.requests, self.long = make_requests(o.requests, o.seed, o.context)
+        self.faults = Faults(self, o.fault_every, o.seed)
+        self.truth, self.begun, self.until = {}, None, None
+
+    def over(self):
+        return time.monotonic() > self.until
+
+    def is_wrong(self, line):
+        with self.lock:
+            self.wrong.append(line)
+            print(f"wrong: {line}", file=sys.stderr, flush=True)
+
+    def expected(self, kind, at):
+        kind = {"text-json": "http-whole", "http-stream": "http-whole", "chat-stream": "chat-whole"}.get(kind, kind)
+        return self.truth[kind, 0 if kind in ("long", "text-plain") else at]
+
+    def answers(self):
+        """Whether the cluster gives a whole short text."""
+        try:
+            return self.cluster.health() == 200 and self.asker.ask("text-plain", 0) == self.truth.get(("text-plain", 0))
+        except (Failed, OSError, ValueError, KeyError):
+            return False
+
+    def learn(self):
+        """Each request alone."""
+        for at in range(len(self.requests)):
+            for kind in ("http-whole", "chat-whole", "choices", "tokenize"):
+                self.truth[kind, at] = self.asker.ask(kind, at)
+        for kind in ("long", "text-plain"):
+            self.truth[kind, 0] = self.asker.ask(kind, 0)
+
+    def serving(self):
+        return look(self.cluster.processes["serving"].process.pid)
+
+    def all(self):
+        o = self.o
+        with Cluster(o) as self.cluster:
+            self.asker = Asker(self.cluster, self.requests, self.long)
+            deadline = time.monotonic() + PATIENCE_S
+            while self.cluster.health() != 200:
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"the cluster is not ready after {PATIENCE_S:.0f} s\n{self.cluster.said()}")
+                time.sleep(0.2)
+            self.learn()
+            self.cluster.idle()
+            pid, before = self.cluster.processes["serving"].process.pid, self.serving()
+            self.begun, self.until = time.monotonic(), time.monotonic() + o.seconds
+            watch, clients = Watch(self), [Client(self, o.seed * 1000 + i) for i in range(o.clients)]
+            for thread in [watch, *clients]:
+                thread.start()
+            while o.fault_every > 0 and not self.over() and not self.wrong:
+                self.faults.rest()
+                if not self.over() and not self.wrong:
+                    self.faults.once()
+            for thread in clients:
+                thread.join(max(0, self.until - time.monotonic()) + PATIENCE_S)
+                if thread.is_alive():
+                    self.is_wrong(f"a client still waits: {thread.at}\n{self.cluster.said()}")
+            watch.join()
+            if not self.wrong:
+                try:
+                    self.cluster.idle()
+                except AssertionError as error:
+                    self.is_wrong(str(error))
+            after = self.serving()
+            if self.cluster.processes["serving"].process.pid != pid:
+                self.is_wrong(f"the serving process has ended, which nobody asked of it: {self.cluster.processes['serving'].ends}")
+            self.report(clients, watch, before, after)
+
+    def report(self, clients, watch, before, after):
+        done, dropped, failed = (sum(getattr(c, what) for c in clients) for what in ("done", "dropped", "failed"))
+        faults = sum(self.faults.counts.values())
+        print(f"{done} answers as alone, {dropped} cancelled or dropped, {failed} ended with the documented error; {faults} faults "
+              f"({', '.join(f'{n} {k}' for k, n in sorted(self.faults.counts.items())) or 'none'}), back within {self.faults.worst_s:.1f} s")
+        warm_up = min(WARM_UP_S, self.o.seconds / 6)
+        for line, flat in watch.verdicts(self.o.seconds, warm_up):
+            print(line + ("" if flat else "  GROWS"))
+            if not flat and not self.wrong:
+                self.wrong.append(f"not flat: {line}")
+        if before and after:
+            print(f"serving, nobody connected: memory {before['VmRSS'] / 1e6:.1f} to {after['VmRSS'] / 1e6:.1f} MB, descriptors {before['descriptors']} "
+                  f"to {after['descriptors']}, threads {before['threads']} to {after['threads']}")
+            for what in ("descriptors", "threads"):
+                if after[what] > before[what]:
+                    self.wrong.append(f"the serving process keeps {what}: {before[what]} before, {after[what]} after")
+        if done < self.o.clients:
+            self.wrong.append("hardly anything was done")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--larder", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--fault-every", type=float, default=15, help="seconds between the faults, from the end of one; 0: no faults")
+    parser.add_argument("--isolated", action="store_true", help="the attention socket has its core to itself and spins")
+    parser.add_argument("--requests", type=int, default=16, help="different ones")
+    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="the folder with the manifest and the logs")
+    o = parser.parse_args()
+    # Without it freed blocks are kept, up to 256 MB, and look like growth.
+    os.environ.setdefault("ASAN_OPTIONS", "quarantine_size_mb=4:allocator_may_return_null=1")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    run = Run(o)
+    run.all()
+    for line in run.wrong[:10]:
+        print("wrong:", line, file=sys.stderr)
+    if o.keep:
+        print(f"kept: {run.cluster.folder}")
+    print(f"soak: {'FAILED' if run.wrong else 'ok'}, {o.seconds:.0f} s, {o.clients} clients{', isolated' if o.isolated else ''}")
+    sys.exit(1 if run.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
