@@ -22,8 +22,12 @@ std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers);
 void CheckHolds(const GgufFile& file, const ModelConfig& config, size_t first_layer, size_t layers,
                 bool serving);
 
-// Of the model that the file is, or is a part of: names, types, shapes and first rows of all tensors. Two
-// files of one shape but with other weights have others, but for an accident of 2^-64.
+// Of the model that the file is, or is a part of: names, types, shapes and sixteen rows, spread from the
+// first to the last, of each tensor. Tells apart files of one shape with other weights: another training or
+// fine-tune, which moves most rows of some tensor. It is read at start, so it is no checksum: a few damaged
+// rows are not seen (the checksums of `larder-cluster push` see them), and nobody who means harm is kept from
+// making another file that has it. A part has the whole model's, as it was split; its own rows are not held
+// against it.
 uint64_t Fingerprint(const GgufFile& file);
 
 // "stage 1 of 2: layers 14-27", "serving, of 2 stages", "a whole model": for people.

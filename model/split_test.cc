@@ -146,9 +146,21 @@ TEST(Split, OtherWeightsOtherFingerprint) {
   const auto whole = GgufFile::Open(model.path());
   std::ifstream in(model.path(), std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  bytes[whole->Tensor("blk.3.ffn_up.weight").file_offset_bytes] ^= 1;
-  const TempFile other(bytes);
-  EXPECT_NE(Fingerprint(*GgufFile::Open(other.path())), Fingerprint(*whole));
+  const auto changed = [&](size_t row0, size_t rows) {
+    const TensorInfo& tensor = whole->Tensor("blk.3.ffn_up.weight");
+    std::string with = bytes;
+    const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
+    for (size_t row = row0; row < row0 + rows; ++row) with[tensor.file_offset_bytes + row * row_bytes] ^= 1;
+    return Fingerprint(*GgufFile::Open(TempFile(with).path())) != Fingerprint(*whole);
+  };
+  const size_t rows = whole->Tensor("blk.3.ffn_up.weight").rows;
+  ASSERT_GT(rows, 32u);
+  EXPECT_TRUE(changed(0, 1));
+  EXPECT_TRUE(changed(rows - 1, 1));
+  // A fine-tune with the first row as it was; a sixteenth of a tensor, wherever it is.
+  EXPECT_TRUE(changed(1, rows - 1));
+  for (size_t row = 0; row + CeilDiv(rows, 15) <= rows; ++row)
+    EXPECT_TRUE(changed(row, CeilDiv(rows, 15))) << row;
 }
 
 TEST(Split, SaysWhatAPartLacks) {

@@ -406,7 +406,9 @@ class Watch(threading.Thread):
     def verdicts(self, seconds, warm_up):
         """(line, whether it is flat) of each process and quantity. A stage that was killed has a run for each of its processes; they share a slope."""
         for name, samples in self.samples.items():
-            warm = [(t, pid, values) for t, pid, age, values in samples if age > warm_up and t > warm_up]
+            # While a stage is away links and their threads are too.
+            warm = [(t, pid, values) for t, pid, age, values in samples
+                    if age > warm_up and t > warm_up and not self.run_.faults.overlap(t + self.run_.begun, t + self.run_.begun)]
             for what, floor in FLAT.items():
                 half = warm_up + (seconds - warm_up) / 2
                 first = [values[what] for t, _, values in warm if t <= half]
