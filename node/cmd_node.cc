@@ -2,10 +2,12 @@
 // socket's process, serves it until it says goodbye, and waits for the next; a stage of a cluster
 // (stage_node.h) serves chains; a serving socket is `larder serve` of the cluster. If a process that this one
 // needs dies, it says so and ends with status 75, for its supervisor to start again.
+#include <signal.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "node/command.h"
 #include "node/model_options.h"
 #include "node/service.h"
+#include "node/signals.h"
 #include "node/stage_node.h"
 #include "pipeline/attention_sockets.h"
 
@@ -56,11 +59,14 @@ ManifestAndServer ServerOf(const NodeOptions& o) {
 int Run(const NodeOptions& o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
   spdlog::set_level(spdlog::level::info);
+  IgnoreBrokenPipes();
   const ManifestAndServer where = ServerOf(o);
   const pipeline::ServingSpec serving = pipeline::ServingOf(where.manifest);
   if (serving.socket != nullptr && serving.socket->name == o.socket)
     return RunServing(o, where.server().name, serving.socket->options);
   if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
+  // `systemctl reload` is for serving sockets, which have keys to read again.
+  if (std::getenv("NOTIFY_SOCKET") != nullptr) signal(SIGHUP, SIG_IGN);
   const auto file = model::GgufFile::Open(ModelPath(o.model, o.socket));
   const auto machine = ResolveTopology(o.model);
   pipeline::CheckRunnable(where.manifest);

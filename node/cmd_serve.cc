@@ -7,21 +7,24 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <thread>
 
 #include "base/error.h"
+#include "node/api_key_file.h"
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/model_options.h"
 #include "node/sampling_options.h"
 #include "node/serve_view.h"
 #include "node/service.h"
+#include "node/signals.h"
 #include "pipeline/scheduler.h"
 #include "serving/server.h"
 
@@ -62,8 +65,24 @@ void Describe(CLI::App& command, ServeOptions& o) {
   command.add_option("--api-key", o.server.api_keys, "a key that clients must show; others see it in ps")
       ->type_name("KEY")
       ->group(network);
-  command.add_option("--api-key-file", o.key_file, "keys that clients must show, one a line; #: a comment")
+  command
+      .add_option("--api-key-file", o.key_file,
+                  "keys that clients must show, one a line; read again when it changes")
       ->type_name("FILE")
+      ->group(network);
+  command
+      .add_option("--allowed-host", o.server.allowed_hosts,
+                  "a name that clients call this server by; without keys, others are refused")
+      ->type_name("NAME")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->group(network);
+  command
+      .add_option("--cors-origin", o.server.cors_origins,
+                  "web pages of this origin may use the server, as https://chat.example; *: all pages")
+      ->type_name("ORIGIN")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
       ->group(network);
   AddCount(command, "--max-connections", o.server.connections.connections,
            "open at once on each port (default: 1024)", 1)
@@ -127,19 +146,6 @@ void Describe(CLI::App& command, ServeOptions& o) {
   AddModelOptions(command, o.model, {});
 }
 
-void ReadKeys(ServeOptions& o) {
-  if (o.key_file.empty()) return;
-  std::ifstream file(o.key_file);
-  if (!file) throw Error("{}: can't be read; give --api-key-file a file with one key a line", o.key_file);
-  const size_t before = o.server.api_keys.size();
-  for (std::string line; std::getline(file, line);) {
-    const size_t begin = line.find_first_not_of(" \t\r"), end = line.find_last_not_of(" \t\r");
-    if (begin == std::string::npos || line[begin] == '#') continue;
-    o.server.api_keys.push_back(line.substr(begin, end - begin + 1));
-  }
-  if (o.server.api_keys.size() == before) throw Error("{}: has no key; one a line is expected", o.key_file);
-}
-
 // The soft limit is 1024 in most places, for programs with select().
 void AllowManyDescriptors(size_t connections) {
   rlimit limit{};
@@ -153,14 +159,16 @@ void AllowManyDescriptors(size_t connections) {
                  connections);
 }
 
-// The first SIGTERM or SIGINT drains, the second ends the process at once. Blocked in all other threads: made
-// before them.
+// The first SIGTERM or SIGINT drains, the second ends the process at once. `look` is called every second, and
+// at once on SIGHUP where that is taken. Blocked in all other threads: made before them.
 class Signals {
  public:
-  explicit Signals(std::function<void(int)> first) : first_(std::move(first)) {
+  Signals(std::function<void(int)> first, std::function<void(bool asked)> look, bool take_hangup)
+      : first_(std::move(first)), look_(std::move(look)) {
     sigemptyset(&set_);
     sigaddset(&set_, SIGINT);
     sigaddset(&set_, SIGTERM);
+    if (take_hangup) sigaddset(&set_, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
     thread_ = std::thread([this] { Wait(); });
   }
@@ -172,15 +180,18 @@ class Signals {
  private:
   void Wait() {
     const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};
-    for (int count = 0; !done_.load();) {
+    constexpr int kLookEvery = 10;
+    for (int count = 0, waits = 0; !done_.load();) {
       const int number = sigtimedwait(&set_, nullptr, &patience);
-      if (number <= 0) continue;
+      if (number == SIGHUP || ++waits % kLookEvery == 0) look_(number == SIGHUP);
+      if (number <= 0 || number == SIGHUP) continue;
       if (++count > 1) _exit(128 + number);
       first_(number);
     }
   }
   sigset_t set_;
   std::function<void(int)> first_;
+  std::function<void(bool)> look_;
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
@@ -236,10 +247,17 @@ serving::CompletionDefaults Defaults(const ServeOptions& o, const model::GgufFil
 void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
   const std::string& host = o.server.host;
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  if (server.port() >= 0) fmt::print("HTTP         http://{}:{}\n", shown, server.port());
-  if (server.text_port() >= 0)
-    fmt::print("text stream  {}:{}  (try: echo \"Once upon a time\" | nc {} {})\n", shown, server.text_port(),
-               host, server.text_port());
+  const bool open = o.server.api_keys.empty();
+  const char* whose = !open                       ? ""
+                      : serving::IsLoopback(host) ? "  (no key)"
+                                                  : "  (no key: open to the network)";
+  if (server.port() >= 0) fmt::print("HTTP         http://{}:{}{}\n", shown, server.port(), whose);
+  if (server.text_port() >= 0 && open) {
+    fmt::print("text stream  {}:{}  (no key; try: echo \"Once upon a time\" | nc {} {})\n", shown,
+               server.text_port(), host, server.text_port());
+  } else if (server.text_port() >= 0) {
+    fmt::print("text stream  {}:{}\n", shown, server.text_port());
+  }
   std::fflush(stdout);
 }
 
@@ -265,8 +283,58 @@ std::unique_ptr<Service> MakeService(const ServeOptions& o, const pipeline::Sock
   return service;
 }
 
+// What is legal and still surprises.
+void WarnOfOpenDoors(const serving::ServerOptions& o) {
+  if (o.api_keys.empty() && !serving::IsLoopback(o.host))
+    spdlog::warn(
+        "--host {} without a key: whoever reaches this machine may use the model; add --api-key-file",
+        o.host);
+  if (std::find(o.cors_origins.begin(), o.cors_origins.end(), "*") != o.cors_origins.end())
+    spdlog::warn("--cors-origin *: every web page that somebody opens may use the model{}",
+                 o.api_keys.empty() ? "" : " if it has a key");
+}
+
+// The server as other threads reach it: not before it is ready, and not once what it calls is being
+// destroyed.
+class OpenServer {
+ public:
+  void Open(serving::Server& server) {
+    const std::lock_guard lock(mutex_);
+    server_ = &server;
+  }
+  // False: there is none.
+  bool Use(const std::function<void(serving::Server&)>& what) {
+    const std::lock_guard lock(mutex_);
+    if (server_ != nullptr) what(*server_);
+    return server_ != nullptr;
+  }
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    server_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  serving::Server* server_ = nullptr;
+};
+
+// Ends the server's threads, which call the engine and the scheduler, before these are destroyed: also when
+// an exception does that.
+struct ClosesFirst {
+  ~ClosesFirst() {
+    open.Close();
+    server.Close();
+  }
+  OpenServer& open;
+  serving::Server& server;
+};
+
 int Serve(ServeOptions o) {
-  ReadKeys(o);
+  IgnoreBrokenPipes();
+  ApiKeyFile keys(o.server.api_keys, o.key_file);
+  o.server.api_keys = keys.Read();
+  o.server.on_denied = [](const std::string& line) { spdlog::warn("{}", line); };
+  WarnOfOpenDoors(o.server);
   mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   pipeline::SocketStatus status;
   std::unique_ptr<Service> service;
@@ -274,15 +342,23 @@ int Serve(ServeOptions o) {
   o.server.connections.send_s = o.server.connections.receive_s;
   AllowManyDescriptors(o.server.connections.connections);
 
-  std::atomic<serving::Server*> ready{nullptr};
-  const Signals signals([&](int number) {
-    serving::Server* server = ready.load();
-    if (server == nullptr) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun
-    spdlog::warn("draining: answers that have begun get {} s; the next signal ends at once",
-                 o.server.drain_s);
-    if (service) service->Stopping("draining");
-    server->Drain();
-  });
+  OpenServer open;
+  const auto drain = [&](int number) {
+    const bool drains = open.Use([&](serving::Server& server) {
+      spdlog::warn("draining: answers that have begun get {} s; the next signal ends at once",
+                   o.server.drain_s);
+      if (service) service->Stopping("draining");
+      server.Drain();
+    });
+    if (!drains) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or all is done
+  };
+  const auto look = [&](bool asked) {
+    open.Use([&](serving::Server& server) {
+      if (auto changed = keys.Changed(asked)) server.SetKeys(std::move(*changed));
+    });
+  };
+  // A terminal that is closed ends the server, unless that has a file to read again or a supervisor.
+  const Signals signals(drain, look, !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
   service = MakeService(o, status);  // its threads may not take the signals: after them
   const auto file = model::GgufFile::Open(ModelPath(o.model));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
@@ -310,6 +386,7 @@ int Serve(ServeOptions o) {
   about.queue_limit = o.queue;
   about.sockets = SocketNames(plan);
   about.plan = serving::PlanJson(plan);
+  const ClosesFirst guard{open, server};
   about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& view) { FillStatus(*engine, scheduler, plan, view); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) {
@@ -320,12 +397,11 @@ int Serve(ServeOptions o) {
     spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
   pipeline::Intake& intake = server.Ready(std::move(about));
-  ready.store(&server);
+  open.Open(server);
   PrintAddresses(server, o);
   if (service)
     service->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
   scheduler.Run(intake);
-  ready.store(nullptr);
   return 0;
 }
 

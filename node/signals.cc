@@ -32,6 +32,8 @@ void Handle(void (*handler)(int)) {
 InterruptGuard::InterruptGuard() { Handle(OnSignal); }
 InterruptGuard::~InterruptGuard() { Handle(SIG_DFL); }
 
+void IgnoreBrokenPipes() { signal(SIGPIPE, SIG_IGN); }
+
 int Interrupts() { return interrupts.load(std::memory_order_relaxed); }
 void ClearInterrupts() { interrupts.store(Terminated() ? 1 : 0, std::memory_order_relaxed); }
 bool Terminated() { return terminated.load(std::memory_order_relaxed); }

@@ -14,6 +14,9 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 };
 
+// Somebody who stops reading what we write (`larder serve 2>&1 | head`) is no reason to end.
+void IgnoreBrokenPipes();
+
 int Interrupts();         // SIGINTs (and SIGTERMs) since the last ClearInterrupts
 void ClearInterrupts();   // a SIGTERM is not forgotten
 bool Terminated();        // SIGTERM came: end the program, whatever the mode

@@ -220,6 +220,7 @@ void Engine::Run(std::span<const TokenRow> rows) {
   const auto wanted = static_cast<size_t>(
       std::count_if(rows.begin(), rows.end(), [](const TokenRow& row) { return row.logits; }));
   size_t kept = 0, submitted = 0;
+  std::string fault;  // the first
   while (submitted < rows.size() || !in_flight_.empty()) {
     while (submitted < rows.size() && in_flight_.size() < in_flight_limit()) {
       const size_t n = std::min(max_rows(), rows.size() - submitted);
@@ -227,6 +228,7 @@ void Engine::Run(std::span<const TokenRow> rows) {
       submitted += n;
     }
     Collect();
+    for (const std::string& one : faults_) fault = fault.empty() ? one : fault;
     // A later micro-batch overwrites the logits of an earlier one.
     const size_t n = logit_at_.size();
     const bool last = submitted == rows.size() && in_flight_.empty();
@@ -239,19 +241,28 @@ void Engine::Run(std::span<const TokenRow> rows) {
     kept += n;
   }
   use_kept_ = kept > 0;
+  if (!fault.empty()) throw Error("{}", fault);
 }
 
-void Engine::CheckFinite(const MicroBatch& batch) const {
+void Engine::CheckFinite(const MicroBatch& batch) {
+  faults_.clear();
   // A NaN or an infinity anywhere in a row's residual is in its norm, and so in each of its logits.
-  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    if (std::isfinite(stage_->logits(i)[0])) continue;
-    const uint32_t row = batch.logit_rows[i];
-    throw Error(
+  for (size_t i = 0; i < batch.logit_at.size(); ++i) {
+    const size_t at = batch.logit_at[i];
+    if (std::isfinite(stage_->logits(at)[0])) continue;
+    const uint32_t row = batch.logit_rows[at];
+    faults_.resize(batch.logit_at.size());
+    faults_[i] = fmt::format(
         "{}: the model's output is not finite at position {} of slot {} (token {}): its weights or "
         "activations overflow; "
         "check the file with `larder inspect`, or convert it again",
         plan_.config.name, batch.positions[row], batch.slots[row], batch.tokens[row]);
   }
+}
+
+const std::string& Engine::fault(size_t i) const {
+  static const std::string kNone;
+  return faults_.empty() ? kNone : faults_.at(i);
 }
 
 std::span<const float> Engine::logits(size_t i) const {

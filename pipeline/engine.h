@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "pipeline/chain_ends.h"
@@ -47,7 +48,7 @@ class Engine {
   // What Submit does first, for whoever has nothing to submit: notices that the pipeline was lost (throws
   // PipelineLost), and after that tries to connect again, for a second or two.
   void MakeWhole();
-  // Ends the oldest micro-batch.
+  // Ends the oldest micro-batch. A row whose output is not finite is that row's fault(), not an error.
   void Collect();
   size_t in_flight() const { return in_flight_.size(); }
   // One stage: 1, since the next step's tokens are not known before this one's logits.
@@ -57,6 +58,8 @@ class Engine {
 
   // Logits of the i-th row of the last Run or Collect that wanted them, [vocab]; valid until the next one.
   std::span<const float> logits(size_t i) const;
+  // Of the same row: why its logits mean nothing; empty: they do. (Run throws it.)
+  const std::string& fault(size_t i) const;
   size_t max_logits() const;
   // Where the slots of each attention socket end; empty: attention is colocated.
   std::span<const size_t> attention_slot_ends() const { return slot_ends_; }
@@ -93,7 +96,7 @@ class Engine {
   bool PaysInHalves(std::span<const TokenRow> rows) const;
   uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
-  void CheckFinite(const MicroBatch& batch) const;
+  void CheckFinite(const MicroBatch& batch);
 
   SocketStatus own_status_;  // where nobody gave another
   SocketStatus& status_;
@@ -111,6 +114,7 @@ class Engine {
   std::vector<size_t> logit_at_;  // of the last Collect
   std::vector<float> kept_;       // logits of a Run that took several micro-batches with logits
   bool use_kept_ = false;
+  std::vector<std::string> faults_;  // of the last Collect, as logits(); empty: there are none
 };
 
 }  // namespace larder::pipeline

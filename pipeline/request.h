@@ -26,6 +26,9 @@ class Sequence {
  public:
   virtual ~Sequence() = default;
   virtual std::span<const int32_t> prompt() const = 0;  // stays as it is
+  // Whose it is: KV that was computed for one is not reused for another, who would learn from what is reused
+  // which prompts there have been. Stays as it is.
+  virtual uint64_t tenant() const { return 0; }
   // Asked between steps; true once is true for ever. May be set by any thread.
   virtual bool cancelled() const = 0;
   // It has a slot; the first `reused` tokens of the prompt are in its KV cache already. Called again if the

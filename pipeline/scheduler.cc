@@ -126,8 +126,9 @@ size_t Scheduler::SlotsOf(size_t socket) const {
   return ends[socket] - (socket == 0 ? 0 : ends[socket - 1]);
 }
 
-size_t Scheduler::CommonPrefix(const Slot& slot, std::span<const int32_t> prompt) const {
-  if (!options_.reuse_prefixes) return 0;
+size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const {
+  if (!options_.reuse_prefixes || slot.tenant != sequence.tenant()) return 0;
+  const std::span<const int32_t> prompt = sequence.prompt();
   const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
   // The last token is run in any case: its logits are wanted.
   return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), prompt.size() - 1);
@@ -135,13 +136,14 @@ size_t Scheduler::CommonPrefix(const Slot& slot, std::span<const int32_t> prompt
 
 // A slot that holds a good beginning of the prompt; else one of the attention socket that is least busy, and
 // there the one unused for longest.
-std::optional<size_t> Scheduler::ChooseSlot(std::span<const int32_t> prompt) const {
+std::optional<size_t> Scheduler::ChooseSlot(const Sequence& sequence) const {
+  const size_t prompt_tokens = sequence.prompt().size();
   std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
   for (size_t slot = 0; slot < slots_.size(); ++slot) used[SocketOf(slot)] += slots_[slot].active != nullptr;
   std::optional<size_t> best;
   const auto key = [&](size_t slot) {
-    const size_t common = CommonPrefix(slots_[slot], prompt);
-    const bool worth = common >= std::min(kWorthReusing, (prompt.size() + 1) / 2);
+    const size_t common = CommonPrefix(slots_[slot], sequence);
+    const bool worth = common >= std::min(kWorthReusing, (prompt_tokens + 1) / 2);
     const size_t socket = SocketOf(slot);
     const double share = static_cast<double>(used[socket]) / static_cast<double>(SlotsOf(socket));
     return std::tuple(worth ? SIZE_MAX - common : SIZE_MAX, share, slots_[slot].last_used);
@@ -154,7 +156,7 @@ std::optional<size_t> Scheduler::ChooseSlot(std::span<const int32_t> prompt) con
 
 void Scheduler::Admit() {
   while (!queue_.empty() && actives_ < slots_.size()) {
-    const std::optional<size_t> slot = ChooseSlot(queue_.front()->prompt());
+    const std::optional<size_t> slot = ChooseSlot(*queue_.front());
     LARDER_CHECK(slot.has_value());
     std::unique_ptr<Sequence> sequence = std::move(queue_.front());
     queue_.pop_front();
@@ -165,8 +167,9 @@ void Scheduler::Admit() {
 
 void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
   Slot& slot = slots_[index];
-  const size_t reused = CommonPrefix(slot, sequence->prompt());
+  const size_t reused = CommonPrefix(slot, *sequence);
   slot.tokens.resize(reused);
+  slot.tenant = sequence->tenant();
   slot.last_used = ++clock_;
   slot.active = std::make_unique<Active>();
   slot.active->sequence = std::move(sequence);
@@ -267,14 +270,7 @@ void Scheduler::Submit(MicroBatch batch) {
 }
 
 void Scheduler::CollectOldest() {
-  std::string failure;
-  try {
-    engine_.Collect();
-  } catch (const PipelineLost&) {
-    throw;
-  } catch (const Error& error) {  // a model that overflows: nobody knows whose row it was
-    failure = error.what();
-  }
+  engine_.Collect();
   const MicroBatch batch = std::move(in_flight_.front());
   in_flight_.pop_front();
   losses_in_a_row_ = 0;
@@ -295,10 +291,18 @@ void Scheduler::CollectOldest() {
   for (const Part& part : batch.parts) {
     Slot& slot = slots_[part.slot];
     slot.active->rows_in_flight -= part.rows;
-    if (!failure.empty() && !slot.active->ended) End(part.slot, SequenceEnd::kFailed, failure);
-    if (!failure.empty()) slot.tokens.clear();
-    if (part.logits && slot.active && !slot.active->ended) Continue(part.slot, engine_.logits(logits));
-    logits += part.logits;
+    if (part.logits) {
+      const size_t i = logits++;
+      const std::string& fault = engine_.fault(i);
+      if (!fault.empty()) slot.tokens.clear();  // nobody may begin with what it computed
+      if (!slot.active->ended) {
+        if (fault.empty()) {
+          Continue(part.slot, engine_.logits(i));
+        } else {
+          End(part.slot, SequenceEnd::kFailed, fault);
+        }
+      }
+    }
     FreeIfDone(part.slot);
   }
 }

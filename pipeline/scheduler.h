@@ -73,6 +73,7 @@ class Scheduler {
   };
   struct Slot {
     std::vector<int32_t> tokens;  // whose keys and values it holds, submitted ones included
+    uint64_t tenant = 0;          // for whom they were computed
     uint64_t last_used = 0;
     std::unique_ptr<Active> active;  // null: idle
   };
@@ -90,8 +91,8 @@ class Scheduler {
   void TakeNew(Intake&);
   void DropCancelled();
   void Admit();
-  size_t CommonPrefix(const Slot&, std::span<const int32_t> prompt) const;
-  std::optional<size_t> ChooseSlot(std::span<const int32_t> prompt) const;
+  size_t CommonPrefix(const Slot&, const Sequence&) const;
+  std::optional<size_t> ChooseSlot(const Sequence&) const;
   void Begin(size_t slot, std::unique_ptr<Sequence>);
   bool FillMicroBatch();
   void AddDecodeRows(MicroBatch&);

@@ -11,13 +11,15 @@ constexpr int kNice = 15;  // a thirtieth of the core while somebody else wants 
 
 Background::Background() : thread_([this] { Run(); }) {}
 
-Background::~Background() {
+Background::~Background() { Close(); }
+
+void Background::Close() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   wake_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Background::Post(std::function<void()> job) {

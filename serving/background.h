@@ -18,6 +18,7 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
   void Post(std::function<void()> job);
+  void Close();  // when the job at hand is done; the thread that made it, any number of times
 
  private:
   void Run();

@@ -108,6 +108,8 @@ const char* ErrorType(int status) {
       return "invalid_request_error";
     case 401:
       return "authentication_error";
+    case 403:
+      return "permission_error";
     case 404:
       return "not_found_error";
     case 408:

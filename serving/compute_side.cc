@@ -115,7 +115,13 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }
-  const TokenId token = sampler_->Sample(logits);
+  TokenId token = 0;
+  try {
+    token = sampler_->Sample(logits);
+  } catch (const EveryTokenIsBanned& error) {
+    refused_ = error.what();
+    return std::nullopt;
+  }
   sampler_->Accept(token);
   if (tokenizer_.IsEndOfGeneration(token)) return std::nullopt;
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kToken);
@@ -134,6 +140,10 @@ void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   event.end = end;
   event.complete = complete_;
   event.why = why;
+  if (!refused_.empty() && end == pipeline::SequenceEnd::kComplete) {
+    event.end = pipeline::SequenceEnd::kRefused;
+    event.why = refused_;
+  }
   sink_.Emit(std::move(event));
 }
 

@@ -73,6 +73,7 @@ class ComputeSide : public pipeline::Sequence {
       : generation_(std::move(generation)), tokenizer_(tokenizer), vocab_(vocab), sink_(sink) {}
 
   std::span<const int32_t> prompt() const override { return generation_->spec.prompt; }
+  uint64_t tenant() const override { return generation_->spec.tenant; }
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   std::optional<int32_t> Next(std::span<const float> logits) override;
@@ -88,6 +89,7 @@ class ComputeSide : public pipeline::Sequence {
   std::optional<Sampler> sampler_;  // from admission on: waiting requests hold no scratch memory
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
+  std::string refused_;  // the client's own wishes leave no token to choose
 };
 
 // Logarithms of the probability of `token` and of the `top` likeliest.

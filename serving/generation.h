@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/tokenizer.h"
+#include "serving/api_keys.h"
 #include "serving/sampler.h"
 
 namespace larder::serving {
@@ -18,9 +19,10 @@ struct GenerationSpec {
   SamplingParams sampling;  // its seed is drawn already
   int64_t max_tokens = -1;  // -1: until the text ends or the context is full
   std::vector<std::string> stops;
-  int logprobs = -1;      // of each token, and of so many of the likeliest; -1: none
-  bool continues = true;  // the text goes on from the prompt's: an SPM leading space is text
-  bool special = false;   // show control tokens
+  int logprobs = -1;           // of each token, and of so many of the likeliest; -1: none
+  bool continues = true;       // the text goes on from the prompt's: an SPM leading space is text
+  bool special = false;        // show control tokens
+  Tenant tenant = kEverybody;  // whose it is
 };
 
 // Natural logarithms of probabilities at temperature 1, before anything else of the sampling.

@@ -42,14 +42,17 @@ size_t HttpParser::Feed(std::string_view bytes) {
     if (ec || n == 0) break;
   }
   if (ec == http::error::need_more) ec = {};
+  CheckFraming();
+  if (error_status_ != 0) return bytes.size();
   if (ec) {
     const bool body = ec == http::error::body_limit;
     const bool header = ec == http::error::header_limit;
-    error_status_ = body ? 413 : header ? 431 : 400;
-    error_ =
-        body ? fmt::format("the body is larger than the {} bytes that this server takes", limits_.body_bytes)
-        : header ? fmt::format("the header is larger than {} bytes", limits_.header_bytes)
-                 : fmt::format("not an HTTP/1.1 request: {}", ec.message());
+    Fail(body     ? 413
+         : header ? 431
+                  : 400,
+         body ? fmt::format("the body is larger than the {} bytes that this server takes", limits_.body_bytes)
+         : header ? fmt::format("the header is larger than {} bytes", limits_.header_bytes)
+                  : fmt::format("not an HTTP/1.1 request: {}", ec.message()));
     return bytes.size();
   }
   if (parser->is_done()) {
@@ -60,13 +63,34 @@ size_t HttpParser::Feed(std::string_view bytes) {
   std::string rest(all.substr(used));
   head_ = std::move(rest);
   if (head_.size() > limits_.header_bytes) {
-    error_status_ = 431;
-    error_ = fmt::format("the header is larger than {} bytes", limits_.header_bytes);
+    Fail(431, fmt::format("the header is larger than {} bytes", limits_.header_bytes));
   }
   return bytes.size();
 }
 
-bool HttpParser::done() const { return impl_->parser && impl_->parser->is_done(); }
+void HttpParser::Fail(int status, std::string why) {
+  error_status_ = status;
+  error_ = std::move(why);
+}
+
+// Beast passes over a coding that it does not know, and takes what follows the header for the next request: a
+// proxy in front may see a body there.
+void HttpParser::CheckFraming() {
+  if (!impl_->parser->is_header_done()) return;
+  const auto& message = impl_->parser->get();
+  if (message.count(http::field::host) > 1) return Fail(400, "more than one Host");
+  const size_t codings = message.count(http::field::transfer_encoding);
+  if (codings == 0) return;
+  if (message.version() < 11) {
+    Fail(400, "Transfer-Encoding in HTTP/1.0");
+  } else if (message.count(http::field::content_length) > 0) {
+    Fail(400, "both Transfer-Encoding and Content-Length");
+  } else if (codings > 1 || !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
+    Fail(501, "Transfer-Encoding: only chunked is taken");
+  }
+}
+
+bool HttpParser::done() const { return error_status_ == 0 && impl_->parser && impl_->parser->is_done(); }
 bool HttpParser::begun() const { return impl_->parser.has_value(); }
 
 size_t HttpParser::held_bytes() const {
@@ -91,6 +115,9 @@ HttpRequest HttpParser::Take() {
   request.path = request.target.substr(0, request.target.find('?'));
   request.authorization = text(message[http::field::authorization]);
   request.origin = text(message[http::field::origin]);
+  request.host = text(message[http::field::host]);
+  request.fetch_site = text(message["Sec-Fetch-Site"]);
+  request.wants_headers = text(message[http::field::access_control_request_headers]);
   request.content_type = text(message[http::field::content_type]);
   request.keep_alive = message.keep_alive();
   request.http10 = message.version() == 10;

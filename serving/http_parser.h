@@ -11,6 +11,9 @@ struct HttpRequest {
   std::string method, target, body;
   std::string path;  // target without its query
   std::string authorization, origin, content_type;
+  std::string host;           // empty: none was sent
+  std::string fetch_site;     // Sec-Fetch-Site: what a browser says of a page and the address that it asks
+  std::string wants_headers;  // Access-Control-Request-Headers of a browser that asks first
   bool keep_alive = true;
   bool http10 = false;
 };
@@ -40,6 +43,8 @@ class HttpParser {
 
  private:
   struct Impl;
+  void Fail(int status, std::string why);
+  void CheckFraming();  // once the header is whole
   HttpLimits limits_;
   std::unique_ptr<Impl> impl_;
   std::string head_;  // what the parser wants to see again: an incomplete header

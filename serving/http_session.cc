@@ -63,17 +63,31 @@ void HttpSession::Proceed() {
 }
 
 void HttpSession::Handle() {
-  if (request_.method == "OPTIONS") {  // a browser asks first
+  const std::string why_not = state_.access.WhyNot(request_, !state_.api_keys.empty());
+  if (!why_not.empty()) {
+    state_.Denied(wire_.peer(), why_not);
+    Send(ErrorReply(403, why_not));
+    return;
+  }
+  if (request_.method == "OPTIONS" && state_.access.IsNamed(request_.origin)) {  // a browser asks first
     Send({.body = "",
-          .headers = "Access-Control-Allow-Credentials: true\r\nAccess-Control-Allow-Methods: GET, POST\r\n"
-                     "Access-Control-Allow-Headers: *\r\n"});
+          .headers = fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
+                                 "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
+                                 IsHeaderValue(request_.wants_headers) ? request_.wants_headers
+                                                                       : "Authorization, Content-Type")});
     return;
   }
   const auto dialect = GeneratingRoute(request_.path);
   try {
-    if (!IsPublic(request_.path) && !state_.KeyIsGood(BearerKey(request_.authorization)))
+    const std::optional<Tenant> tenant = state_.api_keys.Find(BearerKey(request_.authorization));
+    if (!tenant && !IsPublic(request_.path)) {
+      state_.Denied(wire_.peer(), "HTTP without a good API key");
       throw Refused(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
+    }
+    tenant_ = tenant.value_or(kEverybody);
     if (!dialect) {
+      // What another thread does finds a server that is ready.
+      if (ReadsBody(request_.path) && state_.service == nullptr) throw Refused(503, "Loading model");
       Answer();
       return;
     }
@@ -123,6 +137,7 @@ void HttpSession::Generate(PreparedRequest& prepared) {
   if (closed_) return;
   try {
     if (prepared.refused) throw *prepared.refused;
+    for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
     CompletionSink& sink = *this;
     completion_ = std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
                                                state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
@@ -161,7 +176,7 @@ void HttpSession::OnFailure(int status, const std::string& message) {
 void HttpSession::SendHead(int status, const HttpReply& reply, const std::string& framing) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: larder\r\n", status, StatusText(status));
   if (!reply.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", reply.content_type);
-  if (IsHeaderValue(request_.origin))
+  if (state_.access.IsNamed(request_.origin) && IsHeaderValue(request_.origin))
     head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", request_.origin);
   head += reply.headers + framing;
   head += request_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";

@@ -47,6 +47,7 @@ class HttpSession : public Session, private CompletionSink {
   std::string ahead_;  // bytes of later requests
   size_t preparing_bytes_ = 0;
   HttpRequest request_;
+  Tenant tenant_ = kEverybody;  // whose request it is
   std::unique_ptr<Completion> completion_;
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone
   bool answering_ = false, streaming_ = false, proceeding_ = false, closed_ = false;

@@ -313,8 +313,11 @@ NetServer::NetServer() : impl_(std::make_unique<Impl>()) {
   Every(std::chrono::duration<double>(kSweepEvery).count(), [this] { impl_->Sweep(); });
 }
 
-NetServer::~NetServer() {
+NetServer::~NetServer() { Close(); }
+
+void NetServer::Close() {
   Unwatch();
+  StopListening();
   for (const auto& listener : impl_->listeners) {
     const auto open = std::exchange(listener->open, {});
     for (const auto& connection : open) connection->Drop();

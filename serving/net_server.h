@@ -46,6 +46,7 @@ class NetServer {
 
   void Run();   // until Stop
   void Stop();  // any thread
+  void Close();  // drops all connections and stops listening, once Run has returned
   void Post(std::function<void()>);
   void Watch(int fd, std::function<void()> readable);  // the descriptor stays the caller's
   void Unwatch();

@@ -181,7 +181,8 @@ double Sampler::NextUniform() { return static_cast<double>(generator_() >> 11) *
 TokenId Sampler::Sample(std::span<const float> logits) {
   Adjust(logits);
   const float max = Max();
-  if (max == -kInfinity) throw Error("sampling: every token is banned: expected logit_bias to leave one");
+  if (max == -kInfinity)
+    throw EveryTokenIsBanned("sampling: every token is banned: expected logit_bias to leave one");
 
   if (params_.temperature <= 0) {
     return static_cast<TokenId>(std::find(logits_.begin(), logits_.end(), max) - logits_.begin());

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "model/tokenizer.h"
 
 namespace larder::serving {
@@ -37,6 +38,11 @@ struct SamplingParams {
 // Throws Error: one line that names the parameter, its value and the range.
 void Validate(const SamplingParams&, size_t vocab);
 
+// What logit_bias asks for can't be done: whoever asked is wrong.
+class EveryTokenIsBanned : public Error {
+  using Error::Error;
+};
+
 // Order: bias, penalties, [greedy], top-k, top-p, min-p, temperature, draw. Equal logits rank by lower id
 // first. The same seed, parameters and logits give the same tokens on every machine: the generator and its
 // mapping to [0, 1) are fixed, and the exponential is our own. Greedy sampling uses up no random number, any
@@ -45,7 +51,7 @@ class Sampler {
  public:
   Sampler(SamplingParams, size_t vocab);  // throws Error as Validate
 
-  // logits[vocab]. Throws Error if one is NaN or +infinity, or if all are -infinity (everything is banned).
+  // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are -infinity.
   TokenId Sample(std::span<const float> logits);
 
   // A token joined the sequence: the sampled one, and before that those of the prompt (penalties count both).

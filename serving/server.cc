@@ -29,6 +29,9 @@ void PinThisThread(const std::vector<int>& cpus) {
 
 Server::Server(ServerOptions options) : options_(std::move(options)) {
   state_.api_keys = options_.api_keys;
+  state_.access =
+      Access({.host = options_.host, .hosts = options_.allowed_hosts, .cors_origins = options_.cors_origins});
+  state_.on_denied = options_.on_denied;
   state_.version = options_.version;
   state_.start_ns = NowNs();
   state_.created = static_cast<int64_t>(std::time(nullptr));
@@ -78,10 +81,16 @@ void Server::Listen() {
   }
 }
 
-Server::~Server() {
+Server::~Server() { Close(); }
+
+void Server::Close() {
   net_.Stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+  background_.Close();
+  net_.Close();
 }
+
+void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::move(keys); }
 
 void Server::Loading(const std::string& what, double share) {
   net_.Post([this, what, share] {
@@ -91,6 +100,18 @@ void Server::Loading(const std::string& what, double share) {
 }
 
 pipeline::Intake& Server::Ready(ReadyServer ready) {
+  std::promise<pipeline::Intake*> done;
+  net_.Post([&] {
+    try {
+      done.set_value(&BeReady(ready));
+    } catch (...) {
+      done.set_exception(std::current_exception());
+    }
+  });
+  return *done.get_future().get();
+}
+
+pipeline::Intake& Server::BeReady(ReadyServer& ready) {
   metrics_ = std::make_unique<ServingMetrics>(ready.sockets);
   service_ = std::make_unique<Service>(ServiceOptions{.tokenizer = ready.defaults.tokenizer,
                                                       .vocab = ready.defaults.vocab,
@@ -99,16 +120,7 @@ pipeline::Intake& Server::Ready(ReadyServer ready) {
                                                       .queue_limit = ready.queue_limit,
                                                       .outage = std::move(ready.outage)},
                                        *metrics_);
-  std::promise<void> done;
-  net_.Post([&] {
-    BeReady(ready);
-    done.set_value();
-  });
-  done.get_future().wait();
-  return *service_;
-}
-
-void Server::BeReady(ReadyServer& ready) {
+  if (drain_began_ns_ != 0) service_->Drain();
   PinThisThread(ready.housekeeping_cpus);
   background_.Post([cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });
   state_.defaults = std::move(ready.defaults);
@@ -120,6 +132,7 @@ void Server::BeReady(ReadyServer& ready) {
   metrics_->SetConnections(Protocol::kText, state_.text_connections);
   net_.Watch(service_->wake_fd(), [this] { service_->Dispatch(); });
   state_.service = service_.get();
+  return *service_;
 }
 
 void Server::Drain() {

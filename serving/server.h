@@ -20,9 +20,12 @@ namespace larder::serving {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;       // HTTP; 0: any, -1: none
-  int text_port = 7070;  // the same
-  std::vector<std::string> api_keys;
+  int port = 8080;                                    // HTTP; 0: any, -1: none
+  int text_port = 7070;                               // the same
+  std::vector<std::string> api_keys;                  // none: everybody is welcome
+  std::vector<std::string> allowed_hosts;             // names that it is called by, besides `host`
+  std::vector<std::string> cors_origins;              // of web pages that may use it
+  std::function<void(const std::string&)> on_denied;  // told in a line; I/O thread; may be empty
   HttpLimits http;
   TextLimits text;
   ConnectionLimits connections;
@@ -45,7 +48,7 @@ struct ReadyServer {
 class Server {
  public:
   explicit Server(ServerOptions);  // listens and answers that it loads. Throws Error
-  ~Server();                       // whatever is under way is dropped
+  ~Server();                       // as Close
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -56,12 +59,16 @@ class Server {
   void Loading(const std::string& what, double share);
   // The thread that computes: from here on requests are taken; give the result to Scheduler::Run.
   pipeline::Intake& Ready(ReadyServer);
+  void SetKeys(std::vector<std::string> keys);  // from now on
   // Any thread: nothing new is admitted; when what has begun is done, or after drain_s, the intake ends.
   void Drain();
+  // Ends both threads and drops whatever is under way: after it nothing that ReadyServer brought is called.
+  // Before what it stands for is destroyed; the thread that made the server, any number of times.
+  void Close();
 
  private:
   void Listen();
-  void BeReady(ReadyServer&);
+  pipeline::Intake& BeReady(ReadyServer&);
   void KeepDraining();
 
   ServerOptions options_;

@@ -8,6 +8,7 @@ namespace larder::serving {
 namespace {
 
 constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to read and tokenize
+constexpr double kDeniedEveryS = 10;
 
 }  // namespace
 
@@ -29,16 +30,17 @@ void ServerState::CountRefused(Protocol protocol) const {
   if (metrics != nullptr) metrics->Finished(protocol, Outcome::kRefused, 0, 0, 0);
 }
 
-bool ServerState::KeyIsGood(std::string_view key) const {
-  if (api_keys.empty()) return true;
-  bool good = false;
-  for (const std::string& known : api_keys) {
-    unsigned difference = known.size() != key.size();
-    for (size_t i = 0; i < known.size(); ++i)
-      difference |= static_cast<unsigned char>(known[i] ^ (i < key.size() ? key[i] : 0));
-    good |= difference == 0;
+void ServerState::Denied(const std::string& peer, std::string_view why) {
+  if (!on_denied) return;
+  if (said_denied_ns_ != 0 && SecondsSince(said_denied_ns_) < kDeniedEveryS) {
+    ++denied_unsaid_;
+    return;
   }
-  return good;
+  const std::string others =
+      denied_unsaid_ > 0 ? fmt::format("; {} more since the last line like this", denied_unsaid_) : "";
+  on_denied(fmt::format("{}: {}{}", peer, why, others));
+  said_denied_ns_ = NowNs();
+  denied_unsaid_ = 0;
 }
 
 ReplyHead ServerState::NewHead(Dialect dialect) {

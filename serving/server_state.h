@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "serving/access.h"
+#include "serving/api_keys.h"
 #include "serving/completion_reply.h"
 #include "serving/completion_request.h"
 #include "serving/metrics.h"
@@ -19,7 +21,10 @@ struct ServerState {
   Service* service = nullptr;  // null: still loading
   ServingMetrics* metrics = nullptr;
   CompletionDefaults defaults;
-  std::vector<std::string> api_keys;  // none: everybody is welcome
+  ApiKeys api_keys;
+  Access access;
+  // Told in a line of those who were turned away; may be empty.
+  std::function<void(const std::string&)> on_denied;
   nlohmann::json plan;
   // Brings what serving/ can't know: slots and sockets into a status, sockets' counters into the metrics.
   std::function<void(StatusView&)> fill_status;
@@ -43,13 +48,17 @@ struct ServerState {
            : service->outage()   ? "connecting"
                                  : "serving";
   }
-  // Takes as long for a wrong key as for a right one.
-  bool KeyIsGood(std::string_view key) const;
+  // Somebody without a key, or a page that may not use the server. A line at most every ten seconds.
+  void Denied(const std::string& peer, std::string_view why);
   ReplyHead NewHead(Dialect);
   StatusView Status() const;
   // An answer that is an error, and an error that is a request never admitted. Nothing while loading.
   void CountError(Protocol, int status) const;
   void CountRefused(Protocol) const;
+
+ private:
+  int64_t said_denied_ns_ = 0;
+  uint64_t denied_unsaid_ = 0;
 };
 
 }  // namespace larder::serving

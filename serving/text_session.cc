@@ -11,6 +11,8 @@ namespace larder::serving {
 
 using nlohmann::json;
 
+constexpr size_t kTlsBytes = 2;  // tell it, and a line end may be long in coming
+
 // A plain prompt's answer.
 struct TextSession::Plain : GenerationListener {
   explicit Plain(TextSession& of) : session(of) {}
@@ -62,11 +64,11 @@ struct TextSession::Asked : CompletionSink {
 // A line made ready to start, or why not. Run() touches nothing else: any thread may call it.
 struct TextSession::PreparedLine {
   std::string line;
-  bool ready = false;                      // the model is loaded
-  const ServerState* wants_key = nullptr;  // null: no key is wanted, or it was shown
+  bool ready = false;                  // the model is loaded
+  const ApiKeys* wants_key = nullptr;  // null: no key is wanted, or it was shown
   LineKind kind = LineKind::kBlank;
-  json body;  // null: not JSON
-  bool key_shown = false;
+  json body;                     // null: not JSON
+  std::optional<Tenant> tenant;  // whose key it shows; nothing: none that is good
   CompletionRequest request;
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;
@@ -98,8 +100,8 @@ struct TextSession::PreparedLine {
   void ReadJson(const CompletionDefaults& defaults) {
     body = ParseJson(line);
     const JsonFields fields(body);
-    key_shown = wants_key == nullptr || wants_key->KeyIsGood(fields.String("api_key", ""));
-    if (!key_shown) throw Refused(401, "api_key is missing or wrong").On("api_key");
+    if (wants_key != nullptr) tenant = wants_key->Find(fields.String("api_key", ""));
+    if (!tenant) throw Refused(401, "api_key is missing or wrong").On("api_key");
     if (fields.Has("cancel")) return;
     if (!ready) throw Refused(503, "the model is loading; try again later");
     request = ReadCompletionRequest(body, Dialect::kNative, defaults);
@@ -112,6 +114,19 @@ LineKind KindOfLine(std::string_view line) {
   const size_t first = line.find_first_not_of(" \t");
   if (first == std::string_view::npos) return LineKind::kBlank;
   return line[first] == '{' ? LineKind::kJson : LineKind::kPlain;
+}
+
+const char* OtherProtocol(std::string_view line) {
+  if (line.starts_with("\x16\x03")) return "TLS";
+  if (line.starts_with("SSH-")) return "SSH";
+  const size_t method = line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+  if (method == 0 || method == std::string_view::npos || line[method] != ' ') return nullptr;
+  const size_t target = line.find(' ', method + 1);
+  if (target == std::string_view::npos || target == method + 1) return nullptr;
+  std::string_view version = line.substr(target + 1);
+  if (!version.starts_with("HTTP/")) return nullptr;
+  version.remove_prefix(5);
+  return version.size() == 3 && version.find_first_not_of("0123456789.") == version.npos ? "HTTP" : nullptr;
 }
 
 bool IsUtf8(std::string_view text) {
@@ -164,6 +179,7 @@ void TextSession::Proceed() {
       OnLine(std::move(line));
     } else {
       scanned_ = bytes;
+      if (OtherProtocol(std::string_view(input_).substr(at, kTlsBytes)) != nullptr) FailProtocol("TLS");
       break;
     }
   }
@@ -177,10 +193,18 @@ void TextSession::OnLine(std::string line) {
   if (line.ends_with('\r')) line.pop_back();
   const LineKind kind = KindOfLine(line);
   if (kind == LineKind::kBlank) return;
+  if (const char* other = kind == LineKind::kPlain ? OtherProtocol(line) : nullptr) {
+    FailProtocol(other);
+    return;
+  }
+  // A key that no longer counts has to be shown anew.
+  if (tenant_ && !state_.api_keys.Knows(*tenant_)) tenant_.reset();
+  if (state_.api_keys.empty()) tenant_ = kEverybody;
   auto prepared = std::make_shared<PreparedLine>();
   prepared->kind = kind;
   prepared->ready = state_.service != nullptr;
-  prepared->wants_key = key_shown_ || state_.api_keys.empty() ? nullptr : &state_;
+  prepared->tenant = tenant_;
+  prepared->wants_key = tenant_ ? nullptr : &state_.api_keys;
   prepared->line = std::move(line);
   preparing_ = true;
   preparing_bytes_ = prepared->line.size();
@@ -209,9 +233,11 @@ void TextSession::TakePlain(PreparedLine& prepared) {
     if (!asked_.empty())
       throw Refused(400, "a plain prompt can't follow JSON requests that are being answered");
     plain_ = std::make_unique<Plain>(*this);
+    prepared.specs[0].tenant = prepared.tenant.value_or(kEverybody);
     plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kText);
+    if (refused.status() == 401) state_.Denied(wire_.peer(), "the text stream without an API key");
     FailPlain(refused.status(), refused.what());
   } catch (const Error& error) {
     state_.CountRefused(Protocol::kText);
@@ -234,8 +260,8 @@ void TextSession::TakeJson(PreparedLine& prepared) {
   bool cancel = false;
   try {
     if (!prepared.body.is_object()) throw *prepared.refused;
-    key_shown_ = key_shown_ || prepared.key_shown;
-    if (!prepared.key_shown) throw *prepared.refused;
+    if (!prepared.tenant) throw *prepared.refused;
+    tenant_ = prepared.tenant;
     const JsonFields fields(prepared.body);
     if (const json* name = fields.Find("cancel")) {
       cancel = true;
@@ -254,6 +280,7 @@ void TextSession::TakeJson(PreparedLine& prepared) {
     if (!cancel) state_.CountRefused(Protocol::kText);
     WriteError(id, refused.status(), refused.what(), refused.param());
     if (refused.status() == 401) {
+      state_.Denied(wire_.peer(), "the text stream without a good API key");
       closed_ = true;
       wire_.Close();
     }
@@ -270,6 +297,7 @@ void TextSession::Ask(PreparedLine& prepared, const json& id) {
   for (const auto& one : asked_) {
     if (one->id == id) throw Refused(400, "id {} is that of a request being answered", Excerpt(id)).On("id");
   }
+  for (GenerationSpec& spec : prepared.specs) spec.tenant = *prepared.tenant;
   auto asked = std::make_unique<Asked>(*this, id);
   asked->completion =
       std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
@@ -310,6 +338,13 @@ void TextSession::FailPlain(int status, const std::string& why) {
   closed_ = true;
   wire_.Write("error: " + why + "\n");
   wire_.Close();
+}
+
+// A browser that was sent here by some page, or a scanner: what follows is none of ours either.
+void TextSession::FailProtocol(const char* what) {
+  FailPlain(
+      400,
+      fmt::format("this is {}: expected a line of the text stream (a prompt, or a request in JSON)", what));
 }
 
 // Whoever sends with a tool that ends its side still wants the answer; a client that is gone shows when we

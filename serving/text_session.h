@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class TextSession : public Session {
   void WriteLine(const nlohmann::json& id, nlohmann::json object);
   void WriteError(const nlohmann::json& id, int status, std::string_view message, std::string_view param);
   void FailPlain(int status, const std::string& why);
+  void FailProtocol(const char* what);
 
   Wire& wire_;
   ServerState& state_;
@@ -60,12 +62,15 @@ class TextSession : public Session {
   std::shared_ptr<TextSession*> self_ = std::make_shared<TextSession*>(this);  // null once we are gone
   uint64_t next_id_ = 1;
   bool preparing_ = false, proceeding_ = false;
-  bool key_shown_ = false, end_of_input_ = false, closed_ = false;
+  std::optional<Tenant> tenant_;  // who showed a key, or need not
+  bool end_of_input_ = false, closed_ = false;
 };
 
 // What the line is: a request in JSON, a prompt, or nothing at all. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
 bool IsUtf8(std::string_view text);
+// The line of a client that takes this for another port; null: it is none.
+const char* OtherProtocol(std::string_view line);
 
 }  // namespace larder::serving
