@@ -1,4 +1,5 @@
 // The built program's options: help, wrong usage, and what their values do.
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,25 @@ TEST_F(Cli, WrongUsage) {
   ExpectUsage(Run({"plan"}), "--shape");
   ExpectUsage(Run({"perplexity", "-m", Tiny()}), "--ids");
   ExpectUsage(Run({"synth", "-o", Path("none.gguf")}), "--shape");
+}
+
+// A key that is none opens the door to everybody, or to whoever guesses.
+TEST_F(Cli, KeysThatAreNoneAreWrongUsage) {
+  const auto serve = [](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {"serve", "-m", Tiny(), "--port", "0", "--text-port", "-1"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return Run(arguments);
+  };
+  ExpectUsage(serve({"--api-key", ""}), "--api-key: the key is empty");
+  ExpectUsage(serve({"--api-key", "1234567"}), "has 7 bytes: expected at least 8");
+  ExpectUsage(serve({"--api-key", "12345678", "--api-key", ""}), "empty");
+  const std::string path = Path("keys");
+  std::ofstream(path) << "# ours\n\n12345678\n secret \n";
+  const Outcome got = serve({"--api-key-file", path});
+  ExpectUsage(got, path + ":4: the key has 6 bytes");
+  EXPECT_EQ(got.err.find("secret"), std::string::npos) << got.err;
+  std::ofstream(path) << "# none\n";
+  ExpectError(serve({"--api-key-file", path}), "has no key");
 }
 
 // A value that its option cannot have: the option's name, the value and the range; exit code 2.

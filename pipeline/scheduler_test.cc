@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <random>
 
 #include "pipeline/chain_testing.h"
@@ -107,6 +109,70 @@ TEST_F(SchedulerTest, APrefixIsReused) {
   EXPECT_GE(outcomes[2].reused, 40u);
   EXPECT_EQ(outcomes[2].tokens, outcomes[0].tokens);
   EXPECT_EQ(Run(*engine, {first}, {.reuse_prefixes = false})[0].reused, 0u);
+}
+
+// What is reused is told to the client (cached_tokens) and shows in the time to the first token.
+TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  const Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5, .tenant = 1};
+  Wish guess = first, own = first, again = first;
+  guess.tenant = 2;
+  guess.arrives = 100;
+  own.arrives = 200;
+  again.tenant = 2;
+  again.arrives = 300;
+  const auto outcomes = Run(*engine, {first, guess, own, again});
+  EXPECT_EQ(outcomes[1].reused, 0u);
+  EXPECT_EQ(outcomes[2].reused, 49u);
+  EXPECT_EQ(outcomes[3].reused, 49u) << "what it had computed for itself";
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
+}
+
+// A token whose first layer overflows, planted: where its embedding has a one, all others have a zero, and
+// the norm's weight is as large as a number can be.
+constexpr int32_t kGlitch = 7;
+void Plant(const model::GgufFile& file) {
+  constexpr size_t kChannel = 3;
+  std::fstream out(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+  const auto put = [&](const model::TensorInfo& tensor, size_t at, float value) {
+    out.seekp(static_cast<std::streamoff>(tensor.file_offset_bytes + at * sizeof value));
+    out.write(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const model::TensorInfo& embedding = file.Tensor("token_embd.weight");
+  for (size_t token = 0; token < embedding.rows; ++token)
+    put(embedding, token * embedding.cols + kChannel, token == kGlitch ? 1.0f : 0.0f);
+  put(file.Tensor("blk.0.attn_norm.weight"), kChannel, 3e38f);
+}
+
+TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
+  Plant(*model_.file());
+  const auto without = [](std::vector<int32_t> tokens) {
+    std::replace(tokens.begin(), tokens.end(), kGlitch, kGlitch + 1);
+    return tokens;
+  };
+  const auto alone = MakeEngine(model_.file(), {});
+  const auto together = MakeEngine(model_.file(), {.slots = 4});
+  const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 4, 3));
+  for (Engine* engine : {together.get(), chain.get()}) {
+    std::vector<Wish> wishes;
+    for (uint32_t i = 0; i < 4; ++i)
+      wishes.push_back({.prompt = without(TestTokens(20, kVocab, i)), .most = 12, .seed = 1 + i});
+    wishes[1].prompt.back() = kGlitch;
+    wishes[2].prompt[5] = kGlitch;
+    const auto outcomes = Run(*engine, wishes);
+    for (const size_t i : {0, 3}) {
+      EXPECT_EQ(outcomes[i].tokens, Run(*alone, {wishes[i]}).at(0).tokens);
+      EXPECT_GT(outcomes[i].tokens.size(), 0u);
+    }
+    for (const size_t i : {1, 2}) {
+      EXPECT_EQ(outcomes[i].end, SequenceEnd::kFailed);
+      EXPECT_NE(outcomes[i].why.find("not finite at position 19"), std::string::npos) << outcomes[i].why;
+    }
+    // Its slot is as good as any, and nobody begins with what it left there.
+    const auto again = Run(*engine, {wishes[2], wishes[0]});
+    EXPECT_EQ(again[0].reused, 0u);
+    EXPECT_EQ(again[1].tokens, outcomes[0].tokens);
+  }
 }
 
 TEST_F(SchedulerTest, TheSlotUnusedForLongestIsTakenFirst) {

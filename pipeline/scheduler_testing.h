@@ -30,12 +30,14 @@ struct Wish {
   uint32_t seed = 0;               // 0: the likeliest token; else drawn from a stream of its own
   size_t cancel_after = SIZE_MAX;  // tokens
   size_t arrives = 0;              // in steps
+  uint64_t tenant = 0;
 };
 
 class TestSequence : public Sequence {
  public:
   TestSequence(const Wish& wish, Outcome& outcome) : wish_(wish), outcome_(outcome), random_(wish.seed) {}
   std::span<const int32_t> prompt() const override { return wish_.prompt; }
+  uint64_t tenant() const override { return wish_.tenant; }
   bool cancelled() const override { return outcome_.tokens.size() >= wish_.cancel_after; }
   void Admitted(size_t reused) override {
     outcome_.reused = reused;

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 
+import hostile_access
 from serve_testing import Server, events, read_all, split_reply
 
 MODEL_TIMEOUT_S = 2  # --timeout of the server under test
@@ -324,7 +325,7 @@ def main():
         answers(server)
         before = server.resident_bytes()
         bystander = Bystander(args.larder, server)
-        for attack in [bad_bodies, bad_http, bad_lines, large_requests, half_requests, slow_and_silent]:
+        for attack in [bad_bodies, bad_http, hostile_access.all_of_one_server, bad_lines, large_requests, half_requests, slow_and_silent]:
             quiet_ms = bystander.tpot_ms()
             begin = time.monotonic()
             attacked_ms = bystander.during(attack, server)
@@ -339,6 +340,7 @@ def main():
     too_many(args.larder, args.model)
     keys(args.larder, args.model, args.folder)
     drains(args.larder, args.model)
+    hostile_access.all_with_servers_of_their_own(args.larder, args.model)
     print("all as expected")
 
 

@@ -13,11 +13,12 @@ class Server:
     `http` and `text` are the ports, `url` is HTTP's. What it says on standard error is the test's to show.
     """
 
-    def __init__(self, larder, model, *options):
+    def __init__(self, larder, model, *options, stderr=None):
+        self.stderr = stderr
         self.command = [larder, "serve", "-m", model, "--port", "0", "--text-port", "0", *options]
 
     def __enter__(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr, text=True)
         self.lines = []
         self.http = self.text = self.url = None
         self.ready = threading.Event()
@@ -69,7 +70,7 @@ class Server:
     def post(self, path, body, headers="", method="POST"):
         """Status and body of a request; the body may be a dict or bytes."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
         with self.connect(self.http) as connection:
             connection.sendall(head.encode() + data)
             return split_reply(read_all(connection))

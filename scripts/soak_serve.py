@@ -64,7 +64,7 @@ class Client(threading.Thread):
         text = kind.startswith("text")
         with self.server.connect(self.server.text if text else self.server.http) as connection:
             body = json.dumps({**self.requests[at], "max_tokens": 300, "stream": True}).encode()
-            head = b"" if text else b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+            head = b"" if text else b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
             connection.sendall(head + body + b"\n")
             if self.rng.random() < 0.7:
                 connection.recv(self.rng.randint(1, 2000))

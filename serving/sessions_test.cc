@@ -162,10 +162,12 @@ TEST_F(SessionsTest, HttpRefuses) {
   EXPECT_EQ(status("POST /v1/completions HTTP/1.1\r\nContent-Length: 5000\r\n\r\n"), "413");
   EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"a","model":"other"})")), "404");
   EXPECT_EQ(status(Post("/health", "")), "405");
-  test_.state.api_keys = {"key"};
+  test_.state.api_keys = {"long-key"};
   EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})")), "401");
-  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer ke\r\n")), "401");
-  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer key\r\n")), "200");
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-ke\r\n")),
+            "401");
+  EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-key\r\n")),
+            "200");
 }
 
 TEST_F(SessionsTest, LoadingIsSaid) {

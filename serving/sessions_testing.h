@@ -63,13 +63,13 @@ struct TestState {
 // Runs all sequences at once, a token each a step: the next token is made of the last one and its place.
 class TestModel {
  public:
-  TestModel(Service& service, size_t vocab) : service_(service), logits_(vocab) {}
+  TestModel(pipeline::Intake& intake, size_t vocab) : intake_(intake), logits_(vocab) {}
 
   bool idle() const { return all_.empty(); }
 
   // Of the compute thread; where one thread is both, of it.
   void Step() {
-    while (auto sequence = service_.Take()) {
+    while (auto sequence = intake_.Take()) {
       sequence->Admitted(0);
       const auto prompt = sequence->prompt();
       all_.push_back({std::move(sequence), prompt.back(), prompt.size()});
@@ -90,7 +90,7 @@ class TestModel {
       one.sequence->Ended(next ? pipeline::SequenceEnd::kContextFull : pipeline::SequenceEnd::kComplete, "");
       return true;
     });
-    service_.StepDone();
+    intake_.StepDone();
   }
 
  private:
@@ -100,16 +100,25 @@ class TestModel {
     size_t length;
   };
 
-  Service& service_;
+  pipeline::Intake& intake_;
   std::vector<float> logits_;
   std::vector<One> all_;
 };
+
+// A TestModel until the intake says end. A step holds the mutex.
+inline void RunTestModel(pipeline::Intake& intake, size_t vocab, std::mutex& step_mutex) {
+  TestModel model(intake, vocab);
+  while (!model.idle() || intake.WaitForWork(-1)) {
+    const std::lock_guard step(step_mutex);
+    model.Step();
+  }
+}
 
 // A TestModel on a thread of its own.
 class TestModelThread {
  public:
   TestModelThread(Service& service, size_t vocab)
-      : service_(service), model_(service, vocab), thread_([this] { Run(); }) {}
+      : service_(service), thread_([this, vocab] { RunTestModel(service_, vocab, step_); }) {}
   ~TestModelThread() {
     service_.Stop();
     thread_.join();
@@ -128,15 +137,7 @@ class TestModelThread {
   }
 
  private:
-  void Run() {
-    while (!model_.idle() || service_.WaitForWork(-1)) {
-      const auto step = Hold();
-      model_.Step();
-    }
-  }
-
   Service& service_;
-  TestModel model_;
   std::mutex step_;
   std::thread thread_;
 };

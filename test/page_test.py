@@ -213,14 +213,14 @@ class ServedPageTest(PageCase):
             self.check_quiet()
 
     def test_a_key_is_asked_for_and_kept(self):
-        with Served(OPTIONS.larder, OPTIONS.model, "--api-key", "sesame") as server:
+        with Served(OPTIONS.larder, OPTIONS.model, "--api-key", "open sesame") as server:
             self.origin = server.url
             b = self.browser
             b.open(server.url + "/")
             b.until("document.getElementById('trouble')?.textContent.includes('key')")
             b.run("document.querySelector('details').open = true")
             b.run("document.getElementById('key').focus()")
-            b.type("sesame")
+            b.type("open sesame")
             b.press("Tab")
             b.until("document.querySelectorAll('.socket').length > 0")
             self.ask("One day")
