@@ -3,10 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
 #include "node/command.h"
@@ -32,10 +30,7 @@ struct Asked {
 std::vector<Asked> ToAsk(const StatusOptions& o) {
   std::vector<Asked> sockets;
   if (o.model.manifest.empty()) {
-    std::ifstream file("/proc/net/unix");
-    std::ostringstream text;
-    text << file.rdbuf();
-    for (const std::string& name : StatusNames(text.str()))
+    for (const std::string& name : StatusNames())
       sockets.push_back({name, "", name.substr(name.rfind('/') + 1), ""});
     return sockets;
   }

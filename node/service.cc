@@ -43,6 +43,8 @@ Service::Service(SocketFacts facts, const pipeline::SocketStatus& status) : stat
   LogToJournal(facts);
   try {
     status_socket_ = std::make_unique<StatusSocket>(std::move(facts), status);
+  } catch (const StatusNameTaken&) {
+    throw;
   } catch (const Error& error) {
     spdlog::warn("{}; `larder status` will not see this process", error.what());
   }

@@ -1,6 +1,6 @@
 // Service: what a long-running process of `larder` tells its surroundings while it lives. To systemd: READY,
 // STATUS, STOPPING and the watchdog's pings, if it is a unit of Type=notify; to `larder status`: the socket's
-// numbers, on an abstract Unix socket; to the journal: log lines with fields, if stderr is a journal stream.
+// numbers, on a Unix socket; to the journal: log lines with fields, if stderr is a journal stream.
 // Two sleeping threads; the data path only counts (pipeline/socket_status.h). One a process, made by the main
 // thread before anything is loaded.
 #pragma once
@@ -34,8 +34,9 @@ class ProgressWatch {
 
 class Service {
  public:
-  // status: outlives this object. If the status name is taken (another process runs this socket) a warning is
-  // logged; the socket's own links will refuse to start.
+  // status: outlives this object. If another process of this user has the status name (it runs this socket) a
+  // warning is logged; the socket's own links will refuse to start. Error if another user's has it, which by
+  // rdma/local_socket.h can only happen by hand.
   Service(SocketFacts facts, const pipeline::SocketStatus& status);
   ~Service();  // STOPPING=1
   Service(const Service&) = delete;

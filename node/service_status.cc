@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/clock.h"
@@ -21,19 +22,66 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 << 10;
 
-struct Address {
-  sockaddr_un value = {};
-  socklen_t bytes = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
+// Where a process of this server may answer, and who else than this user and root is believed there.
+struct Place {
+  std::string folder;  // empty: an abstract name
+  uid_t user;
 };
 
-// False if the name does not fit. Abstract: the path's first byte is zero, nothing lies in the file system.
-bool MakeAddress(const std::string& name, Address* address) {
-  if (name.size() + 1 > sizeof(address->value.sun_path)) return false;
-  address->value.sun_family = AF_UNIX;
-  std::memcpy(address->value.sun_path + 1, name.data(), name.size());
-  address->bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  return true;
+// The runtime folder's owner alone can listen in it: root believes it, other users do not get in. Abstract
+// names come last: anybody may have taken one.
+std::vector<Place> Places() {
+  std::vector<Place> places;
+  const std::string own = rdma::RuntimeFolder();
+  struct stat units = {};
+  if (!own.empty()) {
+    places.push_back({own, geteuid()});
+  } else if (stat(rdma::kRuntimeFolder, &units) == 0 && S_ISDIR(units.st_mode)) {
+    places.push_back({rdma::kRuntimeFolder, units.st_uid});
+  }
+  places.push_back({"", geteuid()});
+  return places;
+}
+
+rdma::Descriptor NewSocket() {
+  return rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// The first place where somebody listens; else *problem says why there is none.
+rdma::Descriptor ConnectStatus(const std::string& name, std::string* problem) {
+  bool shut_out = false;
+  for (const Place& place : Places()) {
+    rdma::Descriptor fd = NewSocket();
+    if (!fd) {
+      *problem = std::strerror(errno);
+      return {};
+    }
+    rdma::LocalAddress address;
+    try {
+      address = rdma::AddressOf(name, place.folder);
+    } catch (const Error& error) {
+      *problem = error.what();
+      return {};
+    }
+    if (connect(fd.get(), address.get(), address.bytes) == 0) {
+      const ucred peer = rdma::PeerOf(fd.get());
+      if (peer.uid == geteuid() || peer.uid == 0 || peer.uid == place.user) return fd;
+      *problem = fmt::format(
+          "is not believed: pid {} of user {} has its name, not user {}; ask as that user, "
+          "or stop that process",
+          peer.pid, peer.uid, geteuid());
+      return {};
+    }
+    if (errno == EACCES) {
+      shut_out = true;
+    } else if (errno != ECONNREFUSED && errno != ENOENT) {
+      *problem = std::strerror(errno);
+      return {};
+    }
+  }
+  *problem = "does not answer: not running";
+  if (shut_out) *problem = "does not answer you: units answer root and the user larder (sudo larder status)";
+  return {};
 }
 
 double Ratio(uint64_t a, uint64_t b) {
@@ -92,23 +140,27 @@ nlohmann::json StatusJson(const SocketFacts& facts, const pipeline::SocketStatus
 StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& status)
     : facts_(std::move(facts)), status_(status), started_ns_(NowNs()) {
   const std::string name = StatusName(facts_.cluster, facts_.socket);
-  Address address;
-  if (!MakeAddress(name, &address)) throw Error("status socket {}: the name is too long", name);
-  listener_ = rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener_ || bind(listener_.get(), address.get(), address.bytes) != 0 ||
-      listen(listener_.get(), 16) != 0) {
-    throw Error("status socket {}: {}", name,
-                errno == EADDRINUSE ? "another process has it: is this socket already running?"
-                                    : std::strerror(errno));
+  try {
+    listener_ = rdma::LocalListener("status socket", name, SOCK_STREAM, 16);
+  } catch (const Error&) {
+    const rdma::LocalAddress address = rdma::AddressOf(name);
+    const rdma::Descriptor fd = NewSocket();
+    if (connect(fd.get(), address.get(), address.bytes) != 0) throw;
+    const ucred holder = rdma::PeerOf(fd.get());
+    if (holder.uid == geteuid() || holder.uid == 0) throw;
+    throw StatusNameTaken(
+        "status socket {}: pid {} of user {} has its name, which is not this process's user: stop it, or "
+        "set RUNTIME_DIRECTORY to a folder of yours with mode 0700",
+        name, holder.pid, holder.uid);
   }
-  watch_ = std::make_unique<rdma::FdWatch>(listener_.get(), [this] {
+  watch_ = std::make_unique<rdma::FdWatch>(listener_.fd(), [this] {
     AnswerOne();
     return rdma::FdWatch::kUntilReadable;
   });
 }
 
 void StatusSocket::AnswerOne() const {
-  const rdma::Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const rdma::Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) return;  // it left again
   const std::string line = StatusJson(facts_, status_, started_ns_)
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
@@ -117,33 +169,34 @@ void StatusSocket::AnswerOne() const {
   [[maybe_unused]] const ssize_t sent = send(client.get(), line.data(), line.size(), MSG_NOSIGNAL);
 }
 
-std::vector<std::string> StatusNames(const std::string& proc_net_unix) {
-  std::vector<std::string> names;
+std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std::string& folder) {
+  const std::string file = folder + "/" + rdma::FileOfName(kStatusPrefix);
+  std::set<std::string> names;
   std::istringstream lines(proc_net_unix);
   for (std::string line; std::getline(lines, line);) {
     // number: references protocol flags type state inode path; flags 00010000: listens
-    const size_t at = line.find(std::string(" @") + kStatusPrefix);
     std::istringstream fields(line);
-    std::string number, references, protocol, flags;
-    fields >> number >> references >> protocol >> flags;
-    if (at != line.npos && flags == "00010000") names.push_back(line.substr(at + 2));
+    std::string number, references, protocol, flags, type, state, inode, path;
+    fields >> number >> references >> protocol >> flags >> type >> state >> inode >> std::ws;
+    std::getline(fields, path);
+    if (flags != "00010000") continue;
+    if (path.starts_with(std::string("@") + kStatusPrefix)) names.insert(path.substr(1));
+    if (path.starts_with(file)) names.insert(rdma::NameOfFile(path.substr(folder.size() + 1)));
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> StatusNames() {
+  std::ifstream file("/proc/net/unix");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return StatusNames(text.str(), Places().front().folder);
 }
 
 std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem) {
   const int64_t deadline_ns = NowNs() + int64_t{timeout_ms} * 1'000'000;
-  Address address;
-  const rdma::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd || !MakeAddress(name, &address)) {
-    *problem = fd ? "its name is too long" : std::strerror(errno);
-    return std::nullopt;
-  }
-  if (connect(fd.get(), address.get(), address.bytes) != 0) {
-    *problem = errno == ECONNREFUSED ? "does not answer: not running" : std::strerror(errno);
-    return std::nullopt;
-  }
+  const rdma::Descriptor fd = ConnectStatus(name, problem);
+  if (!fd) return std::nullopt;
   std::string answer;
   char buffer[4096];
   while (answer.size() <= kMaxAnswerBytes) {
@@ -161,7 +214,7 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
       return std::nullopt;
     }
   }
-  // Any local process may listen on such a name.
+  // Even a process of the same user may be something else.
   nlohmann::json json = nlohmann::json::parse(answer, nullptr, false);
   if (answer.size() > kMaxAnswerBytes || !json.is_object() || !json.contains("socket") ||
       !json["socket"].is_string()) {

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/exit_code.h"
+#include "rdma/local_socket_testing.h"
 
 namespace larder::node {
 namespace {
@@ -219,6 +220,26 @@ TEST(AskStatus, RefusesWhatIsNoStatus) {
   }
 }
 
+// In the units' folder nobody else can listen; by hand another user may be first, and is neither believed nor
+// overlooked.
+TEST(AskStatus, AnotherUserIsNotBelieved) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  SocketStatus status;
+  const SocketFacts facts = Facts("squatted");
+  const std::string name = StatusName(facts.cluster, facts.socket);
+  const rdma::Squatter squatter(name, SOCK_STREAM, "{\"socket\": \"squatted\", \"state\": \"fine\"}\n");
+  ASSERT_TRUE(squatter.listens());
+  std::string problem;
+  EXPECT_FALSE(AskStatus(name, 20000, &problem));
+  EXPECT_NE(problem.find("of user 65534 has its name"), std::string::npos) << problem;
+  EXPECT_THROW(Service(facts, status), StatusNameTaken);
+  const rdma::TestRuntimeFolder folder;
+  const Service service(facts, status);
+  const auto answer = AskStatus(name, 20000, &problem);
+  ASSERT_TRUE(answer) << problem;
+  EXPECT_EQ((*answer)["pid"], getpid());
+}
+
 TEST(AskStatus, DoesNotWaitForEver) {
   const std::string name = Unique("larder-status/silent/");
   sockaddr_un address{};
@@ -242,9 +263,14 @@ TEST(StatusNames, FindsListenersInTheKernelsList) {
       "0000000000000000: 00000002 00000000 00010000 0001 01 102 @larder-status/a/x\n"
       "0000000000000000: 00000002 00000000 00010000 0005 01 103 @larder/a/x\n"
       "0000000000000000: 00000002 00000000 00010000 0001 01 104 /run/larder-status/a\n"
+      "0000000000000000: 00000002 00000000 00010000 0001 01 106 /run/larder/larder-status+c+y%20z\n"
+      "0000000000000000: 00000003 00000000 00000000 0001 03 107 /run/larder/larder-status+c+connected\n"
+      "0000000000000000: 00000002 00000000 00010000 0005 01 108 /run/larder/larder+c+y\n"
       "0000000000000000: 00000002 00000000 00000000 0002 01 105\n";
-  EXPECT_EQ(StatusNames(text), (std::vector<std::string>{"larder-status/a/x", "larder-status/b/two words"}));
-  EXPECT_TRUE(StatusNames("").empty());
+  EXPECT_EQ(
+      StatusNames(text, "/run/larder"),
+      (std::vector<std::string>{"larder-status/a/x", "larder-status/b/two words", "larder-status/c/y z"}));
+  EXPECT_TRUE(StatusNames("", "/run/larder").empty());
 }
 
 TEST(Journal, IsUsedOnlyIfStderrIsItsStream) {

@@ -1,6 +1,6 @@
 // ControlChannel: how two processes of one server find each other, check that they mean the same, hand over
-// the shared memory and know that the other lives. A SOCK_SEQPACKET Unix socket in the abstract namespace:
-// the kernel forgets the name with its last owner, so a crash leaves nothing that could block the next start.
+// the shared memory and know that the other lives. A SOCK_SEQPACKET Unix socket with a name
+// (rdma/local_socket.h): a crash leaves nothing that could block the next start.
 // Set-up only, blocking, one thread. After WaitReady() both ends start a PeerMonitor (rdma/peer_monitor.h);
 // nothing but its signs of life and Bye() travels then. No data of a step ever comes this way.
 //
