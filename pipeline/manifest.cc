@@ -97,6 +97,14 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path, const s
   if (const auto options = fields.String("options", "options of `larder serve`, separated by spaces")) {
     std::istringstream words(*options);
     for (std::string word; words >> word;) socket.options.push_back(word);
+    // Not Fail(), which would quote it.
+    for (const std::string& word : socket.options) {
+      if (word == "--api-key" || word.starts_with("--api-key="))
+        fields.FailTable(
+            "options: everybody on a server can read the manifest, so no --api-key in it; expected "
+            "--api-key-file "
+            "FILE");
+    }
     if (socket.role != Role::kServing)
       fields.Fail("options", fmt::format("they are `larder serve`'s; a socket of role {} takes none",
                                          RoleName(socket.role)));
@@ -129,7 +137,7 @@ ServerSpec ReadServer(const toml::table& table, const std::string& path, bool on
     fields.Fail("address",
                 "not an address; expected HOST, HOST:PORT or [IPV6]:PORT with a port of 1 to 65535");
   server.address = address.value_or("");
-  constexpr const char* kSsh = "a target of ssh: HOST or USER@HOST";
+  constexpr const char* kSsh = "a target of ssh: HOST or USER@HOST, with :PORT if need be";
   server.ssh = fields.String("ssh", kSsh).value_or("");
   if (!server.ssh.empty() && !IsSshTarget(server.ssh))
     fields.Fail("ssh", fmt::format("not a target; expected {}", kSsh));

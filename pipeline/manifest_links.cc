@@ -29,6 +29,22 @@ std::optional<SplitAddress> Split(std::string_view text, bool* bracketed) {
   return split;
 }
 
+constexpr bool IsNameByte(char c) { return IsAlnum(c) || c == '-' || c == '_' || c == '.'; }
+
+// HOST[:PORT] or [IPV6][:PORT]; `alias`: the host may be a name of ssh's configuration, which may have '_'.
+bool IsTarget(std::string_view text, bool alias) {
+  bool bracketed = false;
+  const auto split = Split(text, &bracketed);
+  if (!split || split->host.empty() || split->host.size() > 253) return false;
+  const char first = split->host.front();
+  const bool begins = IsAlnum(first) || (bracketed ? first == ':' : alias && first == '_');
+  const bool host = std::all_of(split->host.begin(), split->host.end(), [&](char c) {
+    if (bracketed) return IsAlnum(c) || c == '.' || c == ':' || c == '%';
+    return IsNameByte(c) && (alias || c != '_');
+  });
+  return begins && host && (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
+}
+
 std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket) {
   return At(manifest.path, socket.line,
             fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name));
@@ -46,26 +62,15 @@ std::optional<int> ParseNumber(std::string_view text, int most) {
   return number <= most ? std::optional(number) : std::nullopt;
 }
 
-bool IsAddress(std::string_view text) {
-  bool bracketed = false;
-  const auto split = Split(text, &bracketed);
-  if (!split || split->host.empty() || split->host.size() > 253) return false;
-  const bool host = std::all_of(split->host.begin(), split->host.end(), [&](char c) {
-    return IsAlnum(c) || c == '.' || (bracketed ? c == ':' || c == '%' : c == '-');
-  });
-  return host && (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
-}
+bool IsAddress(std::string_view text) { return IsTarget(text, false); }
 
 bool IsSshTarget(std::string_view text) {
   const size_t at = text.find('@');
-  const std::string_view user = at == text.npos ? "user" : text.substr(0, at);
-  const std::string_view host = at == text.npos ? text : text.substr(at + 1);
-  const auto is_word = [](std::string_view word) {
-    return !word.empty() && word.size() <= 253 && (IsAlnum(word.front()) || word.front() == '_') &&
-           std::all_of(word.begin(), word.end(),
-                       [](char c) { return IsAlnum(c) || c == '-' || c == '_' || c == '.'; });
-  };
-  return is_word(user) && is_word(host);
+  if (at == text.npos) return IsTarget(text, true);
+  const std::string_view user = text.substr(0, at);
+  return !user.empty() && (IsAlnum(user.front()) || user.front() == '_') &&
+         std::all_of(user.begin(), user.end(), [](char c) { return IsNameByte(c); }) &&
+         IsTarget(text.substr(at + 1), true);
 }
 
 const char* TransportName(Transport transport) {

@@ -16,9 +16,11 @@ constexpr bool IsAlnum(char c) {
 }
 // A decimal number of 0 to `most`, digits only.
 std::optional<int> ParseNumber(std::string_view text, int most);
-// HOST, HOST:PORT or [IPV6]:PORT; a host of letters, digits, '-', '.', or an IPv6 address in brackets.
+// HOST, HOST:PORT or [IPV6]:PORT; a host of letters, digits, '-', '.', beginning with one of the first two,
+// or an IPv6 address in brackets.
 bool IsAddress(std::string_view text);
-// HOST or USER@HOST, which no command line can mistake for an option or anything else.
+// [USER@]HOST[:PORT], which no command line can mistake for an option or anything else; HOST may be a name of
+// ssh's configuration. `larder-cluster` has the same grammar.
 bool IsSshTarget(std::string_view text);
 
 void ReadPort(Fields& fields, std::optional<uint16_t>* port);
