@@ -31,7 +31,8 @@ class Units(unittest.TestCase):
         service = (HERE / "larder@.service").read_text()
         self.assertIn("ExecStart=/usr/bin/larder ", service)
         self.unit = self.folder / "larder@weights.service"
-        self.unit.write_text(service.replace("/usr/bin/larder", LARDER))
+        program = LARDER.replace("%", "%%")  # quoted, since the tree may lie in a folder with a space
+        self.unit.write_text(service.replace("/usr/bin/larder", f'"{program}"'))
         self.target = self.folder / "larder.target"
         shutil.copy(HERE / "larder.target", self.target)
 

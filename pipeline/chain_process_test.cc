@@ -3,7 +3,6 @@
 
 #include <thread>
 
-#include "base/clock.h"
 #include "pipeline/chain_process_testing.h"
 
 namespace larder::pipeline {
@@ -16,10 +15,10 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
     baseline_ = RunChunks(*engine, tokens_, 30);
   }
 
-  // Until the chain is lost, which must be soon.
+  // Until the chain is lost, which the next run must find, as no run is finished without all stages; the one
+  // after it where the signal was still on its way.
   std::string RunUntilLost(Engine& engine) {
-    const int64_t start = NowNs();
-    while (SecondsSince(start) < 20) {
+    for (int run = 0; run < 2; ++run) {
       try {
         RunChunks(engine, tokens_, 30);
       } catch (const PipelineLost& lost) {
@@ -30,9 +29,9 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
     }
     return "";
   }
+  // However long a busy machine takes for it: ctest's limit is the only one.
   void ExpectBitsAgain(Engine& engine) {
-    const int64_t start = NowNs();
-    while (SecondsSince(start) < 30) {
+    for (;;) {
       try {
         EXPECT_EQ(FirstDifference(RunChunks(engine, tokens_, 30), baseline_), "");
         return;
@@ -40,7 +39,6 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
     }
-    ADD_FAILURE() << "the chain did not come back";
   }
 
   TestModel model_;

@@ -10,23 +10,34 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <vector>
 
 #include "pipeline/chain_testing.h"
+#include "rdma/descriptor.h"
 
 namespace larder::pipeline {
 
-// A port that nobody listens on; somebody else may take it before we do, which has not been seen.
-inline uint16_t FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
-}
+// A port that is ours while this lives: the kernel gives it to nobody who asks for any, and who names it, as
+// our listeners do (SO_REUSEADDR), may still listen there.
+class ReservedPort {
+ public:
+  ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  uint16_t port() const { return port_; }
+
+ private:
+  rdma::Descriptor socket_;
+  uint16_t port_ = 0;
+};
 
 class StageProcesses {
  public:
@@ -34,10 +45,11 @@ class StageProcesses {
       : model_(model), test_(MakeTestChain(*model.file(), {{2}, {2}}, slots, 3)) {
     test_.chain.cluster = fmt::format("test-{}", getpid());
     auto endpoint = [&](const std::string& name) {
+      const bool tcp = transport == rdma::Transport::kTcp;
       return rdma::LinkEndpoint{.transport = transport,
                                 .name = fmt::format("larder/{}/{}", test_.chain.cluster, name),
                                 .host = "127.0.0.1",
-                                .port = transport == rdma::Transport::kTcp ? FreePort() : uint16_t{0}};
+                                .port = tcp ? ports_.emplace_back().port() : uint16_t{0}};
     };
     auto& chain = test_.chain;
     for (ChainStage& stage : chain.stages) stage.endpoint = endpoint(stage.socket);
@@ -98,6 +110,7 @@ class StageProcesses {
 
  private:
   const TestModel& model_;
+  std::vector<ReservedPort> ports_;
   TestChain test_;
   pid_t children_[2] = {};
 };

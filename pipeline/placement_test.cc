@@ -1,6 +1,6 @@
 // Plans for real machines: where MakePlan puts the threads, shards and budgets of a 3B-shaped model. Known
-// machines, by their description, are held against rules and against what is known of them; where the folder of
-// topologies is at hand every XML file in it too.
+// machines, by their description, are held against rules and against what is known of them; where the folder
+// of topologies is at hand every XML file in it too.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -188,5 +188,48 @@ class Docs(CheckTest):
         ])
 
 
+class Count(unittest.TestCase):
+    RESULTS = """<testsuite>
+<testcase name="a" status="run"><system-out>x.cc:1: Skipped inside a text</system-out></testcase>
+<testcase name="b" status="fail"><failure/></testcase>
+<testcase name="c" status="notrun"><skipped/><system-out>/t/c.cc:8: Skipped
+"/x y/two.gguf" is not here
+</system-out></testcase>
+<testcase name="d" status="notrun"><skipped/><system-out>/t/d.cc:9: Skipped
+"/z/one.gguf" is not here
+</system-out></testcase>
+<testcase name="e" status="notrun"><skipped/><system-out>skipped: chromium is not installed</system-out></testcase>
+<testcase name="f" status="notrun"><skipped/></testcase>
+</testsuite>"""
+
+    def count(self, results, *minimum):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "results.xml").write_text(results)
+            options = []
+            for text in minimum:
+                (Path(folder) / "minimum").write_text(text)
+                options = ["--minimum", f"{folder}/minimum"]
+            run = subprocess.run([sys.executable, SCRIPTS / "count_tests.py", f"{folder}/results.xml", *options], capture_output=True, text=True,
+                                 check=False)
+            return run.returncode, run.stdout + run.stderr
+
+    def test_reasons_are_grouped(self):
+        status, output = self.count(self.RESULTS)
+        self.assertEqual(status, 0, output)
+        self.assertEqual([line.strip() for line in output.splitlines()],
+                         ["tests: 2 ran, 4 skipped", "2 skipped: FILE is not here (c, ...)", "1 skipped: chromium is not installed (e)",
+                          "1 skipped: no reason given (f)"])
+
+    def test_minimum(self):
+        self.assertEqual(self.count(self.RESULTS, "# why\n2\n")[0], 0)
+        status, output = self.count(self.RESULTS, "# why\n3\n")
+        self.assertEqual(status, 1)
+        self.assertIn("2 tests ran, fewer than the 3", output)
+
+    def test_what_is_no_result_and_no_minimum(self):
+        for results, minimum in (("", "1"), ("<testsuite>", "1"), (self.RESULTS, "# nothing\n"), (self.RESULTS, "many\n")):
+            self.assertEqual(self.count(results, minimum)[0], 1)
+
+
 if __name__ == "__main__":
     unittest.main()

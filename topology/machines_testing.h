@@ -1,6 +1,7 @@
-// Test support: real machines by their shape, so that tests about them need no file: hwloc's synthetic description
-// of each, and the name of its dump in the folder of test data (LARDER_TEST_DATA, by default ../shared/data beside
-// the repository), which is held against the same expectations where it is at hand. Included by tests only.
+// Test support: real machines by their shape, so that tests about them need no file: hwloc's synthetic
+// description of each, and the name of its dump in the folder of test data (LARDER_TEST_DATA, by default
+// ../shared/data beside the repository), which is held against the same expectations where it is at hand.
+// Included by tests only.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,8 @@ inline const KnownMachine kKnownMachines[] = {
     {"amd-genoax-2xEPYC-9V33X-azure-hbv4",
      "package:2 numa:2(memory=192GiB) l3:6(size=96MiB) l2:8(size=1MiB) core:1 pu:1",
      {0, 1, 2, 3, 48, 49, 50, 51, 96, 97, 98, 99, 144, 145, 146, 147}},
-    {"amd-naples-1xEPYC-7451", "package:1 numa:4(memory=16GiB) l3:2(size=8MiB) l2:3(size=512kiB) core:1 pu:2"},
+    {"amd-naples-1xEPYC-7451",
+     "package:1 numa:4(memory=16GiB) l3:2(size=8MiB) l2:3(size=512kiB) core:1 pu:2"},
     // Made by a program that does not know the nodes' memory.
     {"amd-naples-2xEPYC-7451-from-util-linux",
      "package:2 group:4 [numa(memory=0)] l3:2(size=8MiB) l2:3(size=512kiB) core:1 pu:2"},
@@ -42,7 +44,8 @@ inline const KnownMachine kKnownMachines[] = {
     {"arm-thunderx2-2x32core-smt4-hwloc1",
      "package:2 [numa(memory=128GiB)] l3:1(size=32MiB) l2:32(size=256kiB) core:1 pu:4"},
     // From cpuid alone: one node, whose memory is not known.
-    {"cpuid-AMD-19h-Zen3-2xEpyc-7763", "[numa(memory=0)] package:2 l3:8(size=32MiB) l2:8(size=512kiB) core:1 pu:1"},
+    {"cpuid-AMD-19h-Zen3-2xEpyc-7763",
+     "[numa(memory=0)] package:2 l3:8(size=32MiB) l2:8(size=512kiB) core:1 pu:1"},
     {"intel-broadwell-2xXeon-E5-2695v4",
      "package:2 [numa(memory=64GiB)] l3:1(size=45MiB) l2:18(size=256kiB) core:1 pu:2"},
     // Two nodes below one L3, numbered across the packages.

@@ -215,8 +215,9 @@ Topology Topology::FromSynthetic(const std::string& description, const std::set<
   Tree tree = NewTree();
   if (hwloc_topology_set_synthetic(tree.get(), description.c_str()) != 0 ||
       hwloc_topology_load(tree.get()) != 0) {
-    throw Error("topology: '{}': hwloc {} does not understand it; expected a description as for `lstopo --input`",
-                description, HWLOC_VERSION);
+    throw Error(
+        "topology: '{}': hwloc {} does not understand it; expected a description as for `lstopo --input`",
+        description, HWLOC_VERSION);
   }
   std::set<int> seen;
   for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_obj_by_type(tree.get(), HWLOC_OBJ_PU, o)) != nullptr;) {

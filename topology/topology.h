@@ -51,8 +51,8 @@ class Topology {
   static Topology Detect(Scope scope = Scope::kAllowed);
   // A file written by `lstopo file.xml` (hwloc 1.x or 2.x). Error if it cannot be read.
   static Topology FromXml(const std::string& path);
-  // A machine by hwloc's description, as in `lstopo --input "package:2 l3:12(size=96MiB) core:8 pu:2"`, less the
-  // hidden CPUs (a hypervisor keeps some for itself). Error if hwloc does not understand it.
+  // A machine by hwloc's description, as in `lstopo --input "package:2 l3:12(size=96MiB) core:8 pu:2"`, less
+  // the hidden CPUs (a hypervisor keeps some for itself). Error if hwloc does not understand it.
   static Topology FromSynthetic(const std::string& description, const std::set<int>& hidden = {});
 
   std::span<const Core> cores() const { return cores_; }
@@ -64,7 +64,9 @@ class Topology {
   size_t cpu_count() const;  // all cores' cpus, SMT siblings included
   size_t total_l3_bytes() const;
   const std::string& source() const { return source_; }  // "this machine", the file's path or a description
-  bool from_xml() const { return from_xml_; }  // or a description: then CpuIds are the other machine's: never pin to them
+  bool from_xml() const {
+    return from_xml_;
+  }  // or a description: then CpuIds are the other machine's: never pin to them
   // One line for each thing that is not known and what was assumed instead.
   std::span<const std::string> warnings() const { return warnings_; }
 

@@ -19,10 +19,13 @@ UP_WITHIN_CPU_S, UP_WITHIN_S = 90, 600
 MTU = 4200  # RDMA frames of 4096 bytes, plus headers
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def free_port(reserved=[]):
+    """A port of the loopback device that nobody else is given while this program runs; QEMU may still listen there (SO_REUSEADDR)."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", 0))
+    reserved.append(s)
+    return s.getsockname()[1]
 
 
 def quoted(path):
