@@ -148,6 +148,9 @@ class Cluster(Server):
         if not self.o.keep:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def connect(self, port, timeout=PATIENCE_S):
+        return super().connect(port, timeout)
+
     def health(self):
         try:
             return self.get("/health")[0]
@@ -296,7 +299,8 @@ class Client(threading.Thread):
         cluster, text = self.run_.cluster, kind.startswith("text")
         with cluster.connect(cluster.text if text else cluster.http) as connection:
             body = json.dumps({**self.run_.requests[at], "max_tokens": 300, "stream": True}).encode()
-            head = b"" if text else b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+            head = b"" if text else b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" \
+                b"Content-Length: %d\r\n\r\n" % len(body)
             connection.sendall(head + body + b"\n")
             if self.rng.random() < 0.7:
                 connection.recv(self.rng.randint(1, 2000))
