@@ -1,7 +1,7 @@
 #include "model/tokenizer_specials.h"
 
 #include <algorithm>
-#include <ranges>
+#include <string>
 
 #include "base/error.h"
 
@@ -26,13 +26,11 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
     }
     specials.push_back(static_cast<TokenId>(i));
   }
-  const auto backwards = [&](TokenId id) {
-    return std::views::reverse(data.tokens[static_cast<size_t>(id)]);
-  };
-  std::ranges::stable_sort(specials, [&](TokenId a, TokenId b) {
-    return std::ranges::lexicographical_compare(
-        backwards(a), backwards(b), {}, [](char c) { return static_cast<uint8_t>(c); },
-        [](char c) { return static_cast<uint8_t>(c); });
+  const auto text_of = [&](TokenId id) -> const std::string& { return data.tokens[static_cast<size_t>(id)]; };
+  std::stable_sort(specials.begin(), specials.end(), [&](TokenId a, TokenId b) {
+    return std::lexicographical_compare(
+        text_of(a).rbegin(), text_of(a).rend(), text_of(b).rbegin(), text_of(b).rend(),
+        [](char x, char y) { return static_cast<uint8_t>(x) < static_cast<uint8_t>(y); });
   });
 
   // Breadth first: a node is what a range of the sorted tokens has in common.
@@ -43,10 +41,11 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
   nodes_.emplace_back();
   byte_.push_back(0);
   for (size_t node = 0; node < ranges.size(); ++node) {
-    auto [begin, end, depth] = ranges[node];
+    size_t begin = ranges[node].begin;
+    const size_t end = ranges[node].end, depth = ranges[node].depth;
     nodes_[node].first_child = static_cast<uint32_t>(nodes_.size());
     // Those that end here come first, equal ones in the order of the vocabulary.
-    for (; begin < end && data.tokens[static_cast<size_t>(specials[begin])].size() == depth; ++begin) {
+    for (; begin < end && text_of(specials[begin]).size() == depth; ++begin) {
       const TokenId id = specials[begin];
       if (nodes_[node].any < 0) nodes_[node].any = id;
       const bool always = data.types[static_cast<size_t>(id)] == TokenType::kUserDefined;
@@ -54,7 +53,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
     }
     while (begin < end) {
       const auto byte_of = [&](size_t i) {
-        return static_cast<uint8_t>(backwards(specials[i])[static_cast<ptrdiff_t>(depth)]);
+        return static_cast<uint8_t>(*(text_of(specials[i]).rbegin() + static_cast<ptrdiff_t>(depth)));
       };
       const uint8_t byte = byte_of(begin);
       size_t same = begin + 1;
@@ -116,7 +115,8 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::Split(std::string_view text,
 
   std::vector<Fragment> fragments;
   size_t done = 0;
-  for (const auto& [begin, id] : std::views::reverse(matches)) {
+  for (auto match = matches.rbegin(); match != matches.rend(); ++match) {
+    const auto [begin, id] = *match;
     ++work;
     if (begin < done) continue;
     if (begin > done) fragments.push_back({text.substr(done, begin - done), -1});

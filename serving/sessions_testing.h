@@ -105,7 +105,7 @@ class TestModel {
   std::vector<One> all_;
 };
 
-// A TestModel until the intake says end. A step holds the mutex.
+// A TestModel until the intake says end; step_mutex is held in each step.
 inline void RunTestModel(pipeline::Intake& intake, size_t vocab, std::mutex& step_mutex) {
   TestModel model(intake, vocab);
   while (!model.idle() || intake.WaitForWork(-1)) {
