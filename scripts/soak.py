@@ -6,8 +6,8 @@
 
 Held to: each stream that ends well is the same request's alone, one that ends otherwise ends with the documented error and only while a stage was
 killed or stopped, and what came before is the beginning of the right one; the cluster comes back by itself; memory, descriptors
-and threads of each process are flat, which means: the slope of the run's second part, by least squares, times that part's length is not
-more than the spread of its first part and a floor; and when all have left, the serving process has the descriptors and threads that it began with.
+and threads of each process are flat, which means: the slope by least squares times the run's length, and the second part's median above
+the first part's, are not more than a floor and what moves about that slope in the first part; and when all have left, the serving process has the descriptors and threads that it began with.
 """
 import argparse
 import json
@@ -64,7 +64,7 @@ WARM_UP_S = 20.0    # of a process: buffers, pools and the allocator fill
 PATIENCE_S = 120.0  # until a cluster is back on a machine that others use too
 BEGINNINGS = ["Once upon a time", "The cat", "One day, a little girl named", "Tom and Amy went to the", "It was raining. The duck", "In the garden"]
 KINDS = ["text-json", "text-plain", "http-whole", "http-stream", "chat-whole", "chat-stream", "choices", "long", "tokenize"]
-FLAT = {"VmRSS": 8e6, "descriptors": 4, "threads": 2}  # and how much each may change without a reason
+FLAT = {"VmRSS": None, "descriptors": 4, "threads": 2}  # and the floor of how much each may change; of memory --growth-mb
 PLAIN = "The cat\n"
 
 
@@ -391,6 +391,10 @@ def slope(runs):
     return above / below if below else 0.0
 
 
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
 class Watch(threading.Thread):
     """Looks at all processes every second."""
 
@@ -414,21 +418,26 @@ class Watch(threading.Thread):
             warm = [(t, pid, values) for t, pid, age, values in samples
                     if age > warm_up and t > warm_up and not self.run_.faults.overlap(t + self.run_.begun, t + self.run_.begun)]
             for what, floor in FLAT.items():
+                floor = self.run_.o.growth_mb * 1e6 if what == "VmRSS" else floor
+                lives = [[(t, values[what]) for t, p, values in warm if p == pid] for pid in sorted({pid for _, pid, _ in warm})]
+                points = sorted(point for life in lives for point in life)
                 half = warm_up + (seconds - warm_up) / 2
-                first = [values[what] for t, _, values in warm if t <= half]
-                pids = sorted({pid for _, pid, _ in warm})
-                second = [[(t, values[what]) for t, p, values in warm if p == pid and t > half] for pid in pids]
-                points = [v for one in second for _, v in one]
-                if len(first) < 5 or len(points) < 5:
-                    yield f"{name:12} {what:12} too few samples: {len(first)} and {len(points)}", name != "serving"
+                first, second = [v for t, v in points if t <= half], [v for t, v in points if t > half]
+                if len(first) < 5 or len(second) < 5:
+                    yield f"{name:12} {what:12} too few samples: {len(first)} and {len(second)}", name != "serving"
                     continue
-                per_second = slope(second)
-                grown, allowed = per_second * (seconds - half), max(first) - min(first) + floor
-                # Processes that come and go are each flat in their short lives; so later ones may not begin higher either.
-                step = sorted(points)[len(points) // 2] - max(first)
+                # How much it moves about without going anywhere: in the first part, less that part's own slope.
+                early = slope([[point for point in life if point[0] <= half] for life in lives])
+                level = [v - early * t for t, v in points if t <= half]
+                allowed = floor + max(level) - min(level)
+                per_second = slope(lives)
+                grown = per_second * (seconds - warm_up)
+                # Processes that come and go may each be flat in their short lives, and later ones begin higher.
+                step = median(second) - median(first)
                 unit = 1e6 if what == "VmRSS" else 1
-                yield (f"{name:12} {what:12} {min(first) / unit:8.1f} to {max(first) / unit:8.1f} in the first part, slope {per_second * 3600 / unit:+9.2f} an hour "
-                       f"in the second: {grown / unit:+7.2f} there, allowed {allowed / unit:.2f}"), grown <= allowed and step <= allowed
+                yield (f"{name:12} {what:12} {min(v for _, v in points) / unit:8.1f} to {max(v for _, v in points) / unit:8.1f}, slope "
+                       f"{per_second * 3600 / unit:+9.2f} an hour: {grown / unit:+7.2f} in the run, second part {step / unit:+7.2f} above the first, "
+                       f"allowed {allowed / unit:.2f}"), grown <= allowed and step <= allowed
 
 
 class Run:
@@ -531,6 +540,7 @@ def main():
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--fault-every", type=float, default=15, help="seconds between the faults, from the end of one; 0: no faults")
     parser.add_argument("--isolated", action="store_true", help="the attention socket has its core to itself and spins")
+    parser.add_argument("--growth-mb", type=float, default=8, help="of memory in the whole run that says nothing: the allocator's")
     parser.add_argument("--requests", type=int, default=16, help="different ones")
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--slots", type=int, default=4)
