@@ -6,6 +6,7 @@
 import argparse
 import gzip
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,37 @@ class Package(unittest.TestCase):
                 self.assertIn(line, called)
             for line in called:
                 self.assertNotRegex(line, r"\b(start|restart|enable|stop)\b")
+
+    def test_purging_takes_what_push_wrote_and_nothing_else(self):
+        """The script on a folder that plays /: its paths are absolute."""
+        root = self.folder / "purged"
+        ours = ["etc/larder/cluster.toml", "etc/larder/front.env", "etc/larder/link.key",
+                "etc/systemd/system/larder@front.service.d/plan.conf", "etc/systemd/system/larder.target.wants/larder@front.service",
+                "run/larder/larder-status+first+front.lock"]
+        theirs = ["etc/larder/keys", "etc/systemd/system/larder@front.service.d/mine.conf", "var/lib/larder/models/model.gguf"]
+        for path in [*ours, *theirs]:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text("x")
+        bin_folder = self.folder / "purge-bin"
+        bin_folder.mkdir()
+        for tool in ("deb-systemd-helper", "systemctl"):
+            (bin_folder / tool).write_text("#!/bin/sh\n")
+            (bin_folder / tool).chmod(0o755)
+        script = (self.tree / "DEBIAN/postrm").read_text()
+        for folder in ("/etc/", "/run/"):
+            script = re.sub(rf"(?<![\w/]){folder}", f"{root}{folder}", script)
+        (self.folder / "postrm").write_text(script)
+        environment = {"PATH": f"{bin_folder}:/usr/bin:/bin"}
+        code, said = run("sh", str(self.folder / "postrm"), "remove", env=environment)
+        self.assertEqual((code, said, [p for p in ours if not (root / p).exists()]), (0, "", []))
+        code, said = run("sh", str(self.folder / "postrm"), "purge", env=environment)
+        self.assertEqual(code, 0, said)
+        self.assertIn("/etc/larder stays, with files that are not the package's: keys", said)
+        self.assertEqual([p for p in ours if (root / p).exists()], [])
+        self.assertEqual([p for p in theirs if not (root / p).exists()], [])
+        (root / "etc/larder/keys").unlink()
+        code, said = run("sh", str(self.folder / "postrm"), "purge", env=environment)
+        self.assertEqual((code, said, (root / "etc/larder").exists()), (0, "", False))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,8 @@ int Run(const UnitOptions& o) {
                   .server = server.name,
                   .socket = o.socket,
                   .role = pipeline::RoleName(found->role),
-                  .cpus = found->cpus};
+                  .cpus = found->cpus,
+                  .network = NetworkOf(manifest, o.socket, found->role)};
   for (const auto& spec : server.sockets) {
     if (spec.name == o.socket) facts.cores = spec.cores;
   }
@@ -121,8 +122,8 @@ int Run(const UnitOptions& o) {
 Command AddUnit(CLI::App& program) {
   auto o = std::make_shared<UnitOptions>();
   o->model.whole_machine = true;
-  CLI::App* command =
-      program.add_subcommand("unit", "print the systemd drop-in of a socket: its CPUs and NUMA nodes");
+  CLI::App* command = program.add_subcommand(
+      "unit", "print the systemd drop-in of a socket: its CPUs, NUMA nodes, addresses and ports");
   command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME")->required();
   ModelOptionSet set;
   set.threads = false;

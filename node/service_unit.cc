@@ -95,7 +95,12 @@ std::string UnitDropIn(const UnitFacts& facts) {
         "NUMAPolicy=bind\nNUMAMask={}\n",
         facts.resident_bytes != 0 ? fmt::format(" ({})", Megabytes(facts.resident_bytes)) : "", nodes);
   }
-  return out + HugePages(facts);
+  if (facts.role == pipeline::RoleName(pipeline::Role::kServing)) {
+    out +=
+        "# `systemctl reload` reads the files of clients' keys anew; other sockets have none.\n"
+        "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'\n";
+  }
+  return out + NetworkLines(facts.network) + HugePages(facts);
 }
 
 }  // namespace larder::node

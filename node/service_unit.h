@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "node/unit_network.h"
 
 namespace larder::node {
 
@@ -23,6 +24,7 @@ struct UnitFacts {
     uint64_t resident_bytes = 0, memory_bytes = 0;
   };
   std::map<int32_t, NodeMemory> node_memory;
+  NetworkFacts network;
 };
 
 std::string UnitDropIn(const UnitFacts& facts);
