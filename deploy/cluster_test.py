@@ -4,6 +4,8 @@
     deploy/cluster_test.py --larder build/larder
 """
 import argparse
+import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -47,7 +49,7 @@ name = "b-both"
 role = "colocated"
 cores = "cores:0"
 """
-PUSHED = ["manifest", "model", "options of front", "unit of front", "options of a-weights", "unit of a-weights", "options of a-attention",
+PUSHED = ["manifest", "model", "link key", "options of front", "unit of front", "options of a-weights", "unit of a-weights", "options of a-attention",
           "unit of a-attention"]
 
 
@@ -57,7 +59,8 @@ class Cluster(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.hosts = self.folder / "hosts"
         (self.hosts / "bin").mkdir(parents=True)
-        for name, source in (("systemctl", HERE / "testing/systemctl"), ("journalctl", HERE / "testing/systemctl"), ("larder", LARDER)):
+        for name, source in (("systemctl", HERE / "testing/systemctl"), ("journalctl", HERE / "testing/systemctl"), ("id", HERE / "testing/id"),
+                             ("larder", LARDER)):
             (self.hosts / "bin" / name).symlink_to(source)
         (self.folder / "bin").mkdir()
         (self.folder / "bin/ssh").symlink_to(HERE / "testing/ssh")
@@ -106,14 +109,17 @@ class Cluster(unittest.TestCase):
         self.assertIn("AllowedCPUs=", drop_in)
         self.assertIn("After=larder@a-attention.service", drop_in)
         self.assertFalse((self.hosts / "host-b/etc/larder/front.env").exists(), "another server's socket")
-        self.assertEqual(list(a.rglob("*.part")), [])
+        self.assertEqual([p.name for p in a.rglob(".*")], [], "no temporary file is left")
         self.assertEqual(sorted(self.log()), ["host-a daemon-reload", "host-b daemon-reload"])
 
-        before = {p: p.stat().st_mtime_ns for p in self.hosts.rglob("*") if p.is_file() and p.name not in ("called", "lock", "units.json")}
+        def times():
+            return {p: p.stat().st_mtime_ns for p in self.hosts.rglob("*")
+                    if p.is_file() and p.name not in ("called", "commands", "lock", "units.json")}
+
+        before = times()
         rows = self.rows(self.run_it("push")[0])
         self.assertEqual({row[0] for row in rows.values()}, {"same"})
-        after = {p: p.stat().st_mtime_ns for p in self.hosts.rglob("*") if p.is_file() and p.name not in ("called", "lock", "units.json")}
-        self.assertEqual(before, after)
+        self.assertEqual(before, times())
         self.assertEqual(self.log(), [])
 
         self.manifest.write_text(self.manifest.read_text() + "# changed\n")
@@ -154,6 +160,141 @@ class Cluster(unittest.TestCase):
         _, detail = next(row for key, row in self.rows(out).items() if key[0] == "node-a" and row[0] == "FAILED")
         self.assertRegex(self.rows(out)["node-a", "manifest"][0], "copied", "what was done before is shown")
         self.assertIn("4000", detail)
+
+    def test_push_whose_reload_failed_reloads_the_next_time(self):
+        """A drop-in that lies there and that systemd has not read: every later push would say "same"."""
+        (self.hosts / "host-a/behaviour.json").write_text(json.dumps({"fails-once": ["daemon-reload"]}))
+        rows = self.rows(self.run_it("push", expect=1)[0])
+        self.assertIn("daemon-reload: Connection timed out", rows["node-a", "units"][1])
+        self.assertTrue((self.hosts / "host-a/etc/systemd/system/larder@front.service.d/plan.conf").exists())
+        self.assertNotIn("host-a daemon-reload", self.log())
+        self.assertEqual(self.rows(self.run_it("push", "--dry-run")[0])["node-a", "systemd's view"][0], "would reload")
+        rows = self.rows(self.run_it("push")[0])
+        self.assertEqual(rows["node-a", "unit of front"][0], "same")
+        self.assertEqual(rows["node-a", "systemd's view"][0], "reloaded")
+        self.assertEqual(rows["node-b", "systemd's view"][0], "same")
+        self.assertEqual(self.log(), ["host-a daemon-reload"])
+
+    def test_up_reloads_what_a_push_could_not(self):
+        (self.hosts / "host-b/behaviour.json").write_text(json.dumps({"fails-once": ["daemon-reload"]}))
+        self.run_it("push", expect=1)
+        self.log()
+        self.run_it("up")
+        log = [line for line in self.log() if line.startswith("host-b")]
+        self.assertEqual(log[0], "host-b daemon-reload", log)
+
+    def test_push_that_breaks_off_leaves_nothing_half(self):
+        """The connection ends in the middle of the model: no part of it stands under its name, or under any other."""
+        self.run_it("push")
+        a = self.hosts / "host-a"
+        (a / "var/lib/larder/models/model.gguf").unlink()
+        (a / "bin").mkdir()
+        (a / "bin/cat").write_text("#!/bin/sh\nhead -c 100\n")
+        (a / "bin/cat").chmod(0o755)
+        (a / "etc/larder/cluster.toml").unlink()
+        rows = self.rows(self.run_it("push", expect=1)[0])
+        self.assertIn("arrived damaged or cut short", rows["node-a", "manifest"][1])
+        self.assertEqual([str(p) for folder in ("etc", "var") for p in (a / folder).rglob(".*")], [])
+        self.assertFalse((a / "etc/larder/cluster.toml").exists())
+
+    def test_two_pushes_take_turns(self):
+        self.run_it("push")
+        a = self.hosts / "host-a"
+        (a / "bin").mkdir()
+        (a / "bin/flock").write_text('#!/bin/sh\nshift 2\nexec /usr/bin/flock -w 0 "$@"\n')  # without the patience
+        (a / "bin/flock").chmod(0o755)
+        folder = os.open(a / "etc/larder", os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        self.assertIn("another push is writing into ./etc/larder", self.rows(self.run_it("push", expect=1)[0])["node-a", "units"][1])
+        os.close(folder)
+        self.run_it("push")
+
+    def test_a_login_shell_that_greets(self):
+        self.run_it("push")
+        ssh = self.folder / "bin/ssh"
+        ssh.unlink()
+        ssh.write_text(f'#!/bin/sh\necho "Welcome to $LARDER_FAKE_HOSTS"; echo; printf "no line end, a=b"\nexec {HERE}/testing/ssh "$@"\n')
+        ssh.chmod(0o755)
+        self.assertEqual({row[0] for row in self.rows(self.run_it("push")[0]).values()}, {"same"})
+        self.assertNotIn("to push", self.run_it("check", expect=0 if os.geteuid() == 0 else 1)[0])
+        self.assertEqual(self.run_it("status", expect=1)[0].count("not running"), 4)
+        self.assertEqual({row[0] for row in self.rows(self.run_it("up")[0]).values()}, {"started"})
+        ssh.write_text("#!/bin/sh\necho 'This account is currently not available.'\n")
+        out, said = self.run_it("check", expect=1)
+        self.assertIn("its login shell said 'This account is currently not available.'", out)
+        self.assertNotIn("Traceback", said)
+
+    # the cluster key
+
+    def key(self):
+        return self.folder / "link.key"
+
+    def test_key_is_made_once_and_for_this_user_only(self):
+        said = self.run_it("key")[0]
+        made = self.key().read_text()
+        self.assertRegex(made, r"\A[0-9a-f]{64}\n\Z")
+        self.assertEqual(self.key().stat().st_mode & 0o777, 0o600)
+        self.assertNotIn(made.strip(), said)
+        self.assertIn("--force", self.run_it("key")[0])
+        self.assertEqual(self.key().read_text(), made)
+        self.assertIn("up --restart", self.run_it("key", "--force")[0])
+        self.assertNotEqual(self.key().read_text(), made)
+        self.assertEqual(self.key().stat().st_mode & 0o777, 0o600)
+        self.assertFalse((self.hosts / "called").exists(), "it asks no server")
+
+    def test_push_makes_the_key_and_installs_it(self):
+        self.run_it("push", "--dry-run")
+        self.assertFalse(self.key().exists())
+        out, said = self.run_it("push")
+        made = self.key().read_text()
+        self.assertEqual(self.rows(out)["node-a", "link key"][0], "copied")
+        for host in ("host-a", "host-b"):
+            there = self.hosts / host / "etc/larder/link.key"
+            self.assertEqual(there.read_text(), made)
+            self.assertEqual((there.stat().st_mode & 0o777, there.stat().st_uid), (0o600, os.geteuid()))
+        self.assertNotIn(made.strip(), out + said + (self.hosts / "called").read_text() + (self.hosts / "commands").read_text())
+        self.assertIn(hashlib.sha256(made.encode()).hexdigest(), (self.hosts / "commands").read_text())
+        self.assertEqual(self.run_it("check", expect=0 if os.geteuid() == 0 else 1)[0].count("there  there"), 2)
+
+        there.chmod(0o644)
+        rows = self.rows(self.run_it("push")[0])
+        self.assertEqual(rows["node-b", "link key"][0], "mode and owner mended")
+        self.assertEqual(rows["node-a", "link key"][0], "same")
+        self.assertEqual(there.stat().st_mode & 0o777, 0o600)
+
+    def test_a_new_key_says_who_must_be_restarted(self):
+        self.run_it("push")
+        self.run_it("key", "--force")
+        self.assertIn("another", self.run_it("check", expect=0 if os.geteuid() == 0 else 1)[0])
+        self.assertEqual(self.rows(self.run_it("push", "--dry-run")[0])["node-a", "link key"][0], "would REPLACE")
+        self.assertNotEqual((self.hosts / "host-a/etc/larder/link.key").read_text(), self.key().read_text())
+        out, _ = self.run_it("push")
+        self.assertEqual(self.rows(out)["node-a", "link key"][0], "REPLACED")
+        self.assertIn("note: the link key of node-a, node-b was replaced", out)
+        self.assertIn("up --restart", out)
+        self.assertEqual((self.hosts / "host-a/etc/larder/link.key").read_text(), self.key().read_text())
+
+    def test_another_machines_key_is_not_replaced_by_chance(self):
+        self.run_it("push")
+        made = self.key().read_text()
+        self.key().unlink()
+        self.assertIn("node-a has a key: copy it", self.run_it("push", expect=2)[1])
+        self.assertIn("node-a has a key: copy it", self.run_it("push", "--only", "node-b", expect=2)[1])
+        self.assertFalse(self.key().exists())
+        self.assertEqual((self.hosts / "host-a/etc/larder/link.key").read_text(), made)
+        self.assertIn("problem: node-a: has a link key, and there is none", self.run_it("check", expect=1)[0])
+
+    def test_a_key_that_others_can_read_is_refused(self):
+        self.run_it("key")
+        self.key().chmod(0o640)
+        for command in ("push", "check", "key"):
+            self.assertIn("mode 0640", self.run_it(command, expect=2)[1])
+        self.assertFalse((self.hosts / "called").exists())
+        self.key().chmod(0o600)
+        self.key().write_text("abc\n")
+        said = self.run_it("push", expect=2)[1]
+        self.assertIn("expected 64 hexadecimal digits", said)
+        self.assertNotIn("abc", said)
 
     # up, down, drain
 
@@ -219,6 +360,14 @@ class Cluster(unittest.TestCase):
         self.assertFalse(json.loads((self.hosts / "host-b/units.json").read_text())["larder@b-both.service"]["enabled"])
         self.assertEqual({row[0] for row in self.rows(self.run_it("down")[0]).values()}, {"was not running"})
 
+    def test_down_stops_although_disabling_fails(self):
+        self.run_it("up")
+        self.log()
+        (self.hosts / "host-b/behaviour.json").write_text(json.dumps({"fails-once": ["disable"]}))
+        rows = self.rows(self.run_it("down", expect=1)[0])
+        self.assertEqual(rows["node-b", "1 sockets"][0], "FAILED")
+        self.assertIn("host-b stop larder@b-both.service", self.log())
+
     def test_drain_leaves_the_stages(self):
         self.run_it("up")
         self.log()
@@ -250,20 +399,16 @@ class Cluster(unittest.TestCase):
     # check, status, logs
 
     def test_check_says_what_is_missing(self):
-        out, _ = self.run_it("check", expect=0 if os.geteuid() == 0 and self.has_user() else 1)
+        out, _ = self.run_it("check", expect=0 if os.geteuid() == 0 else 1)
         line = next(l for l in out.splitlines() if l.startswith("node-a"))
         self.assertIn("to push", line)
         self.run_it("push")
-        out = self.run_it("check", expect=0 if os.geteuid() == 0 and self.has_user() else 1)[0]
+        out = self.run_it("check", expect=0 if os.geteuid() == 0 else 1)[0]
         self.assertNotIn("to push", out)
         (self.hosts / "host-b/bin").mkdir()
         (self.hosts / "host-b/bin/larder").write_text("#!/bin/sh\necho 'larder 0.0.9 (scalar kernels on this machine)'\n")
         (self.hosts / "host-b/bin/larder").chmod(0o755)
         self.assertIn("problem: node-b: larder 0.0.9, others have another", self.run_it("check", expect=1)[0])
-
-    @staticmethod
-    def has_user():
-        return subprocess.run(["id", "larder"], capture_output=True).returncode == 0
 
     def test_status_asks_the_real_program(self):
         self.run_it("push")
@@ -291,7 +436,53 @@ class Cluster(unittest.TestCase):
         self.assertEqual(sorted(followed.splitlines()), sorted(out.splitlines()))
         self.assertIn("its journal ended", said)
 
+    def test_nothing_of_a_server_moves_the_cursor(self):
+        evil = "\x1b]0;owned\x07\x1b[2J\u009b31m\r\nnode-a front error: fake"
+        (self.hosts / "host-a/journal.json").write_text(
+            json.dumps({"__REALTIME_TIMESTAMP": "1", "LARDER_SOCKET": "fr\x1bont", "PRIORITY": "3", "MESSAGE": evil}) + "\n")
+        out = self.run_it("logs")[0]
+        self.assertEqual(len(out.splitlines()), 1)
+        self.assertTrue(all(c.isprintable() for c in out.rstrip("\n")), repr(out))
+        self.run_it("push")
+        (self.hosts / "host-a/bin").mkdir()
+        (self.hosts / "host-a/bin/larder").write_text(
+            "#!/bin/sh\ncat <<'E'\n" + json.dumps({"sockets": [{"socket": evil, "role": evil, "state": evil, "error": evil}]}) + "\nE\n")
+        (self.hosts / "host-a/bin/larder").chmod(0o755)
+        out = self.run_it("status", expect=1)[0]
+        self.assertEqual(len(out.splitlines()), 3)
+        self.assertTrue(all(c.isprintable() for c in out.replace("\n", "")), repr(out))
+        (self.hosts / "host-a/bin/larder").write_text("#!/bin/sh\nprintf 'larder: \\033[2Jno\\n' >&2; exit 1\n")
+        out = self.run_it("push", expect=1)[0]
+        self.assertIn("larder: ?[2Jno", out)
+
     # the manifest
+
+    def test_ssh_targets_have_one_grammar(self):
+        """What larder-cluster takes for a target is what the servers' larder does."""
+        good = self.manifest.read_text()
+        for target, fits in (("h", True), ("root@h", True), ("root@h:2222", True), ("h:22", True), ("my_host", True), ("_u@h-1.rack", True),
+                             ("root@[fe80::1]", True), ("[::1]:2222", True), ("root@[fe80::1%eth0]:22", True), ("ssh://root@h", False),
+                             ("-oProxyCommand=x", False), ("-x", False), ("root@-x", False), ("-u@h", False), ("a b", False), ("h:", False),
+                             ("h:0", False), ("h:65536", False), ("h:2x", False), ("::1", False), ("[::1", False), ("@h", False), ("u@", False),
+                             ("a@b@c", False), ("h;x", False), (".h", False), ("[]", False), ("[-x]", False), ("[::1]x", False)):
+            self.manifest.write_text(good.replace('ssh = "root@host-b"', f'ssh = "{target}"'))
+            said = self.run_it("key", expect=0 if fits else 2)[1]
+            self.assertEqual("is not [USER@]HOST[:PORT]" in said, not fits, target)
+            done = subprocess.run([LARDER, "plan", "--manifest", str(self.manifest), "--server", "node-a", "-m", str(MODEL)], capture_output=True,
+                                  text=True)
+            self.assertEqual("not a target" in done.stderr, not fits, f"{target}: {done.stderr}")
+
+    def test_no_key_of_clients_in_a_manifest(self):
+        good = self.manifest.read_text()
+        for options in ("--api-key secret1234", "--host 0.0.0.0 --api-key=secret1234"):
+            self.manifest.write_text(good.replace('role = "serving"', f'role = "serving"\noptions = "{options}"'))
+            said = self.run_it("push", expect=2)[1]
+            self.assertIn("expected --api-key-file", said)
+            done = subprocess.run([LARDER, "plan", "--manifest", str(self.manifest), "--server", "node-a", "-m", str(MODEL)], capture_output=True,
+                                  text=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("expected --api-key-file", done.stderr)
+            self.assertNotIn("secret1234", said + done.stderr)
 
     def test_wrong_manifests_are_refused(self):
         good = self.manifest.read_text()
