@@ -43,6 +43,7 @@ struct ServeOptions {
   std::string socket;  // the manifest's serving socket, if this is its process
   int64_t max_tokens = -1;
   size_t queue = 256, prefill_budget = 0;
+  std::string held = "256M";
   bool reuse = true;
   double patience_s = 5;
 };
@@ -85,7 +86,11 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->expected(1)
       ->group(network);
   AddCount(command, "--max-connections", o.server.connections.connections,
-           "open at once on each port (default: 1024)", 1)
+           "open at once on each port; one more takes the place of the longest idle (default: 1024)", 1)
+      ->group(network);
+  AddCount(command, "--max-connections-per-peer", o.server.admission.connections.peer,
+           "of an address (IPv6: a /64), on both ports; on loopback too if given (default: 64)", 1)
+      ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(network);
   command
       .add_option(
@@ -114,6 +119,16 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
+      ->group(requests);
+  AddCount(command, "--max-requests-per-peer", o.server.admission.requests.peer,
+           "of an address, answered or waiting; more get 429; on loopback too if given (default: 128)", 1)
+      ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
+      ->group(requests);
+  command
+      .add_option("--max-held", o.held,
+                  "bytes of clients' requests and answers that are kept, of an address a quarter (default: 256M)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
       ->group(requests);
   AddCount(command, "--prefill-budget", o.prefill_budget,
            "rows of prompts in a step while others get tokens (default: as make a step twice as long)")
@@ -340,6 +355,9 @@ int Serve(ServeOptions o) {
   std::unique_ptr<Service> service;
   o.server.version = LARDER_VERSION;
   o.server.connections.send_s = o.server.connections.receive_s;
+  o.server.admission.bytes.all = ParseBytes(o.held);
+  o.server.admission.bytes.peer = o.server.admission.bytes.all / 4;
+  o.server.log = [](const std::string& line) { spdlog::error("{}", line); };
   AllowManyDescriptors(o.server.connections.connections);
 
   OpenServer open;

@@ -2,10 +2,24 @@
 """What bad input gets from the server: a clear error or a closed connection, bounded memory, and others are served meanwhile.
 
     scripts/hostile_serve.py --larder build/larder --model model/demo/larder-stories.gguf
+
+Attacks that are named after a finding of the security review (S1, S2, S7) are processes of their own. What they do to somebody who
+uses the server as it is meant (`larder bench-serve`) is held against a calibration: a server may not add more than a millisecond to
+another client's token. On a small machine an attack costs others time whatever the server does, because attacker, kernel and client
+want the same cores. So each attack is first led against a sink, a program that accepts, reads and throws away, beside a process of the
+nice value of the server's background thread that is never idle; then against the server; and so on in turns. What the server adds is
+the difference of the mean TPOT; the bound is a millisecond and the spread of the phases with a sink, which is what the machine does by
+itself. The mean, because it has each stall in it: a server that sends nothing for half a second every second is 0.5 s a token late
+for one token, and each token is late by its share. Where a sanitizer makes the server ten times slower (--only-print-tpot) the
+difference is printed, not asserted.
 """
 import argparse
 import json
+import multiprocessing
+import os
+import re
 import resource
+import selectors
 import socket
 import statistics
 import subprocess
@@ -17,6 +31,107 @@ import hostile_access
 from serve_testing import Server, events, read_all, split_reply
 
 MODEL_TIMEOUT_S = 2  # --timeout of the server under test
+MOST_DELAY_MS = 1.0  # of another client's token, by an attack
+BACKGROUND_NICE = 15  # as serving/background.cc has it
+SPAWN = multiprocessing.get_context("spawn")  # this process has threads
+
+
+# Attacks: processes that are ended from outside. They get the ports of HTTP and of the text stream, the server's or a sink's.
+
+def send(port, data, seconds):
+    """What can be sent in that time; nobody reads the answer."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+            connection.sendall(data)
+    except OSError:
+        pass
+
+
+def s1_large_requests_of_who_has_left(http, text):
+    del text
+    body = json.dumps({"content": "wonderful words " * 60000}).encode()
+    request = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    while True:
+        send(http, request, 1)
+
+
+def s1_large_lines_of_who_has_left(http, text):
+    del http
+    line = b'{"n_predict":1,"prompt":[' + b"1," * 480000 + b"1]}\n"
+    while True:
+        send(text, line, 1)
+
+
+def s2_tiny_requests_in_a_row(http, text):
+    del text
+    while True:
+        send(http, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2500, 0.2)
+
+
+def s2_tiny_lines_in_a_row(http, text):
+    del http
+    while True:
+        send(text, b"{}\n" * 21000, 0.2)
+
+
+def s7_connections_in_a_row(http, text):
+    held = []
+    while True:
+        for port in (http, text):
+            try:
+                held.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+                held[-1].sendall(b"\n")
+            except OSError:
+                pass
+        for connection in held[:-500]:
+            connection.close()
+        held = held[-500:]
+
+
+def sink(ports):
+    """Accepts, reads and throws away; ends when its parent does."""
+    selector = selectors.DefaultSelector()
+    listeners = [socket.create_server(("127.0.0.1", 0), backlog=1024) for _ in range(2)]
+    for listener in listeners:
+        selector.register(listener, selectors.EVENT_READ)
+    ports.send([listener.getsockname()[1] for listener in listeners])
+    parent = os.getppid()
+    while os.getppid() == parent:
+        for key, _ in selector.select(1):
+            try:
+                if key.fileobj in listeners:
+                    selector.register(key.fileobj.accept()[0], selectors.EVENT_READ)
+                elif not key.fileobj.recv(65536):
+                    raise ConnectionError
+            except OSError:
+                if key.fileobj not in listeners:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+
+
+def burn():
+    os.nice(BACKGROUND_NICE)
+    parent = os.getppid()
+    while os.getppid() == parent:
+        sum(range(100000))
+
+
+class Processes:
+    """Runs processes for the length of a with statement."""
+
+    def __init__(self, *targets):
+        self.processes = [SPAWN.Process(target=target, args=args, daemon=True) for target, *args in targets]
+
+    def __enter__(self):
+        for process in self.processes:
+            process.start()
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
 
 
 class Bystander:
@@ -31,10 +146,17 @@ class Bystander:
     def tpot_ms(self):
         result = json.loads(subprocess.run(self.command, capture_output=True, check=True, timeout=300).stdout)
         assert result["failed"] == 0, result
-        return result["median_tpot_ms"]
+        return result["mean_tpot_ms"]
+
+    def during_seconds(self, seconds):
+        deadline = time.monotonic() + seconds
+        seen = [self.tpot_ms()]
+        while time.monotonic() < deadline:
+            seen.append(self.tpot_ms())
+        return statistics.mean(seen)
 
     def during(self, attack, server):
-        """The median of what it sees from the attack's begin to its end."""
+        """The mean of what it sees from the attack's begin to its end."""
         seen = []
 
         def watch():
@@ -48,7 +170,61 @@ class Bystander:
         finally:
             self.done.set()
             thread.join()
-        return statistics.median(seen)
+        return statistics.mean(seen)
+
+
+class Calibration:
+    """What a bystander's token takes while attacks are led against a sink."""
+
+    def __init__(self, bystander, only_print):
+        self.bystander, self.only_print = bystander, only_print
+        self.sink_ms = []
+        here, there = SPAWN.Pipe()
+        self.sink = SPAWN.Process(target=sink, args=(there,), daemon=True)
+        self.sink.start()
+        self.ports = here.recv()
+
+    def against_sink(self, attack, seconds):
+        with Processes((attack, *self.ports), (burn,)):
+            self.sink_ms.append(self.bystander.during_seconds(seconds))
+
+    def check(self, name, attacked_ms):
+        noise_ms = max(self.sink_ms) - min(self.sink_ms)
+        bound_ms = statistics.mean(self.sink_ms) + MOST_DELAY_MS + noise_ms
+        print(f"{name}: others' TPOT {attacked_ms:.3f} ms, bound {bound_ms:.3f} ms (against a sink {statistics.mean(self.sink_ms):.3f}, "
+              f"spread {noise_ms:.3f}){', not asserted: --only-print-tpot' if self.only_print else ''}", flush=True)
+        assert self.only_print or attacked_ms <= bound_ms, f"{name}: others' tokens were late"
+
+    def end(self):
+        self.sink.kill()
+        self.sink.join()
+
+
+def named(server, calibration, attack, rounds, seconds):
+    """Against the sink and against the server in turns; what the server kept of it at the end."""
+    seen = []
+    before = server.resident_bytes()
+    grown = 0
+    for _ in range(rounds):
+        calibration.against_sink(attack, min(seconds, 2))
+        with Processes((attack, server.http, server.text)):
+            seen.append(calibration.bystander.during_seconds(seconds))
+            grown = max(grown, server.resident_bytes() - before)
+        server.idle()
+    calibration.check(f"{attack.__name__}: {rounds} x {seconds} s, memory {grown / 1e6:+.1f} MB", statistics.mean(seen))
+    return grown
+
+
+def nothing_is_held(server):
+    """The budget is as it was before the first client."""
+    deadline = time.monotonic() + 30
+    while True:
+        held = dict(re.findall(r'^larder_held\{resource="(\w+)"\} (\S+)$', server.get("/metrics")[1].decode(), re.MULTILINE))
+        assert set(held) == {"connections", "requests", "bytes", "queued_bytes"}, held
+        if all(float(held[name]) == 0 for name in ("requests", "bytes", "queued_bytes")):
+            return
+        assert time.monotonic() < deadline, held
+        time.sleep(0.1)
 
 
 def expect_error(reply, status, *words):
@@ -222,6 +398,12 @@ def half_requests(server):
 def too_many(larder, model):
     with Server(larder, model, "--max-connections", "8", "--parallel", "1", "--queue", "1") as server:
         held = [server.connect(server.http) for _ in range(8)]
+        assert server.get("/health")[0] == 200  # the longest idle makes room
+        for connection in held[1:]:
+            connection.sendall(b"GET ")
+        held.append(server.connect(server.http))
+        held[-1].sendall(b"GET ")
+        time.sleep(0.3)
         with server.connect(server.http) as connection:
             expect_error(split_reply(read_all(connection)), 503, "connections")
         for connection in held:
@@ -239,6 +421,28 @@ def too_many(larder, model):
                     break
             assert codes == [503], codes
         assert server.idle()
+
+
+def s7_one_client_fills_the_house(larder, model):
+    """An address has its share of the connections; who is idle makes room."""
+    def of(address, port):
+        return socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(address, 0))
+    with Server(larder, model, "--max-connections", "16", "--max-connections-per-peer", "8") as server:
+        idle = [of("127.0.0.3", server.http) for _ in range(100)]
+        busy = [of("127.0.0.2", server.http) for _ in range(8)]
+        for connection in busy:
+            connection.sendall(b"GET ")
+        time.sleep(0.3)
+        assert json.loads(server.get("/v1/larder/status")[1])["connections"]["http"] <= 16
+        with of("127.0.0.2", server.text) as connection:  # on either port
+            assert read_all(connection).startswith(b"error: too many connections of this address")
+        with of("127.0.0.2", server.http) as connection:
+            expect_error(split_reply(read_all(connection)), 429, "address")
+        ended = sum(connection.recv(1) == b"" for connection in idle[:92])
+        assert ended == 92, ended
+        assert b'larder_over_limit_total{resource="connections",scope="peer"} 2' in server.get("/metrics")[1]
+        for connection in idle + busy:
+            connection.close()
 
 
 def keys(larder, model, folder):
@@ -316,28 +520,36 @@ def main():
     parser.add_argument("--larder", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--folder", default="/tmp", help="for small files")
-    parser.add_argument("--tpot-limit", type=float, default=0,
-                        help="others' TPOT during an attack over that before, at most: 1.5 on a quiet machine; 0: only printed")
+    parser.add_argument("--only-print-tpot", action="store_true", help="assert nothing of others' TPOT: with a sanitizer it says little")
     args = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
-    options = ["--timeout", str(MODEL_TIMEOUT_S), "--max-connections", "1100", "--chat-template", "chatml"]
+    # One thread computes: with two cores there is one for everybody else.
+    options = ["--timeout", str(MODEL_TIMEOUT_S), "--max-connections", "1100", "--chat-template", "chatml", "-t", "1"]
     with Server(args.larder, args.model, *options) as server:
         answers(server)
         before = server.resident_bytes()
         bystander = Bystander(args.larder, server)
+        calibration = Calibration(bystander, args.only_print_tpot)
+        # It was 3.6 GB: large requests stayed queued after their clients had left.
+        grown = named(server, calibration, s1_large_requests_of_who_has_left, rounds=1, seconds=12)
+        assert grown < 64e6, f"S1: memory has grown by {grown / 1e6:.1f} MB"
+        named(server, calibration, s1_large_lines_of_who_has_left, rounds=1, seconds=3)
+        for attack in [s2_tiny_requests_in_a_row, s2_tiny_lines_in_a_row, s7_connections_in_a_row]:
+            named(server, calibration, attack, rounds=2, seconds=2)
         for attack in [bad_bodies, bad_http, hostile_access.all_of_one_server, bad_lines, large_requests, half_requests, slow_and_silent]:
-            quiet_ms = bystander.tpot_ms()
             begin = time.monotonic()
             attacked_ms = bystander.during(attack, server)
             seconds = time.monotonic() - begin
             server.idle()
-            print(f"{attack.__name__}: {seconds:.1f} s, memory {(server.resident_bytes() - before) / 1e6:+.1f} MB, "
-                  f"others' TPOT {attacked_ms:.3f} ms, before {quiet_ms:.3f} ms", flush=True)
-            assert not args.tpot_limit or attacked_ms <= args.tpot_limit * quiet_ms, "others' tokens were late"
+            memory_mb = (server.resident_bytes() - before) / 1e6
+            calibration.check(f"{attack.__name__}: {seconds:.1f} s, memory {memory_mb:+.1f} MB", attacked_ms)
+        calibration.end()
         answers(server)
         grown = (server.resident_bytes() - before) / 1e6
         assert grown < 128, f"memory has grown by {grown:.1f} MB"
+        nothing_is_held(server)
     too_many(args.larder, args.model)
+    s7_one_client_fills_the_house(args.larder, args.model)
     keys(args.larder, args.model, args.folder)
     drains(args.larder, args.model)
     hostile_access.all_with_servers_of_their_own(args.larder, args.model)

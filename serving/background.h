@@ -1,31 +1,43 @@
 // Background: one thread for what takes long and has no socket: reading a large request and cutting its
-// prompt into tokens would keep the I/O thread from everybody's next token. Any thread may post; jobs run in
-// order; those not begun at the end are dropped.
+// prompt into tokens would keep the I/O thread from everybody's next token. Any thread may post. Peers take
+// turns; a peer's jobs run in order; a job that nobody wants any more is dropped before its turn, and freed
+// then. Those not begun at the end are dropped.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace larder::serving {
 
+// Somebody wants what was posted as long as it lives.
+using JobTicket = std::shared_ptr<void>;
+
 class Background {
  public:
-  Background();
+  // Called with what a job has thrown, on the thread of the job; the thread goes on.
+  using FailureHandler = std::function<void(const char* what)>;
+
+  explicit Background(FailureHandler failed = {});
   ~Background();
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
-  void Post(std::function<void()> job);
+  // The ticket may outlive this. When it is dropped before the job has begun, the job is freed there and
+  // then, by whoever drops it.
+  JobTicket Post(const std::string& peer, std::function<void()> job);
+  size_t waiting() const;  // jobs not begun
   void Close();  // when the job at hand is done; the thread that made it, any number of times
 
  private:
+  struct Queue;
   void Run();
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
-  bool stop_ = false;
+  const FailureHandler failed_;
+  const std::shared_ptr<Queue> queue_;
   std::thread thread_;
 };
 

@@ -37,7 +37,7 @@ class Machine {
   TestModel model_;
 };
 
-void Feed(Session& session, const TestWire& wire, std::string_view bytes, size_t piece, size_t steps,
+void Feed(Session& session, TestWire& wire, std::string_view bytes, size_t piece, size_t steps,
           Machine& machine) {
   while (!bytes.empty() && !wire.closed) {
     if (!session.wants_bytes()) {  // what was sent ahead waits for the answer
@@ -45,6 +45,7 @@ void Feed(Session& session, const TestWire& wire, std::string_view bytes, size_t
       if (!session.wants_bytes()) break;
     }
     session.OnBytes(bytes.substr(0, piece));
+    wire.TakeTurns(session);
     bytes.remove_prefix(std::min(piece, bytes.size()));
     machine.Run(steps);
   }

@@ -65,6 +65,8 @@ HttpReply Model(const HttpRequest& request, ServerState& state) {
 HttpReply Metrics(const HttpRequest&, ServerState& state) {
   WantReady(state);
   if (state.fill_metrics) state.fill_metrics(*state.metrics);
+  if (state.admission != nullptr) state.metrics->SetAdmission(*state.admission);
+  if (state.failures != nullptr) state.metrics->SetFailures(state.failures->count());
   return {.content_type = ServingMetrics::kContentType, .body = state.metrics->Render(), .headers = {}};
 }
 
@@ -106,16 +108,40 @@ HttpReply Detokenize(const HttpRequest& request, ServerState& state) {
   return Json({{"content", state.defaults.tokenizer->Decode(tokens)}});
 }
 
+// An answer that takes long to make is given again until so many times as long have gone by: however often it
+// is asked for, the thread that has everybody's tokens spends a fiftieth of its time on it.
+constexpr int64_t kKeptTimes = 50;
+constexpr int64_t kKeptNsAtMost = 100'000'000;
+
+template <HttpReply (*answer)(const HttpRequest&, ServerState&)>
+HttpReply Kept(const HttpRequest& request, ServerState& state) {
+  const int64_t begin_ns = NowNs();
+  if (const auto kept = state.kept_answers.find(request.path);
+      kept != state.kept_answers.end() && begin_ns < kept->second.until_ns)
+    return {.content_type = kept->second.content_type, .body = kept->second.body, .headers = {}};
+  HttpReply reply = answer(request, state);
+  const int64_t end_ns = NowNs();
+  state.kept_answers[request.path] = {reply.content_type, reply.body,
+                                      end_ns + std::min(kKeptNsAtMost, kKeptTimes * (end_ns - begin_ns))};
+  return reply;
+}
+
 struct Route {
   const char* method;
   std::string_view path;  // with a final '/': and what is below it
   HttpReply (*answer)(const HttpRequest&, ServerState&);
 };
-constexpr Route kRoutes[] = {
-    {"GET", "/health", Health},       {"GET", "/v1/health", Health},        {"GET", "/v1/models", Models},
-    {"GET", "/models", Models},       {"GET", "/v1/models/", Model},        {"GET", "/metrics", Metrics},
-    {"GET", "/v1/larder/plan", Plan}, {"GET", "/v1/larder/status", Status}, {"GET", "/props", Props},
-    {"POST", "/tokenize", Tokenize},  {"POST", "/detokenize", Detokenize}};
+constexpr Route kRoutes[] = {{"GET", "/health", Health},
+                             {"GET", "/v1/health", Health},
+                             {"GET", "/v1/models", Models},
+                             {"GET", "/models", Models},
+                             {"GET", "/v1/models/", Model},
+                             {"GET", "/metrics", Kept<Metrics>},
+                             {"GET", "/v1/larder/plan", Kept<Plan>},
+                             {"GET", "/v1/larder/status", Kept<Status>},
+                             {"GET", "/props", Kept<Props>},
+                             {"POST", "/tokenize", Tokenize},
+                             {"POST", "/detokenize", Detokenize}};
 
 bool Matches(const Route& route, std::string_view path) {
   return route.path.ends_with('/') ? path.starts_with(route.path) : path == route.path;
@@ -156,7 +182,7 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
 
 HttpReply ErrorReply(int status, std::string_view message, std::string_view param) {
   HttpReply reply = Json(ErrorJson(status, message, param), status);
-  if (status == 503) reply.headers = "Retry-After: 1\r\n";
+  if (status == 503 || status == 429) reply.headers = "Retry-After: 1\r\n";
   if (status == 401) reply.headers = "WWW-Authenticate: Bearer\r\n";
   return reply;
 }
@@ -179,6 +205,8 @@ const char* StatusText(int status) {
       return "Request Timeout";
     case 413:
       return "Content Too Large";
+    case 429:
+      return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
     case 500:

@@ -2,7 +2,9 @@
 // events. What a client sends ahead of its turn is kept up to a limit. I/O thread.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "serving/completion.h"
@@ -22,8 +24,10 @@ class HttpSession : public Session, private CompletionSink {
   void OnEndOfInput() override;
   Turn turn() const override;
   bool wants_bytes() const override;
-  size_t held_bytes() const override { return parser_.held_bytes() + ahead_.size() + preparing_bytes_; }
-  void OnNoRoom() override;
+  size_t held_bytes() const override { return parser_.held_bytes() + ahead_.size(); }
+  uint64_t requests() const override { return requests_; }
+  void OnTurn() override;
+  void OnNoRoom(Scope) override;
   void OnTimeout() override;
 
  private:
@@ -34,7 +38,11 @@ class HttpSession : public Session, private CompletionSink {
   void Proceed();
   void Handle();
   void Answer();  // a route that generates nothing
-  void Generate(PreparedRequest&);
+  void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
+               const std::function<void(bool ok)>& then);
+  void Generate(PreparedRequest&, bool ok);
+  bool has_ahead() const { return ahead_at_ < ahead_.size(); }
+  void AskLater();
   void Send(const HttpReply&);
   void Refuse(int status, const char* why);  // a request that is not whole
   void SendHead(int status, const HttpReply&, const std::string& framing);
@@ -44,13 +52,16 @@ class HttpSession : public Session, private CompletionSink {
   Wire& wire_;
   ServerState& state_;
   HttpParser parser_;
-  std::string ahead_;  // bytes of later requests
-  size_t preparing_bytes_ = 0;
+  std::string ahead_;    // bytes of later requests,
+  size_t ahead_at_ = 0;  // from here on
+  uint64_t requests_ = 0;
   HttpRequest request_;
   Tenant tenant_ = kEverybody;  // whose request it is
+  JobTicket preparing_;  // of a large request
+  Admitted admitted_;    // of completion_
   std::unique_ptr<Completion> completion_;
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone
-  bool answering_ = false, streaming_ = false, proceeding_ = false, closed_ = false;
+  bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;
 };
 
 }  // namespace larder::serving

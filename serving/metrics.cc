@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -86,6 +87,9 @@ struct ServingMetrics::Families {
   Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
   Gauge *slots, *slots_used, *waiting;
   std::array<Gauge*, kProtocols.size()> connections;
+  std::array<Gauge*, kResources> held;
+  std::array<std::array<Counter*, kScopes>, kResources> over_limit;
+  Counter* failures;
   RecentRate prompt_rate, generated_rate;
   mutable std::mutex sockets_mutex;  // of Socket::last
   std::vector<Socket> sockets;
@@ -137,6 +141,21 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
   slots_used = &Gauges("larder_slots_used", "Slots in which a request is being answered.").Add({});
   waiting = &Gauges("larder_requests_waiting", "Requests that wait for a slot.").Add({});
+
+  auto& held_family =
+      Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
+  auto& over_family =
+      Counters("larder_over_limit_total", "What was refused for a limit of a connection, a peer or all.");
+  for (size_t r = 0; r < kResources; ++r) {
+    const std::string resource = ResourceName(static_cast<Resource>(r));
+    held[r] = &held_family.Add({{"resource", resource}});
+    for (size_t s = 0; s < kScopes; ++s)
+      over_limit[r][s] =
+          &over_family.Add({{"resource", resource}, {"scope", ScopeName(static_cast<Scope>(s))}});
+  }
+  failures = &Counters("larder_failures_total",
+                       "Connections and requests dropped because handling them failed: no memory, or a bug.")
+                  .Add({});
 
   auto& frames = Counters("larder_socket_frames_total", "Frames computed by a socket.");
   auto& rows = Counters("larder_socket_tokens_total", "Tokens in those frames.");
@@ -218,6 +237,22 @@ void ServingMetrics::SetQueue(size_t waiting) { families_->waiting->Set(static_c
 void ServingMetrics::SetConnections(Protocol protocol, size_t open) {
   families_->connections[static_cast<size_t>(protocol)]->Set(static_cast<double>(open));
 }
+
+// A counter that somebody else keeps.
+static void Follow(Counter& counter, uint64_t now) {
+  counter.Increment(std::max(0.0, static_cast<double>(now) - counter.Value()));
+}
+
+void ServingMetrics::SetAdmission(const Admission& admission) {
+  for (size_t r = 0; r < kResources; ++r) {
+    const auto resource = static_cast<Resource>(r);
+    families_->held[r]->Set(static_cast<double>(admission.used(resource)));
+    for (size_t s = 0; s < kScopes; ++s)
+      Follow(*families_->over_limit[r][s], admission.refused(resource, static_cast<Scope>(s)));
+  }
+}
+
+void ServingMetrics::SetFailures(uint64_t count) { Follow(*families_->failures, count); }
 
 void ServingMetrics::SetSocket(size_t index, const SocketSample& now) {
   LARDER_CHECK(index < families_->sockets.size());

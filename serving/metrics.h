@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "serving/admission.h"
+
 namespace larder::serving {
 
 enum class Protocol { kHttp, kText };
@@ -66,6 +68,8 @@ class ServingMetrics {
   void SetSlots(size_t total, size_t used);
   void SetQueue(size_t waiting);
   void SetConnections(Protocol, size_t open);
+  void SetAdmission(const Admission&);
+  void SetFailures(uint64_t count);
   void SetSocket(size_t socket, const SocketSample&);
 
   std::string Render() const;  // text exposition format 0.0.4

@@ -29,8 +29,7 @@ constexpr auto kSweepEvery = std::chrono::milliseconds(100);
 // thrown away for a moment.
 constexpr double kLingerS = 2;
 constexpr size_t kLingerBytes = size_t{4} << 20;
-// Of unfinished requests of all clients. A connection may keep a megabyte of one; two thousand may not.
-constexpr size_t kHeldBytes = size_t{256} << 20;
+constexpr size_t kSendBytes = size_t{256} << 10;  // at once, for the same reason
 
 int64_t Ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -43,6 +42,7 @@ std::string Describe(const tcp::socket& socket) {
 }  // namespace
 
 struct NetServer::Impl {
+  Impl(Admission& budget, Failures& count) : admission(budget), failures(count) {}
   struct Connection;
   struct Listener {
     Listener(asio::io_context& io, ListenerOptions listen, SessionFactory make)
@@ -57,6 +57,10 @@ struct NetServer::Impl {
   void Accept(Listener&);
   void Add(Listener&, tcp::socket);
   void Sweep();
+  bool MakeRoom(const Listener* of, const std::string& peer);
+  // What it throws is counted.
+  template <typename What>
+  bool Try(What&& what) noexcept;
   void Repeat(const std::shared_ptr<asio::steady_timer>&, std::chrono::nanoseconds, std::function<void()>);
   void WaitReadable(const std::shared_ptr<asio::posix::stream_descriptor>&, std::function<void()>);
 
@@ -66,28 +70,89 @@ struct NetServer::Impl {
   std::vector<std::shared_ptr<asio::posix::stream_descriptor>> watched;
   std::array<char, kReadBytes> buffer;  // of whoever reads just now
   bool closing_idle = false;
-  size_t held_bytes = 0;  // by all sessions
+  Admission& admission;
+  Failures& failures;
+  std::function<void()> between_turns;
 };
+
+template <typename What>
+bool NetServer::Impl::Try(What&& what) noexcept {
+  try {
+    what();
+    return true;
+  } catch (const std::exception& error) {
+    failures.Count("I/O thread", error.what());
+    return false;
+  }
+}
 
 // One client. Kept alive by the listener's set and by what it waits for.
 struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Connection> {
-  Connection(Impl& of, Listener& from, tcp::socket s)
-      : impl(of), listener(from), socket(std::move(s)), name(Describe(socket)), last_turn_ns(NowNs()) {}
+  Connection(Impl& of, Listener& from, tcp::socket s, Admission::Client who)
+      : impl(of),
+        listener(from),
+        socket(std::move(s)),
+        name(Describe(socket)),
+        account(std::move(who)),
+        place(account.Take(Resource::kConnections, 1)),
+        held(account.Take(Resource::kBytes, 0)),
+        last_turn_ns(NowNs()) {}
 
-  void Begin() {
-    session = listener.factory(*this);
-    WaitToRead();
+  // A client's turn: what it does is bounded, and what it throws ends this connection only.
+  template <typename What>
+  void Take(What&& what) {
+    if (!impl.Try(what)) Drop();
+    impl.Try([this] {
+      CountHeld();
+      if (impl.between_turns) impl.between_turns();
+    });
   }
 
+  void Begin() {
+    Take([this] {
+      session = listener.factory(*this);
+      WaitToRead();
+    });
+  }
+
+  // A client that leaves too much untaken is swept away: never while the session is at work.
   void Write(std::string_view bytes) override {
     if (state != State::kOpen || broken) return;
-    if (out.size() - sent + bytes.size() > listener.options.limits.unsent_bytes && sent < out.size()) {
-      broken = true;  // swept away: never while the session is at work
+    if (unsent() > 0 && (unsent() + bytes.size() > listener.options.limits.unsent_bytes ||
+                         account.WhyNot(Resource::kBytes, bytes.size()))) {
+      broken = true;
       return;
     }
     if (out.empty()) last_sent_ns = NowNs();
-    out += bytes;
+    if (!impl.Try([&] { out += bytes; })) {
+      broken = true;
+      return;
+    }
     if (!waiting_to_write) Send();
+    if (unsent() > 0) CountHeld();
+  }
+
+  bool full() const override {
+    return state != State::kOpen || broken || unsent() > listener.options.limits.full_bytes;
+  }
+
+  void Later() override {
+    if (later || state != State::kOpen) return;
+    later = true;
+    asio::post(impl.io, [self = shared_from_this()] {
+      self->later = false;
+      self->OnTurn();
+    });
+  }
+
+  const Admission::Client& client() const override { return account; }
+
+  void OnTurn() {
+    if (state != State::kOpen || full()) return;
+    Take([this] {
+      session->OnTurn();
+      WaitToRead();
+    });
   }
 
   void Close() override {
@@ -97,17 +162,22 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   }
   const std::string& peer() const override { return name; }
 
+  size_t unsent() const { return out.size() - sent; }
+
   void Send() {
-    while (sent < out.size()) {
+    for (size_t now = 0; sent < out.size();) {
       error_code ec;
-      const size_t n = socket.write_some(asio::buffer(out.data() + sent, out.size() - sent), ec);
-      if (ec == asio::error::would_block) {
+      const size_t n =
+          now < kSendBytes ? socket.write_some(asio::buffer(out.data() + sent, unsent()), ec) : 0;
+      now += n;
+      if (ec == asio::error::would_block || (n == 0 && !ec)) {
         waiting_to_write = true;
         socket.async_wait(tcp::socket::wait_write, [self = shared_from_this()](error_code waited) {
           self->waiting_to_write = false;
           if (waited || self->state == State::kGone) return;
           self->Send();
           self->CloseIfSent();
+          self->OnTurn();
         });
         return;
       }
@@ -125,7 +195,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   }
 
   void CloseIfSent() {
-    if (state != State::kClosing || sent < out.size()) return;
+    if (state != State::kClosing || unsent() > 0) return;
     session = nullptr;
     CountHeld();
     error_code ignored;
@@ -144,7 +214,10 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     if (state == State::kGone) return;
     state = State::kGone;
     session = nullptr;
+    out = {};
+    sent = 0;
     CountHeld();
+    place.Resize(0);
     error_code ignored;
     socket.close(ignored);
     listener.open.erase(shared_from_this());
@@ -153,7 +226,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
 
   bool Readable() const {
     if (end_of_input || broken) return false;
-    return state == State::kLingering || (state == State::kOpen && session->wants_bytes());
+    return state == State::kLingering || (state == State::kOpen && !full() && session->wants_bytes());
   }
 
   void WaitToRead() {
@@ -161,7 +234,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     waiting_to_read = true;
     socket.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code ec) {
       self->waiting_to_read = false;
-      if (!ec && self->state != State::kGone) self->Read();
+      if (!ec && self->state != State::kGone) self->Take([&] { self->Read(); });
     });
   }
 
@@ -188,11 +261,13 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
         if (lingered > kLingerBytes) Drop();
       } else {
         const Turn before = session->turn();
+        const uint64_t requests = session->requests();
         session->OnBytes({impl.buffer.data(), n});
-        if (session && (session->turn() != before || before == Turn::kIdle)) last_turn_ns = NowNs();
+        if (session->turn() != before || session->requests() != requests) last_turn_ns = NowNs();
         CountHeld();
-        if (impl.held_bytes > kHeldBytes && state == State::kOpen && held_bytes > 0) {
-          session->OnNoRoom();
+        if (state != State::kOpen || held.amount() == 0) continue;
+        if (const auto scope = account.WhyNot(Resource::kBytes, 0)) {
+          session->OnNoRoom(*scope);
           Close();
         }
       }
@@ -200,10 +275,12 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     WaitToRead();
   }
 
-  void CountHeld() {
-    const size_t now = session ? session->held_bytes() : 0;
-    impl.held_bytes = impl.held_bytes - held_bytes + now;
-    held_bytes = now;
+  void CountHeld() { held.Resize((session ? session->held_bytes() : 0) + unsent()); }
+
+  // Nobody is kept waiting if it ends now.
+  bool Idle() const {
+    return state == State::kLingering ||
+           (state == State::kOpen && unsent() == 0 && session && session->turn() == Turn::kIdle);
   }
 
   // Time limits, and what could not be done on the spot.
@@ -215,7 +292,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
       if (now - last_turn_ns > Ns(kLingerS)) Drop();
       return;
     }
-    if (sent < out.size() && now - last_sent_ns > Ns(limits.send_s)) return Drop();
+    if (unsent() > 0 && now - last_sent_ns > Ns(limits.send_s)) return Drop();
     if (state != State::kOpen) return;
     const Turn turn = session->turn();
     if (turn != seen_turn) {
@@ -238,13 +315,15 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   Listener& listener;
   tcp::socket socket;
   const std::string name;
+  const Admission::Client account;
+  Admission::Hold place, held;  // held: what the session keeps, and what is unsent
   std::unique_ptr<Session> session;
   State state = State::kOpen;
   bool waiting_to_read = false, waiting_to_write = false, end_of_input = false;
   bool broken = false;  // to be dropped at the next sweep
+  bool later = false;   // OnTurn is posted
   std::string out;      // to be sent, from `sent` on
   size_t sent = 0, lingered = 0;
-  size_t held_bytes = 0;  // of impl.held_bytes
   int64_t last_turn_ns, last_sent_ns = 0;
   Turn seen_turn = Turn::kIdle;
 };
@@ -253,13 +332,17 @@ void NetServer::Impl::Accept(Listener& listener) {
   listener.acceptor.async_accept([this, &listener](error_code ec, tcp::socket socket) {
     if (ec == asio::error::operation_aborted || !listener.acceptor.is_open()) return;
     if (ec) {  // no descriptors left, most likely: others have to go first
+      if (ec == asio::error::no_descriptors) MakeRoom(nullptr, "");
       listener.retry.expires_after(kSweepEvery);
       listener.retry.async_wait([this, &listener](error_code stopped) {
         if (!stopped) Accept(listener);
       });
       return;
     }
-    Add(listener, std::move(socket));
+    Try([&] {
+      Add(listener, std::move(socket));
+      if (between_turns) between_turns();
+    });
     Accept(listener);
   });
 }
@@ -269,23 +352,47 @@ void NetServer::Impl::Add(Listener& listener, tcp::socket socket) {
   socket.non_blocking(true, ec);
   if (!ec) socket.set_option(tcp::no_delay(true), ec);
   if (ec) return;
-  if (listener.open.size() >= listener.options.limits.connections) {
-    socket.write_some(asio::buffer(listener.options.when_full), ec);
+  const auto end = socket.remote_endpoint(ec);
+  if (ec) return;  // gone
+  Admission::Client client = admission.Open(PeerOf(end.address().to_string()));
+  const auto turn_away = [&](Scope scope, const std::string& why, int status) {
+    client.CountRefused(Resource::kConnections, scope);
+    if (listener.options.turned_away) listener.options.turned_away(status);
+    socket.write_some(asio::buffer(why), ec);
     socket.shutdown(tcp::socket::shutdown_send, ec);
-    if (listener.options.turned_away) listener.options.turned_away();
-    return;
-  }
-  auto connection = std::make_shared<Connection>(*this, listener, std::move(socket));
+  };
+  if (client.Exceeded(Resource::kConnections, 1) && !MakeRoom(nullptr, client.peer()))
+    return turn_away(Scope::kPeer, listener.options.when_peer_full, 429);
+  if (listener.open.size() >= listener.options.limits.connections && !MakeRoom(&listener, ""))
+    return turn_away(Scope::kAll, listener.options.when_full, 503);
+  auto connection = std::make_shared<Connection>(*this, listener, std::move(socket), std::move(client));
   listener.open.insert(connection);
   if (listener.options.count_changed) listener.options.count_changed(listener.open.size());
   connection->Begin();
+}
+
+// Ends the connection that has been idle longest, of a listener and a peer if they are named; false: none is
+// idle.
+bool NetServer::Impl::MakeRoom(const Listener* of, const std::string& peer) {
+  std::shared_ptr<Connection> longest;
+  for (const auto& listener : listeners) {
+    if (of != nullptr && listener.get() != of) continue;
+    for (const auto& one : listener->open) {
+      if (!peer.empty() && one->account.peer() != peer) continue;
+      if (one->Idle() && (!longest || one->last_turn_ns < longest->last_turn_ns)) longest = one;
+    }
+  }
+  if (longest) longest->Drop();
+  return longest != nullptr;
 }
 
 void NetServer::Impl::Sweep() {
   const int64_t now = NowNs();
   for (const auto& listener : listeners) {
     const std::vector<std::shared_ptr<Connection>> all(listener->open.begin(), listener->open.end());
-    for (const auto& connection : all) connection->Sweep(now);
+    for (const auto& connection : all) {
+      if (!Try([&] { connection->Sweep(now); })) connection->Drop();
+    }
   }
 }
 
@@ -294,7 +401,7 @@ void NetServer::Impl::Repeat(const std::shared_ptr<asio::steady_timer>& timer, s
   timer->expires_after(every);
   timer->async_wait([this, timer, every, what = std::move(what)](error_code ec) {
     if (ec) return;
-    what();
+    Try(what);
     Repeat(timer, every, what);
   });
 }
@@ -304,12 +411,13 @@ void NetServer::Impl::WaitReadable(const std::shared_ptr<asio::posix::stream_des
   fd->async_wait(asio::posix::stream_descriptor::wait_read,
                  [this, fd, readable = std::move(readable)](error_code ec) {
                    if (ec) return;
-                   readable();
+                   Try(readable);
                    WaitReadable(fd, readable);
                  });
 }
 
-NetServer::NetServer() : impl_(std::make_unique<Impl>()) {
+NetServer::NetServer(Admission& admission, Failures& failures)
+    : impl_(std::make_unique<Impl>(admission, failures)) {
   Every(std::chrono::duration<double>(kSweepEvery).count(), [this] { impl_->Sweep(); });
 }
 
@@ -358,9 +466,19 @@ size_t NetServer::connections() const {
   return open;
 }
 
-void NetServer::Run() { impl_->io.run(); }
+void NetServer::Run() {
+  // Again if something was thrown in the network library itself.
+  while (!impl_->Try([this] { impl_->io.run(); })) {
+  }
+}
 void NetServer::Stop() { impl_->io.stop(); }
-void NetServer::Post(std::function<void()> what) { asio::post(impl_->io, std::move(what)); }
+void NetServer::Post(std::function<void()> what) {
+  asio::post(impl_->io, [impl = impl_.get(), what = std::move(what)] {
+    impl->Try(what);
+    if (impl->between_turns) impl->Try(impl->between_turns);
+  });
+}
+void NetServer::BetweenTurns(std::function<void()> what) { impl_->between_turns = std::move(what); }
 
 void NetServer::Watch(int fd, std::function<void()> readable) {
   impl_->watched.push_back(std::make_shared<asio::posix::stream_descriptor>(impl_->io, fd));

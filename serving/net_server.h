@@ -8,13 +8,16 @@
 #include <memory>
 #include <string>
 
+#include "serving/admission.h"
+#include "serving/failures.h"
 #include "serving/session.h"
 
 namespace larder::serving {
 
 struct ConnectionLimits {
-  size_t connections = 1024;              // more are told so and closed
+  size_t connections = 1024;              // for one more the longest idle one goes, or it is told so
   size_t unsent_bytes = size_t{1} << 20;  // a client that leaves more untaken is cut off
+  size_t full_bytes = size_t{256} << 10;  // with more untaken nothing is read or answered
   double idle_s = 60;                     // between requests
   double receive_s = 20;                  // for the whole of a request
   double send_s = 20;                     // a client that takes no byte for so long is cut off
@@ -27,13 +30,15 @@ struct ListenerOptions {
   uint16_t port = 0;  // 0: any
   ConnectionLimits limits;
   std::string when_full;                      // written to a connection that is one too many
+  std::string when_peer_full;                 // the same, of its address
   std::function<void(size_t)> count_changed;  // open connections; may be empty
-  std::function<void()> turned_away;          // one too many came; may be empty
+  std::function<void(int)> turned_away;       // one too many came, and is told 503 or 429; may be empty
 };
 
 class NetServer {
  public:
-  NetServer();
+  // Both outlive it.
+  NetServer(Admission&, Failures&);
   ~NetServer();
   NetServer(const NetServer&) = delete;
   NetServer& operator=(const NetServer&) = delete;
@@ -51,6 +56,8 @@ class NetServer {
   void Watch(int fd, std::function<void()> readable);  // the descriptor stays the caller's
   void Unwatch();
   void Every(double seconds, std::function<void()>);
+  // Called after each client's turn, however many of them are ready: for what must not wait for them all.
+  void BetweenTurns(std::function<void()>);
 
  private:
   struct Impl;

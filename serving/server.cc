@@ -27,7 +27,14 @@ void PinThisThread(const std::vector<int>& cpus) {
 
 }  // namespace
 
-Server::Server(ServerOptions options) : options_(std::move(options)) {
+Server::Server(ServerOptions options)
+    : options_(std::move(options)),
+      failures_(options_.log),
+      admission_(options_.admission),
+      net_(admission_, failures_),
+      background_([this](const char* what) { failures_.Count("background thread", what); }) {
+  state_.admission = &admission_;
+  state_.failures = &failures_;
   state_.api_keys = options_.api_keys;
   state_.access =
       Access({.host = options_.host, .hosts = options_.allowed_hosts, .cors_origins = options_.cors_origins});
@@ -35,10 +42,12 @@ Server::Server(ServerOptions options) : options_(std::move(options)) {
   state_.version = options_.version;
   state_.start_ns = NowNs();
   state_.created = static_cast<int64_t>(std::time(nullptr));
-  state_.in_background = [this](std::function<void()> work, std::function<void()> then) {
-    background_.Post([this, work = std::move(work), then = std::move(then)] {
+  state_.in_background = [this](const std::string& peer, std::function<void()> work,
+                                std::function<void()> then) {
+    return background_.Post(peer, [this, work = std::move(work), then = std::move(then)]() mutable {
       work();
-      net_.Post(then);
+      work = nullptr;
+      net_.Post(std::move(then));  // and freed there
     });
   };
   Listen();
@@ -57,16 +66,21 @@ void Server::Listen() {
     };
   };
   if (options_.port >= 0) {
-    const std::string body = Dump(ErrorJson(503, "too many connections; try again later"));
+    const auto whole = [](int status, const char* why) {
+      const std::string body = Dump(ErrorJson(status, why));
+      return fmt::format(
+          "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+          "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
+          status, StatusText(status), body.size(), body);
+    };
     port_ = net_.Listen(
         {.host = options_.host,
          .port = static_cast<uint16_t>(options_.port),
          .limits = options_.connections,
-         .when_full = fmt::format("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-                                  "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
-                                  body.size(), body),
+         .when_full = whole(503, "too many connections; try again later"),
+         .when_peer_full = whole(429, "too many connections of this address; try again later"),
          .count_changed = counter(Protocol::kHttp, state_.http_connections),
-         .turned_away = [this] { state_.CountError(Protocol::kHttp, 503); }},
+         .turned_away = [this](int status) { state_.CountError(Protocol::kHttp, status); }},
         [this](Wire& wire) { return std::make_unique<HttpSession>(wire, state_, options_.http); });
   }
   if (options_.text_port >= 0) {
@@ -75,8 +89,9 @@ void Server::Listen() {
          .port = static_cast<uint16_t>(options_.text_port),
          .limits = options_.connections,
          .when_full = "error: too many connections; try again later\n",
+         .when_peer_full = "error: too many connections of this address; try again later\n",
          .count_changed = counter(Protocol::kText, state_.text_connections),
-         .turned_away = [this] { state_.CountError(Protocol::kText, 503); }},
+         .turned_away = [this](int status) { state_.CountError(Protocol::kText, status); }},
         [this](Wire& wire) { return std::make_unique<TextSession>(wire, state_, options_.text); });
   }
 }
@@ -119,10 +134,10 @@ pipeline::Intake& Server::BeReady(ReadyServer& ready) {
                                                       .slots = ready.slots,
                                                       .queue_limit = ready.queue_limit,
                                                       .outage = std::move(ready.outage)},
-                                       *metrics_);
+                                       *metrics_, &failures_);
   if (drain_began_ns_ != 0) service_->Drain();
   PinThisThread(ready.housekeeping_cpus);
-  background_.Post([cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });
+  pinning_ = background_.Post("", [cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });
   state_.defaults = std::move(ready.defaults);
   state_.plan = std::move(ready.plan);
   state_.fill_status = std::move(ready.fill_status);
@@ -131,6 +146,7 @@ pipeline::Intake& Server::BeReady(ReadyServer& ready) {
   metrics_->SetConnections(Protocol::kHttp, state_.http_connections);
   metrics_->SetConnections(Protocol::kText, state_.text_connections);
   net_.Watch(service_->wake_fd(), [this] { service_->Dispatch(); });
+  net_.BetweenTurns([this] { service_->DispatchIfDue(); });
   state_.service = service_.get();
   return *service_;
 }

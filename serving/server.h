@@ -29,6 +29,8 @@ struct ServerOptions {
   HttpLimits http;
   TextLimits text;
   ConnectionLimits connections;
+  AdmissionLimits admission;
+  Failures::Log log;    // a line about what was dropped; any thread
   double drain_s = 30;  // for what has begun when Drain is called
   std::string version;
 };
@@ -72,6 +74,8 @@ class Server {
   void KeepDraining();
 
   ServerOptions options_;
+  Failures failures_;
+  Admission admission_;  // what is given back to it goes before it
   ServerState state_;
   std::unique_ptr<ServingMetrics> metrics_;
   std::unique_ptr<Service> service_;
@@ -80,6 +84,7 @@ class Server {
   int64_t drain_began_ns_ = 0;  // 0: not draining
   bool cancelled_all_ = false;
   std::thread thread_;
+  JobTicket pinning_;
   Background background_;  // ends before the loop that its jobs post to
 };
 

@@ -3,19 +3,39 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "serving/access.h"
+#include "serving/admission.h"
 #include "serving/api_keys.h"
+#include "serving/background.h"
 #include "serving/completion_reply.h"
 #include "serving/completion_request.h"
+#include "serving/failures.h"
 #include "serving/metrics.h"
 #include "serving/service.h"
 #include "serving/status.h"
 
 namespace larder::serving {
+
+// What requests have of the budget from their beginning to their end.
+struct Admitted {
+  Admission::Hold requests, bytes;
+};
+
+// What a limit says to whoever meets it: 503 if it is all clients', else 429.
+Refused TooMuch(Scope, const char* what);
+
+inline constexpr const char* kInternalError = "the server failed to read this request; its log says why";
+
+// An answer that many may ask for and that takes a while to make.
+struct KeptAnswer {
+  std::string content_type, body;
+  int64_t until_ns = 0;
+};
 
 struct ServerState {
   Service* service = nullptr;  // null: still loading
@@ -34,11 +54,21 @@ struct ServerState {
   std::string version;
   int64_t start_ns = 0;  // NowNs
   int64_t created = 0;   // seconds since 1970
-  // Runs `work` on a thread of its own, then `then` on this one. Empty: there is no such thread.
-  std::function<void(std::function<void()> work, std::function<void()> then)> in_background;
-  // Makes what a client sent ready (`work`: any thread), then uses it (`then`: this one). At once if it is
-  // little; reading and tokenizing much of it elsewhere keeps this thread free for others' tokens.
-  void Prepare(size_t bytes, const std::function<void()>& work, const std::function<void()>& then) const;
+  // Runs `work` on a thread of its own when it is the peer's turn, then `then` on this one; neither, if the
+  // ticket is dropped before. Empty: there is no such thread.
+  std::function<JobTicket(const std::string& peer, std::function<void()> work, std::function<void()> then)>
+      in_background;
+  // Makes what a client sent ready (`work`: any thread), then uses it (`then`: this one; false: the work has
+  // thrown something, which is counted). At once if it is little; reading and tokenizing much of it elsewhere
+  // keeps this thread free for others' tokens: it is done if the ticket lives until then. Throws Refused: too
+  // much waits.
+  JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
+                    const std::function<void(bool ok)>& then);
+  // Room for what is to be generated. Throws Refused.
+  static Admitted Admit(const Admission::Client&, const std::vector<GenerationSpec>&);
+  Failures* failures = nullptr;                                 // null: what is thrown is not counted
+  const Admission* admission = nullptr;                         // for the metrics
+  std::map<std::string, KeptAnswer, std::less<>> kept_answers;  // by path; http_routes.cc
   size_t http_connections = 0, text_connections = 0;
   uint64_t next_id = 1;  // of requests
 

@@ -76,9 +76,10 @@ void GenerationHandle::Stop() {
   if (generation_) generation_->cancelled.store(true, std::memory_order_relaxed);
 }
 
-Service::Service(ServiceOptions options, ServingMetrics& metrics)
+Service::Service(ServiceOptions options, ServingMetrics& metrics, Failures* failures)
     : options_(std::move(options)),
       metrics_(metrics),
+      failures_(failures),
       inbox_(options_.queue_limit + options_.slots),
       events_(kEvents) {
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -189,9 +190,32 @@ void Service::Dispatch() {
   [[maybe_unused]] const auto got = read(wake_fd_, &count, sizeof count);
   wake_pending_.store(false);  // before the ring is read: what comes later wakes us again
   GenerationEvent event;
-  while (events_.Pop(event)) Handle(event);
+  while (events_.Pop(event)) {
+    try {
+      Handle(event);
+    } catch (const std::exception& error) {
+      if (failures_ != nullptr) failures_->Count("a token", error.what());
+      GiveUp(*event.generation);
+    }
+  }
   metrics_.SetQueue(waiting_);
   metrics_.SetSlots(options_.slots, std::min(options_.slots, live_.size() - waiting_));
+}
+
+// Nothing more can be said to its client about what it asked for but that.
+void Service::GiveUp(Generation& generation) noexcept {
+  generation.cancelled.store(true, std::memory_order_relaxed);
+  try {
+    if (!generation.finished) {
+      Finish(generation, FinishReason::kFailed, "the server failed to pass on what was generated");
+    } else if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) {
+      listener->OnEnd(
+          {.reason = FinishReason::kFailed, .stop_string = {}, .error = "the server failed", .stats = {}});
+    }
+  } catch (const std::exception& error) {  // its connection has a time limit
+    generation.listener = nullptr;
+    if (failures_ != nullptr) failures_->Count("the end of a request", error.what());
+  }
 }
 
 void Service::Handle(GenerationEvent& event) {

@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "pipeline/request.h"
 #include "serving/compute_side.h"
+#include "serving/failures.h"
 #include "serving/generation.h"
 #include "serving/metrics.h"
 #include "serving/spsc_ring.h"
@@ -74,7 +75,7 @@ class Refused : public Error {
 
 class Service : public pipeline::Intake, private ComputeSide::Sink {
  public:
-  Service(ServiceOptions, ServingMetrics&);
+  Service(ServiceOptions, ServingMetrics&, Failures* = nullptr);  // which outlive it
   ~Service() override;
 
   // I/O thread. Throws Refused: a full queue, draining, a pipeline that is away (503), a prompt that does not
@@ -82,6 +83,9 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
   int wake_fd() const { return wake_fd_; }
   void Dispatch();
+  void DispatchIfDue() {  // what has come since: cheap if nothing has
+    if (wake_pending_.load(std::memory_order_acquire)) Dispatch();
+  }
   void Drain() { draining_ = true; }  // what has begun goes on
   void CancelAll();                   // ends them; their listeners are told
   bool draining() const { return draining_; }
@@ -107,12 +111,14 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   void Wake();
   void Emit(GenerationEvent) override;
   void Handle(GenerationEvent&);
+  void GiveUp(Generation&) noexcept;
   void TakeToken(Generation&, GenerationEvent&);
   void Finish(Generation&, FinishReason, std::string error);
   void CancelFromClient(Generation&);
 
   ServiceOptions options_;
   ServingMetrics& metrics_;
+  Failures* failures_;
   int wake_fd_ = -1;
   bool draining_ = false;
   size_t waiting_ = 0;

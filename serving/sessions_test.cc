@@ -42,7 +42,7 @@ class SessionsTest : public testing::Test {
     TextSession session(wire, test_.state, {.line_bytes = 1000, .requests = 4});
     Feed(session, bytes, random_);
     session.OnEndOfInput();
-    TestModelThread::DispatchAll(*test_.service);
+    FinishAll(session, wire);
     EXPECT_TRUE(wire.closed);
     return wire.written;
   }
@@ -51,8 +51,15 @@ class SessionsTest : public testing::Test {
     TestWire wire;
     HttpSession session(wire, test_.state, {.header_bytes = 2000, .body_bytes = 4000});
     Feed(session, bytes, random_);
-    TestModelThread::DispatchAll(*test_.service);
+    FinishAll(session, wire);
     return wire.written;
+  }
+
+  void FinishAll(Session& session, TestWire& wire) {
+    do {
+      wire.TakeTurns(session);
+      TestModelThread::DispatchAll(*test_.service);
+    } while (wire.later);
   }
 
   static std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
@@ -180,18 +187,26 @@ TEST_F(SessionsTest, LoadingIsSaid) {
 
 // Work for another thread, done when the test says so.
 struct Elsewhere {
+  struct Job {
+    int id;
+    std::function<void()> work, then;
+  };
   explicit Elsewhere(ServerState& state) {
-    state.in_background = [this](std::function<void()> work, std::function<void()> then) {
-      jobs.emplace_back(std::move(work), std::move(then));
+    state.in_background = [this](const std::string&, std::function<void()> work, std::function<void()> then) {
+      jobs.push_back({next_id, std::move(work), std::move(then)});
+      return JobTicket(nullptr, [this, id = next_id++](void*) {
+        std::erase_if(jobs, [&](const Job& job) { return job.id == id; });
+      });
     };
   }
   void DoFirst() {
-    const auto [work, then] = jobs.at(0);
+    const Job job = jobs.at(0);
     jobs.erase(jobs.begin());
-    std::thread(work).join();
-    then();
+    std::thread(job.work).join();
+    job.then();
   }
-  std::vector<std::pair<std::function<void()>, std::function<void()>>> jobs;
+  std::vector<Job> jobs;
+  int next_id = 0;
 };
 
 std::string LargeLine(const char* fields) {
@@ -235,10 +250,198 @@ TEST_F(SessionsTest, WhoLeavesWhileALargeRequestIsPreparedIsForgotten) {
     http.OnBytes(Post("/tokenize", json{{"content", std::string(20000, 'x')}}.dump()));
     ASSERT_EQ(elsewhere.jobs.size(), 2u);
   }
-  elsewhere.DoFirst();
-  elsewhere.DoFirst();
+  EXPECT_TRUE(elsewhere.jobs.empty()) << "nobody wants them";
   EXPECT_EQ(test_.service->live(), 0u);
   EXPECT_EQ(wire.written, "");
+}
+
+TEST_F(SessionsTest, WhatWaitsToBeReadIsCountedRefusedAndGivenBack) {
+  Elsewhere elsewhere(test_.state);
+  AdmissionLimits limits;
+  limits.queued_bytes = {.peer = 50'000, .all = 90'000};
+  Admission admission(limits);
+  const std::string large = Post("/tokenize", json{{"content", std::string(20'000, 'x')}}.dump());
+  TestWire a1(&admission, "192.0.2.1"), a2(&admission, "192.0.2.1"), a3(&admission, "192.0.2.1");
+  TestWire b1(&admission, "192.0.2.2"), b2(&admission, "192.0.2.2"), b3(&admission, "192.0.2.2");
+  std::vector<std::unique_ptr<HttpSession>> sessions;
+  for (TestWire* wire : {&a1, &a2, &a3, &b1, &b2}) {
+    sessions.push_back(std::make_unique<HttpSession>(*wire, test_.state, HttpLimits{}));
+    sessions.back()->OnBytes(large);
+  }
+  EXPECT_EQ(a3.written.substr(9, 3), "429") << a3.written;
+  EXPECT_NE(a3.written.find("Retry-After: "), std::string::npos);
+  TextSession text(b3, test_.state, {});
+  text.OnBytes(LargeLine(R"("prompt":"hello")"));
+  EXPECT_EQ(Lines(b3.written).at(0)["error"]["code"], 429);
+  TestWire c1(&admission, "192.0.2.3");
+  HttpSession other(c1, test_.state, {});
+  other.OnBytes(large);
+  EXPECT_EQ(c1.written.substr(9, 3), "503") << c1.written;
+  EXPECT_EQ(elsewhere.jobs.size(), 4u);
+  const size_t queued = admission.used(Resource::kQueuedBytes);
+  EXPECT_GT(queued, 80'000u);
+  EXPECT_EQ(admission.used(Resource::kBytes), queued);
+  elsewhere.DoFirst();
+  EXPECT_EQ(a1.written.substr(9, 3), "200");
+  EXPECT_LT(admission.used(Resource::kQueuedBytes), queued);
+  sessions.clear();
+  EXPECT_EQ(admission.used(Resource::kQueuedBytes), 0u);
+  EXPECT_EQ(admission.used(Resource::kBytes), 0u);
+}
+
+// A job of a client that leaves while it runs is in the budget until its memory is freed.
+TEST_F(SessionsTest, WhatIsBeingReadIsHeldUntilItIsFreed) {
+  Elsewhere elsewhere(test_.state);
+  Admission admission{AdmissionLimits()};
+  {
+    TestWire wire(&admission);
+    auto session = std::make_unique<HttpSession>(wire, test_.state, HttpLimits{});
+    session->OnBytes(Post("/tokenize", json{{"content", std::string(20'000, 'x')}}.dump()));
+    Elsewhere::Job running = std::exchange(elsewhere.jobs.at(0), {});
+    session = nullptr;
+    EXPECT_GT(admission.used(Resource::kBytes), 20'000u);
+    running.work();
+    running.then();
+    running = {};
+    EXPECT_EQ(wire.written, "");
+  }
+  EXPECT_EQ(admission.used(Resource::kBytes), 0u);
+}
+
+TEST_F(SessionsTest, RequestsAreInTheBudgetFromBeginToEnd) {
+  AdmissionLimits limits;
+  limits.requests = {.connection = 2, .peer = 3};
+  Admission admission(limits);
+  TestWire first(&admission), second(&admission);
+  HttpSession http(first, test_.state, {});
+  TextSession text(second, test_.state, {});
+  {
+    const auto hold = model_.Hold();
+    http.OnBytes(Post("/v1/completions", R"({"prompt":"hello","max_tokens":2,"n":2})"));
+    text.OnBytes("{\"prompt\":\"hello\",\"n_predict\":2,\"n\":2,\"id\":5}\n");
+    EXPECT_EQ(Lines(second.written).at(0)["error"]["code"], 429) << "of the address";
+    EXPECT_EQ(Lines(second.written).at(0)["id"], 5);
+    text.OnBytes("{\"prompt\":\"hello\",\"n_predict\":2,\"n\":3}\n");
+    EXPECT_EQ(Lines(second.written).at(1)["error"]["code"], 429) << "of the connection";
+    text.OnBytes("{\"prompt\":\"hello\",\"n_predict\":2}\n");
+    EXPECT_EQ(admission.used(Resource::kRequests), 3u);
+    EXPECT_GT(admission.used(Resource::kBytes), 0u);
+  }
+  TestModelThread::DispatchAll(*test_.service);
+  EXPECT_EQ(first.written.substr(9, 3), "200");
+  EXPECT_EQ(admission.used(Resource::kRequests), 0u);
+  EXPECT_EQ(admission.used(Resource::kBytes), 0u);
+}
+
+size_t Count(const std::string& text, const std::string& what) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++count;
+  return count;
+}
+
+TEST_F(SessionsTest, ATurnIsAFewRequestsAndTheRestIsLater) {
+  int filled = 0;
+  test_.state.fill_metrics = [&](ServingMetrics&) { ++filled; };
+  TestWire wire;
+  HttpSession http(wire, test_.state, {});
+  std::string many;
+  for (int i = 0; i < 500; ++i) many += "GET /metrics HTTP/1.1\r\n\r\n";
+  http.OnBytes(many);
+  const size_t a_turn = Count(wire.written, "HTTP/1.1 200");
+  EXPECT_LE(a_turn, 8u);
+  EXPECT_TRUE(wire.later);
+  http.OnBytes("GET /metrics HTTP/1.1\r\n\r\n");  // bytes are no turn
+  EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), a_turn);
+  wire.TakeTurns(http);
+  EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), 501u);
+  EXPECT_LT(filled, 250) << "each is made anew";
+  EXPECT_EQ(http.turn(), Turn::kIdle);
+  EXPECT_EQ(http.requests(), 501u);
+
+  TestWire lines;
+  TextSession text(lines, test_.state, {});
+  many.clear();
+  for (int i = 0; i < 1000; ++i) many += i % 2 == 0 ? "{}\n" : "\n";
+  text.OnBytes(many);
+  EXPECT_LE(Lines(lines.written).size(), 16u);
+  lines.TakeTurns(text);
+  EXPECT_EQ(Lines(lines.written).size(), 500u);
+  EXPECT_EQ(text.requests(), 500u) << "blank lines are none";
+}
+
+TEST_F(SessionsTest, WhoDoesNotTakeIsNotAnswered) {
+  TestWire wire, lines;
+  wire.most_untaken = lines.most_untaken = 2000;
+  HttpSession http(wire, test_.state, {});
+  TextSession text(lines, test_.state, {});
+  for (int i = 0; i < 100; ++i) {
+    http.OnBytes("GET /health HTTP/1.1\r\n\r\n");
+    text.OnBytes("{}\n");
+  }
+  for (int i = 0; i < 20; ++i) {  // as the network does while there is no room: nothing
+    EXPECT_LT(wire.written.size() - wire.taken, 2400u);
+    EXPECT_LT(lines.written.size() - lines.taken, 2400u);
+    wire.taken = wire.written.size();
+    lines.taken = lines.written.size();
+    http.OnTurn();
+    text.OnTurn();
+    wire.TakeTurns(http);
+    lines.TakeTurns(text);
+  }
+  EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), 100u);
+  EXPECT_EQ(Lines(lines.written).size(), 100u);
+}
+
+TEST_F(SessionsTest, TooManyRequestsAreKnownBeforeTheyAreRead) {
+  TestWire wire;
+  TextSession text(wire, test_.state, {.requests = 1});
+  const auto hold = model_.Hold();
+  text.OnBytes("{\"prompt\":\"hello\",\"id\":1}\n{\"prompt\":[\"no\",5],\"n\":64,\"id\":\"two\"}\n");
+  const json refused = Lines(wire.written).at(0);
+  EXPECT_EQ(refused["error"]["code"], 429) << "not 400, which would be found later";
+  EXPECT_EQ(refused["id"], "two");
+}
+
+TEST_F(SessionsTest, OfALargeLineTheKeyComesFirst) {
+  Elsewhere elsewhere(test_.state);
+  test_.state.api_keys = {"a-good-key"};
+  const std::string padding = "\"padding\":\"" + std::string(30'000, 'x') + "\"";
+  for (const std::string& line :
+       {"{" + padding + ",\"api_key\":\"a-good-key\"}\n", "{\"api_key\":\"other\"," + padding,
+        "{\"a\":{\"api_key\":\"a-good-key\"}," + padding, std::string(30'000, 'x')}) {
+    TestWire wire;
+    TextSession text(wire, test_.state, {});
+    text.OnBytes(line);
+    EXPECT_TRUE(wire.written.starts_with("error: this server wants an API key")) << wire.written;
+    EXPECT_TRUE(wire.closed);
+    EXPECT_EQ(text.held_bytes(), 0u);
+    EXPECT_TRUE(elsewhere.jobs.empty());
+  }
+  TestWire wire;
+  TextSession text(wire, test_.state, {});
+  text.OnBytes("{\"a\":[1,{\"b\":2}],\"api_key\":\"a-good-key\"," + padding);
+  EXPECT_GT(text.held_bytes(), 30'000u);
+  text.OnBytes(",\"prompt\":5}\n");
+  ASSERT_EQ(elsewhere.jobs.size(), 1u);
+  elsewhere.DoFirst();
+  EXPECT_EQ(Lines(wire.written).at(0)["error"]["param"], "prompt");
+  EXPECT_FALSE(wire.closed);
+}
+
+TEST(FindApiKey, OfTheOutermostObjectOnly) {
+  EXPECT_EQ(FindApiKey(R"({"a":[{"api_key":"no"}],"api_key":"yes","b":)"), "yes");
+  for (const char* none : {"", "x", "{", R"({"api_key":5,"b":"c")", R"({"a":{"api_key":"no"}})",
+                           R"(["api_key","no"])", R"({"b":"api_key)", R"({"api_key":"ye)"})
+    EXPECT_EQ(FindApiKey(none), std::nullopt) << none;
+}
+
+TEST_F(SessionsTest, WhatAHandlerThrowsIsItsRequestsEndOnly) {
+  Failures failures;
+  test_.state.failures = &failures;
+  test_.state.fill_metrics = [](ServingMetrics&) { throw std::out_of_range("planted"); };
+  EXPECT_EQ(Http("GET /metrics HTTP/1.1\r\n\r\n").substr(9, 3), "500");
+  EXPECT_EQ(Http("GET /health HTTP/1.1\r\n\r\n").substr(9, 3), "200");
+  EXPECT_EQ(failures.count(), 1u);
 }
 
 TEST_F(SessionsTest, ErrorsAreCounted) {

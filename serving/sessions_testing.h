@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "model/tokenizer.h"
@@ -19,13 +20,25 @@ namespace larder::serving {
 
 class TestWire : public Wire {
  public:
+  explicit TestWire(Admission* admission = nullptr, const std::string& peer = "192.0.2.1")
+      : own_(AdmissionLimits()), client_((admission ? *admission : own_).Open(PeerOf(peer))) {}
   void Write(std::string_view bytes) override { written += bytes; }
   void Close() override { closed = true; }
+  bool full() const override { return closed || written.size() - taken > most_untaken; }
+  void Later() override { later = true; }
+  const Admission::Client& client() const override { return client_; }
+  // Turns of the session, as long as it asks for them.
+  void TakeTurns(Session& session) {
+    while (std::exchange(later, false)) session.OnTurn();
+  }
   const std::string& peer() const override { return name_; }
   std::string written;
-  bool closed = false;
+  size_t taken = 0, most_untaken = SIZE_MAX;
+  bool closed = false, later = false;
 
  private:
+  Admission own_;
+  Admission::Client client_;
   std::string name_ = "test";
 };
 

@@ -11,7 +11,14 @@ namespace larder::serving {
 
 using nlohmann::json;
 
+namespace {
+
 constexpr size_t kTlsBytes = 2;  // tell it, and a line end may be long in coming
+// Of a turn: together at most some 0.3 ms, so that nobody's token waits longer.
+constexpr int kLinesATurn = 16;
+constexpr size_t kLineBytesATurn = size_t{4} << 10;  // one more line of 8 KB may begin below it
+
+}  // namespace
 
 // A plain prompt's answer.
 struct TextSession::Plain : GenerationListener {
@@ -30,6 +37,7 @@ struct TextSession::Plain : GenerationListener {
     }
   }
   TextSession& session;
+  Admitted admitted;
   GenerationHandle handle;
 };
 
@@ -58,8 +66,19 @@ struct TextSession::Asked : CompletionSink {
   TextSession& session;
   const json id;
   const std::string shown_id;  // the end of each line
+  Admitted admitted;
   std::unique_ptr<Completion> completion;
 };
+
+// An id as the client named it: a string or a number.
+static json RequestId(const json& value) {
+  constexpr size_t kMostBytes = 256;
+  if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostBytes) return value;
+  if (value.is_number()) return value;
+  throw Refused(400, "id is {}: expected a number or a string of at most {} bytes", Excerpt(value),
+                kMostBytes)
+      .On("id");
+}
 
 // A line made ready to start, or why not. Run() touches nothing else: any thread may call it.
 struct TextSession::PreparedLine {
@@ -67,7 +86,9 @@ struct TextSession::PreparedLine {
   bool ready = false;                  // the model is loaded
   const ApiKeys* wants_key = nullptr;  // null: no key is wanted, or it was shown
   LineKind kind = LineKind::kBlank;
-  json body;                     // null: not JSON
+  size_t answered = 0, most_answered = 0;  // requests of the connection, and how many there may be
+  bool cancels = false;
+  std::optional<json> id;        // as the client named it; nothing: it did not, null: it can't be read
   std::optional<Tenant> tenant;  // whose key it shows; nothing: none that is good
   CompletionRequest request;
   std::vector<GenerationSpec> specs;
@@ -98,11 +119,23 @@ struct TextSession::PreparedLine {
   }
 
   void ReadJson(const CompletionDefaults& defaults) {
-    body = ParseJson(line);
+    id = json();  // until it is known to be another
+    const json body = ParseJson(line);
     const JsonFields fields(body);
     if (wants_key != nullptr) tenant = wants_key->Find(fields.String("api_key", ""));
     if (!tenant) throw Refused(401, "api_key is missing or wrong").On("api_key");
-    if (fields.Has("cancel")) return;
+    cancels = fields.Has("cancel");
+    const json* name = fields.Find(cancels ? "cancel" : "id");
+    if (name == nullptr) {
+      id.reset();
+    } else {
+      id = RequestId(*name);
+    }
+    if (cancels) return;
+    // Before the rest is looked at: it may be much.
+    if (answered >= most_answered)
+      throw Refused(429, "{} requests of this connection are being answered: expected no more at once",
+                    answered);
     if (!ready) throw Refused(503, "the model is loading; try again later");
     request = ReadCompletionRequest(body, Dialect::kNative, defaults);
     request.stream = fields.Bool("stream", true);
@@ -127,6 +160,52 @@ const char* OtherProtocol(std::string_view line) {
   if (!version.starts_with("HTTP/")) return nullptr;
   version.remove_prefix(5);
   return version.size() == 3 && version.find_first_not_of("0123456789.") == version.npos ? "HTTP" : nullptr;
+}
+
+namespace {
+
+// Looks at the outermost object's fields until "api_key" has come.
+struct ApiKeyFinder : nlohmann::json_sax<json> {
+  bool Value() {
+    at_key = false;
+    return true;
+  }
+  bool Deeper(int by) {
+    depth += by;
+    return Value();
+  }
+  bool null() override { return Value(); }
+  bool boolean(bool) override { return Value(); }
+  bool number_integer(number_integer_t) override { return Value(); }
+  bool number_unsigned(number_unsigned_t) override { return Value(); }
+  bool number_float(number_float_t, const string_t&) override { return Value(); }
+  bool string(string_t& value) override {
+    if (at_key) found = value;
+    Value();
+    return !found;
+  }
+  bool binary(binary_t&) override { return Value(); }
+  bool start_object(size_t) override { return Deeper(1); }
+  bool end_object() override { return Deeper(-1); }
+  bool start_array(size_t) override { return Deeper(1); }
+  bool end_array() override { return Deeper(-1); }
+  bool key(string_t& name) override {
+    at_key = depth == 1 && name == "api_key";
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+  int depth = 0;
+  bool at_key = false;
+  std::optional<std::string> found;
+};
+
+}  // namespace
+
+std::optional<std::string> FindApiKey(std::string_view beginning) {
+  ApiKeyFinder finder;
+  json::sax_parse(beginning, &finder);
+  return finder.found;
 }
 
 bool IsUtf8(std::string_view text) {
@@ -158,35 +237,71 @@ TextSession::~TextSession() { *self_ = nullptr; }
 void TextSession::OnBytes(std::string_view bytes) {
   if (closed_ || plain_) return;
   input_ += bytes;
+  if (!later_) Proceed();
+}
+
+void TextSession::AskLater() {
+  if (later_) return;
+  later_ = true;
+  wire_.Later();
+}
+
+void TextSession::OnTurn() {
+  later_ = false;
   Proceed();
 }
 
-// Takes lines as long as there are whole ones and none is being prepared: they are begun in order, so that
-// `cancel` finds what it names.
+// Takes lines as long as there are whole ones, none is being prepared and it is this client's turn: they are
+// begun in order, so that `cancel` finds what it names.
 void TextSession::Proceed() {
   if (proceeding_) return;
   proceeding_ = true;
-  size_t at = 0;  // where the next line begins
-  while (!closed_ && !plain_ && !preparing_) {
-    const size_t end = input_.find('\n', at + scanned_);
-    const size_t bytes = std::min(end, input_.size()) - at;
+  int lines = 0;
+  size_t line_bytes = 0;
+  while (!closed_ && !plain_ && !preparing_ && !wire_.full()) {
+    const size_t end = input_.find('\n', at_ + scanned_);
+    const size_t bytes = std::min(end, input_.size()) - at_;
+    const bool whole = end != std::string::npos || (end_of_input_ && bytes > 0);
     if (bytes > limits_.line_bytes) {
       FailPlain(413, fmt::format("the line is longer than {} bytes", limits_.line_bytes));
-    } else if (end != std::string::npos || (end_of_input_ && bytes > 0)) {
-      std::string line = input_.substr(at, bytes);
-      at = std::min(end, input_.size() - 1) + 1;
+    } else if (bytes > limits_.bytes_before_key &&
+               !ShowsKey({input_.data() + at_, limits_.bytes_before_key})) {
+      FailPlain(401,
+                fmt::format("this server wants an API key: show it in the first {} bytes of the first line, "
+                            "as {{\"api_key\":\"...\",\"prompt\":\"...\"}}",
+                            limits_.bytes_before_key));
+    } else if (!whole) {
+      scanned_ = bytes;
+      if (OtherProtocol(std::string_view(input_).substr(at_, kTlsBytes)) != nullptr) FailProtocol("TLS");
+      break;
+    } else if (lines == kLinesATurn || line_bytes >= kLineBytesATurn) {
+      AskLater();
+      break;
+    } else {
+      ++lines;
+      line_bytes += bytes;
+      std::string line = input_.substr(at_, bytes);
+      at_ = std::min(end, input_.size() - 1) + 1;
       scanned_ = 0;
       OnLine(std::move(line));
-    } else {
-      scanned_ = bytes;
-      if (OtherProtocol(std::string_view(input_).substr(at, kTlsBytes)) != nullptr) FailProtocol("TLS");
-      break;
     }
   }
-  if (closed_ || plain_) at = input_.size();
-  input_.erase(0, at);
+  if (closed_ || plain_) at_ = input_.size();
+  if (at_ > input_.size() / 2) {  // else it would be moved again and again
+    input_.erase(0, at_);
+    at_ = 0;
+    if (input_.empty()) input_.shrink_to_fit();
+  }
   proceeding_ = false;
   CloseIfDone();
+}
+
+// Whether its client may send a large line: none is kept of whoever has shown no key.
+bool TextSession::ShowsKey(std::string_view beginning) {
+  if (tenant_ || state_.api_keys.empty()) return true;
+  const auto key = FindApiKey(beginning);
+  if (key) tenant_ = state_.api_keys.Find(*key);
+  return tenant_.has_value();
 }
 
 void TextSession::OnLine(std::string line) {
@@ -206,18 +321,29 @@ void TextSession::OnLine(std::string line) {
   prepared->tenant = tenant_;
   prepared->wants_key = tenant_ ? nullptr : &state_.api_keys;
   prepared->line = std::move(line);
+  prepared->answered = asked_.size();
+  prepared->most_answered = limits_.requests;
   preparing_ = true;
-  preparing_bytes_ = prepared->line.size();
-  state_.Prepare(
-      preparing_bytes_, [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
-      [prepared, self = self_] {
-        if (*self != nullptr) (*self)->Take(*prepared);
-      });
+  ++requests_;
+  try {
+    ticket_ = state_.Prepare(
+        wire_.client(), prepared->line.size(),
+        [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
+        [prepared, self = self_](bool ok) {
+          if (*self == nullptr) return;
+          if (!ok) prepared->refused = Refused(500, "{}", kInternalError);
+          (*self)->Take(*prepared);
+        });
+  } catch (const Refused& refused) {
+    prepared->refused = refused;
+    prepared->id = json();
+    Take(*prepared);
+  }
 }
 
 void TextSession::Take(PreparedLine& prepared) {
   preparing_ = false;
-  preparing_bytes_ = 0;
+  ticket_ = nullptr;
   if (closed_) return;
   if (prepared.kind == LineKind::kPlain) {
     TakePlain(prepared);
@@ -234,6 +360,7 @@ void TextSession::TakePlain(PreparedLine& prepared) {
       throw Refused(400, "a plain prompt can't follow JSON requests that are being answered");
     plain_ = std::make_unique<Plain>(*this);
     prepared.specs[0].tenant = prepared.tenant.value_or(kEverybody);
+    plain_->admitted = ServerState::Admit(wire_.client(), prepared.specs);
     plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kText);
@@ -245,39 +372,18 @@ void TextSession::TakePlain(PreparedLine& prepared) {
   }
 }
 
-// An id as the client named it: a string or a number.
-static json RequestId(const json& value) {
-  constexpr size_t kMostBytes = 256;
-  if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostBytes) return value;
-  if (value.is_number()) return value;
-  throw Refused(400, "id is {}: expected a number or a string of at most {} bytes", Excerpt(value),
-                kMostBytes)
-      .On("id");
-}
-
 void TextSession::TakeJson(PreparedLine& prepared) {
-  json id;
-  bool cancel = false;
+  if (prepared.tenant) tenant_ = prepared.tenant;
+  const json id = prepared.id ? *prepared.id : json(next_id_++);
   try {
-    if (!prepared.body.is_object()) throw *prepared.refused;
-    if (!prepared.tenant) throw *prepared.refused;
-    tenant_ = prepared.tenant;
-    const JsonFields fields(prepared.body);
-    if (const json* name = fields.Find("cancel")) {
-      cancel = true;
-      id = RequestId(*name);
-      Cancel(id);
-      return;
-    }
-    if (const json* own = fields.Find("id")) {
-      id = RequestId(*own);
-    } else {
-      id = next_id_++;
-    }
     if (prepared.refused) throw *prepared.refused;
-    Ask(prepared, id);
+    if (prepared.cancels) {
+      Cancel(id);
+    } else {
+      Ask(prepared, id);
+    }
   } catch (const Refused& refused) {
-    if (!cancel) state_.CountRefused(Protocol::kText);
+    if (!prepared.cancels) state_.CountRefused(Protocol::kText);
     WriteError(id, refused.status(), refused.what(), refused.param());
     if (refused.status() == 401) {
       state_.Denied(wire_.peer(), "the text stream without a good API key");
@@ -291,14 +397,12 @@ void TextSession::TakeJson(PreparedLine& prepared) {
 }
 
 void TextSession::Ask(PreparedLine& prepared, const json& id) {
-  if (asked_.size() >= limits_.requests)
-    throw Refused(429, "{} requests of this connection are being answered: expected no more at once",
-                  asked_.size());
   for (const auto& one : asked_) {
     if (one->id == id) throw Refused(400, "id {} is that of a request being answered", Excerpt(id)).On("id");
   }
   for (GenerationSpec& spec : prepared.specs) spec.tenant = *prepared.tenant;
   auto asked = std::make_unique<Asked>(*this, id);
+  asked->admitted = ServerState::Admit(wire_.client(), prepared.specs);
   asked->completion =
       std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
                                    state_.NewHead(Dialect::kNative), Protocol::kText, *asked);
@@ -318,7 +422,7 @@ void TextSession::Remove(const Asked* asked) {
 }
 
 void TextSession::CloseIfDone() {
-  if (!end_of_input_ || !asked_.empty() || plain_ || preparing_ || !input_.empty() || closed_) return;
+  if (!end_of_input_ || !asked_.empty() || plain_ || preparing_ || input_bytes() > 0 || closed_) return;
   closed_ = true;
   wire_.Close();
 }
@@ -351,20 +455,23 @@ void TextSession::FailProtocol(const char* what) {
 // write.
 void TextSession::OnEndOfInput() {
   end_of_input_ = true;
-  Proceed();
+  if (!later_) Proceed();
 }
 
 Turn TextSession::turn() const {
   if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;
-  return input_.empty() ? Turn::kIdle : Turn::kReceiving;
+  return input_bytes() == 0 ? Turn::kIdle : Turn::kReceiving;
 }
 
 // While a line is being prepared, as much as one more is kept.
 bool TextSession::wants_bytes() const {
-  return !closed_ && (!preparing_ || input_.size() <= limits_.line_bytes);
+  return !closed_ && !later_ && (!preparing_ || input_bytes() <= limits_.line_bytes);
 }
 
-void TextSession::OnNoRoom() { FailPlain(503, "too many large requests at once; try again later"); }
+void TextSession::OnNoRoom(Scope scope) {
+  const Refused why = TooMuch(scope, "large requests");
+  FailPlain(why.status(), why.what());
+}
 
 void TextSession::OnTimeout() {
   if (turn() == Turn::kReceiving) {

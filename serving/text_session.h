@@ -17,6 +17,8 @@ namespace larder::serving {
 struct TextLimits {
   size_t line_bytes = size_t{1} << 20;
   size_t requests = 16;  // at once on a connection
+  // Of a line until a key was shown, where one is wanted: it may be longer if the key is among them.
+  size_t bytes_before_key = size_t{8} << 10;
 };
 
 class TextSession : public Session {
@@ -28,8 +30,10 @@ class TextSession : public Session {
   void OnEndOfInput() override;
   Turn turn() const override;
   bool wants_bytes() const override;
-  size_t held_bytes() const override { return input_.size() + preparing_bytes_; }
-  void OnNoRoom() override;
+  size_t held_bytes() const override { return input_.size(); }
+  uint64_t requests() const override { return requests_; }
+  void OnTurn() override;
+  void OnNoRoom(Scope) override;
   void OnTimeout() override;
 
  private:
@@ -38,8 +42,11 @@ class TextSession : public Session {
   struct PreparedLine;
 
   void Proceed();
+  void AskLater();
+  bool ShowsKey(std::string_view beginning);
   void OnLine(std::string line);
   void Take(PreparedLine&);
+  size_t input_bytes() const { return input_.size() - at_; }
   void TakePlain(PreparedLine&);
   void TakeJson(PreparedLine&);
   void Ask(PreparedLine&, const nlohmann::json& id);
@@ -54,14 +61,16 @@ class TextSession : public Session {
   Wire& wire_;
   ServerState& state_;
   const TextLimits limits_;
-  std::string input_;  // what is not a line yet, or has to wait for one that is being prepared
-  size_t preparing_bytes_ = 0;
-  size_t scanned_ = 0;  // of input_, without a line end
+  std::string input_;   // what is not a line yet, or has to wait for one that is being prepared
+  size_t at_ = 0;       // of input_: the next line begins here
+  size_t scanned_ = 0;  // from there on, without a line end
+  JobTicket ticket_;    // of the line that is being prepared
+  uint64_t requests_ = 0;
   std::unique_ptr<Plain> plain_;
   std::vector<std::unique_ptr<Asked>> asked_;
   std::shared_ptr<TextSession*> self_ = std::make_shared<TextSession*>(this);  // null once we are gone
   uint64_t next_id_ = 1;
-  bool preparing_ = false, proceeding_ = false;
+  bool preparing_ = false, proceeding_ = false, later_ = false;
   std::optional<Tenant> tenant_;  // who showed a key, or need not
   bool end_of_input_ = false, closed_ = false;
 };
@@ -69,6 +78,8 @@ class TextSession : public Session {
 // What the line is: a request in JSON, a prompt, or nothing at all. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
+// The string "api_key" of the JSON object that begins so, as far as it is there.
+std::optional<std::string> FindApiKey(std::string_view beginning);
 bool IsUtf8(std::string_view text);
 // The line of a client that takes this for another port; null: it is none.
 const char* OtherProtocol(std::string_view line);
