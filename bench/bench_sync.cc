@@ -151,11 +151,11 @@ void FlagPingPong(State& state) {
   auto meet = [&](int thread) {
     const uint32_t next = ++epoch[static_cast<size_t>(thread) * kFalseSharingBytes];
     if (thread == 0) {
-      flags[0].Signal(next, policy);
+      flags[0].Signal(next, policy.mode);
       flags[1].Wait(next, policy);
     } else {
       flags[0].Wait(next, policy);
-      flags[1].Signal(next, policy);
+      flags[1].Signal(next, policy.mode);
     }
   };
   Stopwatch watch(state);

@@ -76,7 +76,7 @@ int Run(const NodeOptions& o) {
       PlanOfAttention(where, model::ReadModelConfig(*file), machine, o.model, o.socket);
   const size_t index = pipeline::AttentionIndex(sockets, o.socket);
   const pipeline::PlanAttentionSocket& socket = sockets.plan.attention[index];
-  const sync::WaitPolicy wait = WaitPolicyFor(machine, sockets, o.model.isolated);
+  const pipeline::SocketWaits waits = pipeline::WaitsOf(sockets.plan, machine);
   pipeline::SocketStatus status;
   Service service({.cluster = sockets.cluster,
                    .socket = o.socket,
@@ -85,7 +85,7 @@ int Run(const NodeOptions& o) {
                    .kv_bytes = socket.kv_bytes},
                   status);
   service.Describe("mapping the KV cache");
-  pipeline::RehearseAttention(sockets.plan, index, *file, wait);
+  pipeline::RehearseAttention(sockets.plan, index, *file, waits);
   do {
     // A listener of its own for each weight process: a second one that comes while the first is served is
     // told who is there.
@@ -99,7 +99,7 @@ int Run(const NodeOptions& o) {
         o.socket, socket.slots, sockets.plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
         sockets.cluster);
     try {
-      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, wait, &status);
+      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;

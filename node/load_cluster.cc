@@ -30,13 +30,16 @@ Cluster PlanOfCluster(const pipeline::Manifest& manifest, const model::ModelConf
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,
                                bool isolated) {
   std::vector<CpuId> cpus;
+  bool all_isolated = true;
   for (const pipeline::Plan& plan : plans) {
+    all_isolated = all_isolated && plan.options.isolated;
     for (const auto& thread : plan.threads) cpus.push_back(thread.cpu);
+    for (const auto& socket : plan.options.attention) all_isolated = all_isolated && socket.isolated;
     for (const auto& socket : plan.attention) {
       for (const auto& thread : socket.threads) cpus.push_back(thread.cpu);
     }
   }
-  return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
+  return threadpool::ChooseWaitPolicy(machine, cpus, isolated || all_isolated);
 }
 
 pipeline::PlanOptions AgreedOptions(const pipeline::PlanOptions& plan_options, const ModelOptions& options) {

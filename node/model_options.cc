@@ -123,14 +123,9 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   plan.slots = options.slots;
   plan.prefill_rows = options.ubatch;
   plan.l3_fraction = options.l3_fraction;
+  plan.isolated = options.isolated;
   plan.isa = ResolveIsa(options.isa);
   return plan;
-}
-
-sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::Plan& plan, bool isolated) {
-  std::vector<CpuId> cpus;
-  for (const auto& thread : plan.threads) cpus.push_back(thread.cpu);
-  return threadpool::ChooseWaitPolicy(machine, cpus, isolated);
 }
 
 std::string ModelPath(const ModelOptions& options, const std::string& socket) {
@@ -158,13 +153,6 @@ ManifestAndServer LoadManifest(const ModelOptions& options) {
   return result;
 }
 
-sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::ManifestPlan& plan,
-                               bool isolated) {
-  std::vector<CpuId> cpus;
-  for (const auto& socket : plan.sockets) cpus.insert(cpus.end(), socket.cpus.begin(), socket.cpus.end());
-  return threadpool::ChooseWaitPolicy(machine, cpus, isolated || plan.isolated);
-}
-
 std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
     const topology::Topology& machine, const ModelOptions& options) {
   if (!options.residency && !options.measure_residency) return {};
@@ -184,7 +172,6 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   pipeline::StageOptions stage;
   if (options.manifest.empty()) {
     plan = pipeline::MakePlan(config, machine, plan_options);
-    stage.wait = WaitPolicyFor(machine, plan, options.isolated);
   } else {
     const ManifestAndServer where = LoadManifest(options);
     pipeline::CheckRunnable(where.manifest);
@@ -195,7 +182,6 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
         pipeline::PlanManifest(where.manifest, where.server(), config, machine, plan_options);
     for (const std::string& warning : sockets.warnings) spdlog::warn("{}", warning);
     plan = sockets.plan;
-    stage.wait = WaitPolicyFor(machine, sockets, options.isolated);
     if (options.join) {
       if (!plan.separated())
         throw Error("{}: --join needs attention sockets; this manifest has none", options.manifest);
@@ -203,6 +189,9 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
       stage.socket = sockets.sockets.front().name;
     }
   }
+  const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);
+  stage.wait = waits.weight;
+  stage.attention_waits = waits.attention;
   if (machine.from_xml()) {  // the other machine's numbers mean nothing here
     for (auto& thread : plan.threads) {
       thread.cpu = CpuId{};

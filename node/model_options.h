@@ -12,7 +12,6 @@
 #include "pipeline/manifest.h"
 #include "pipeline/manifest_plan.h"
 #include "pipeline/plan.h"
-#include "sync/wait.h"
 #include "topology/topology.h"
 
 namespace CLI {
@@ -57,8 +56,6 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
 kernels::Isa ResolveIsa(const std::string& name);  // throws Error: lists the names, or what the host lacks
 topology::Topology ResolveTopology(const ModelOptions& options);
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options);
-// The waiting that suits the plan's CPUs.
-sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::Plan& plan, bool isolated);
 
 // The manifest's path for the model if the command line names none. Error if neither does. In a folder of
 // parts (`larder split`) it is the part of this socket; of serving for "".
@@ -70,9 +67,6 @@ struct ManifestAndServer {
   size_t index = 0;
 };
 ManifestAndServer LoadManifest(const ModelOptions& options);
-// Waiting for all sockets of a manifest alike: whoever signals a flag must know how its waiters wait.
-sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, const pipeline::ManifestPlan& plan,
-                               bool isolated);
 
 // For StageOptions: empty if nobody wants to know the residency.
 std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(

@@ -41,7 +41,9 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   const pipeline::Plan plan = pipeline::PlanOfStage(cluster.plan, index, machine);
   model::CheckHolds(*file, config, plan.config.first_layer, plan.config.layers, /*serving=*/false);
   pipeline::StageOptions stage;
-  stage.wait = WaitPolicyFor(machine, std::span(&plan, 1), options.isolated);
+  const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);
+  stage.wait = waits.weight;
+  stage.attention_waits = waits.attention;
   stage.connect_timeout_ms = 30'000;
   ModelOptions measured = options;
   measured.measure_residency = true;
@@ -103,7 +105,6 @@ pipeline::ManifestPlan PlanOfAttention(const ManifestAndServer& where, const mod
       pipeline::Resolve(where.manifest, where.manifest.server_of_socket(socket), machine, &config, nullptr);
   std::copy_if(sockets.begin(), sockets.end(), std::back_inserter(result.sockets),
                [&](const pipeline::ResolvedSocket& s) { return s.name == socket; });
-  result.isolated = !result.sockets.empty() && result.sockets[0].isolated;
   return result;
 }
 

@@ -1,5 +1,7 @@
 #include "pipeline/attention_socket.h"
 
+#include "threadpool/frame.h"
+
 namespace larder::pipeline {
 
 using threadpool::Step;
@@ -16,8 +18,13 @@ std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
 
 AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file,
                                  const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
-                                 const sync::WaitPolicy& wait)
-    : plan_(plan), index_(index), frames_(frames), report_(report), wait_(wait) {
+                                 const SocketWaits& waits)
+    : plan_(plan),
+      index_(index),
+      frames_(frames),
+      report_(report),
+      waits_(waits),
+      wait_(waits.attention.at(index)) {
   threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index);
@@ -26,7 +33,7 @@ AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::Gg
     pool.cpus.push_back(thread.cpu);
     pool.group_of_thread.push_back(thread.l3_group);
   }
-  pool.wait = wait;
+  pool.wait = wait_;
   pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
   const weight_node::AttentionIoRows rows = exchange.rows();
   node_ = std::make_unique<attention_node::AttentionNode>(
@@ -72,7 +79,14 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
               return owners.first == owners.last ? nullptr : &appended_[half * heads + head];
             },
             [&](size_t head) { return exchange.attended(half, index_, t, head); });
-        for (size_t i = first; i < all[t].size(); ++i) all[t][i].part = static_cast<uint8_t>(half);
+        for (size_t i = first; i < all[t].size(); ++i) {
+          Step& step = all[t][i];
+          step.part = static_cast<uint8_t>(half);
+          // Rows that are appended are awaited by this socket's own threads, attended ones by the weight socket's.
+          const bool own = step.kind == static_cast<uint16_t>(threadpool::StepKind::kAppend);
+          step.waiters = own ? wait_.mode : waits_.weight.mode;
+          if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);
+        }
       }
     }
     programs_[halves - 1].push_back({all[t].data(), static_cast<uint32_t>(all[t].size())});

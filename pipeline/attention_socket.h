@@ -12,6 +12,7 @@
 #include "pipeline/exchange.h"
 #include "pipeline/plan.h"
 #include "pipeline/socket_status.h"
+#include "pipeline/socket_waits.h"
 #include "rdma/shm_link.h"
 #include "sync/wait.h"
 #include "threadpool/pool.h"
@@ -23,7 +24,7 @@ class AttentionSocket {
   // `index` into plan.attention. `exchange` and `frames` live as long as this object. The file gives q/k
   // norms only.
   AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
-                  rdma::ShmLink& frames, AttentionReport& report, const sync::WaitPolicy& wait);
+                  rdma::ShmLink& frames, AttentionReport& report, const SocketWaits& waits);
 
   // Executes frames until a stop message comes, and counts them in *status and in the report. Data path from
   // here on. Throws Error if a message is out of step.
@@ -36,13 +37,17 @@ class AttentionSocket {
   }
 
  private:
+  friend struct StageTesting;
   void BuildPrograms(const Exchange& exchange, size_t halves);
 
   const Plan& plan_;
   const size_t index_;
   rdma::ShmLink& frames_;
   AttentionReport& report_;
-  const sync::WaitPolicy wait_;
+  const SocketWaits waits_;
+  const sync::WaitPolicy wait_;  // this socket's of them
+  FlagRefresh refresh_;
+  std::vector<sync::EpochFlag*> second_half_;  // what this socket signals in frames that are cut only
   SocketStatus own_status_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;

@@ -20,7 +20,7 @@ void AttentionSocket::Serve(SocketStatus* status) {
     const uint64_t start_ns = Clock();
     const auto& message = *reinterpret_cast<const FrameMessage*>(received.bytes);
     if (message.kind == FrameMessage::Kind::kPing) {
-      report_.pong.Signal(message.base_epoch, wait_);
+      report_.pong.Signal(message.base_epoch, waits_.weight.mode);
       frames_.EndReceive();
       continue;
     }
@@ -51,6 +51,9 @@ void AttentionSocket::Serve(SocketStatus* status) {
     for (uint32_t m = 0; m < rows; ++m) {
       LARDER_CHECK(static_cast<size_t>(message.slot()[m]) < kv.slots &&
                    message.position(max_rows)[m] < kv.context);
+    }
+    if (refresh_.Due(message.base_epoch)) {
+      for (sync::EpochFlag* flag : second_half_) flag->Signal(message.base_epoch);
     }
     void* const parts[] = {&halves[0], &halves[1]};
     const uint64_t waited_ns = pool_->waited_ns();

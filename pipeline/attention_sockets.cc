@@ -2,6 +2,9 @@
 
 #include <exception>
 #include <future>
+#include <system_error>
+
+#include "base/error.h"
 
 namespace larder::pipeline {
 namespace {
@@ -10,8 +13,16 @@ namespace {
 // would do; the second lets the stop message follow without waiting.
 constexpr size_t kFrameSlots = 2;
 
-rdma::Hello MakeHello(const Plan& plan, const SegmentShape& shape, const std::string& name) {
+rdma::WaitsHow HowOf(const sync::WaitPolicy& wait) {
+  return wait.mode == sync::WaitPolicy::Mode::kSpin ? rdma::WaitsHow::kSpins : rdma::WaitsHow::kSleeps;
+}
+
+// mine, peers: of this process's threads and of the peer's.
+rdma::Hello MakeHello(const Plan& plan, const SegmentShape& shape, const std::string& name,
+                      const sync::WaitPolicy& mine, const sync::WaitPolicy& peers) {
   rdma::Hello hello;
+  hello.waits = HowOf(mine);
+  hello.peer_waits = HowOf(peers);
   hello.plan_hash = plan.hash();
   hello.memory_bytes = shape.bytes();
   hello.SetSocketName(name);
@@ -50,9 +61,9 @@ std::string ControlName(const std::string& cluster, const std::string& socket) {
   return "larder/" + cluster + "/" + socket;
 }
 
-AttentionSockets::AttentionSockets(const Plan& plan, const sync::WaitPolicy& wait)
+AttentionSockets::AttentionSockets(const Plan& plan, const SocketWaits& waits)
     : plan_(plan),
-      wait_(wait),
+      wait_(waits.weight),
       shape_(plan),
       memory_(rdma::SharedMemory::Create(shape_.bytes(), "larder-exchange")) {
   exchange_ = std::make_unique<Exchange>(shape_.exchange, memory_.data());
@@ -67,40 +78,49 @@ AttentionReport& AttentionSockets::report(size_t socket) const { return ReportIn
 
 std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& plan,
                                                                  const model::GgufFile& file,
-                                                                 const sync::WaitPolicy& wait) {
-  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, wait));
+                                                                 const SocketWaits& waits) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
   std::vector<std::future<void>> ready;
+  sockets->served_.resize(plan.attention.size());
   for (size_t i = 0; i < plan.attention.size(); ++i) {
     auto& receiver = sockets->receivers_.emplace_back(std::make_unique<rdma::ShmLink>(
         LinkRegion(sockets->memory_, sockets->shape_, i), sockets->shape_.link, rdma::LinkSide::kReceive));
     std::promise<void> built;
     ready.push_back(built.get_future());
-    sockets->threads_.emplace_back([&plan, &file, i, wait, exchange = sockets->exchange_.get(),
+    auto serve = [&plan, &file, i, waits, served = &sockets->served_[i], exchange = sockets->exchange_.get(),
                                     link = receiver.get(), report = &sockets->report(i),
                                     built = std::move(built)]() mutable {
       std::unique_ptr<AttentionSocket> socket;
       try {
-        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, wait);
+        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits);
       } catch (...) {
         built.set_exception(std::current_exception());
         return;
       }
+      *served = socket.get();
       built.set_value();
       socket->Serve();
-    });
+    };
+    // From here on, if anything throws, the destructor stops those that were started.
+    try {
+      sockets->threads_.emplace_back(std::move(serve));
+    } catch (const std::system_error& error) {
+      throw Error("attention socket {}: its thread cannot start: {}; look at `ulimit -u`", plan.attention[i].name,
+                  error.what());
+    }
   }
-  for (auto& future : ready) future.get();  // if one throws, the destructor stops the others
+  for (auto& future : ready) future.get();
   return sockets;
 }
 
 std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
                                                             const std::string& socket,
-                                                            const sync::WaitPolicy& wait, int timeout_ms) {
-  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, wait));
-  for (const PlanAttentionSocket& attention : plan.attention) {
+                                                            const SocketWaits& waits, int timeout_ms) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
     auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(
-        rdma::Connect(ControlName(cluster, attention.name), timeout_ms)));
-    channel->ExchangeHello(MakeHello(plan, sockets->shape_, socket), timeout_ms);
+        rdma::Connect(ControlName(cluster, plan.attention[i].name), timeout_ms)));
+    channel->ExchangeHello(MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i)), timeout_ms);
     channel->SendMemory(sockets->memory_);
   }
   for (auto& channel : sockets->channels_) {
@@ -124,25 +144,26 @@ AttentionSockets::~AttentionSockets() {
 }
 
 void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
-                       const sync::WaitPolicy& wait) {
+                       const SocketWaits& waits) {
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink::Format(LinkRegion(memory, shape, index), shape.link);
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
-  const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), wait);
+  const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
 }
 
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
-                           rdma::ControlListener& listener, const sync::WaitPolicy& wait,
+                           rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status) {
   const SegmentShape shape(plan);
   rdma::ControlChannel channel = listener.Accept();
-  channel.ExchangeHello(MakeHello(plan, shape, plan.attention.at(index).name), 10000);
+  channel.ExchangeHello(
+      MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight), 10000);
   const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
-  AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), wait);
+  AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
   channel.Ready();
   channel.WaitReady(10000);
   rdma::PeerMonitor monitor(channel);

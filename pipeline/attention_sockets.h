@@ -40,11 +40,12 @@ class AttentionSockets {
   // In this process: a thread for each socket, which builds its pool and serves. Throws what a socket's
   // construction throws.
   static std::unique_ptr<AttentionSockets> StartThreads(const Plan&, const model::GgufFile&,
-                                                        const sync::WaitPolicy&);
-  // In processes that run `larder node` already (or will within timeout_ms). From then on the loss of one
+                                                        const SocketWaits&);
+  // In processes that run `larder node` already (or will within timeout_ms); Error if one of them takes the threads of
+  // either to wait in another way than `waits` says. From then on the loss of one
   // ends this process with a message. socket: this one's name.
   static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster,
-                                                   const std::string& socket, const sync::WaitPolicy&,
+                                                   const std::string& socket, const SocketWaits&,
                                                    int timeout_ms);
   ~AttentionSockets();  // sends stop, joins or says goodbye
 
@@ -57,7 +58,8 @@ class AttentionSockets {
   void Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch);
 
  private:
-  AttentionSockets(const Plan&, const sync::WaitPolicy&);
+  friend struct StageTesting;
+  AttentionSockets(const Plan&, const SocketWaits&);
   AttentionReport& report(size_t socket) const;
   void Ping(size_t socket);
   FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
@@ -71,6 +73,7 @@ class AttentionSockets {
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
   std::vector<std::unique_ptr<rdma::ShmLink>> receivers_;  // threads only
   std::vector<std::thread> threads_;
+  std::vector<AttentionSocket*> served_;  // theirs
   std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;  // processes only
   std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
 };
@@ -78,13 +81,13 @@ class AttentionSockets {
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
 // cannot be had is an Error before anybody has connected.
 void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
-                       const sync::WaitPolicy& wait);
+                       const SocketWaits& waits);
 
 // The main thread of an attention socket's process: waits for a weight socket, serves it until it says
 // goodbye. Called in a loop. If there is a status, it counts the frames of all
 // of them.
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
-                           rdma::ControlListener& listener, const sync::WaitPolicy& wait,
+                           rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status = nullptr);
 
 }  // namespace larder::pipeline

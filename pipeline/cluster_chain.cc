@@ -103,6 +103,7 @@ Plan PlanOfEnds(const Manifest& manifest, const ClusterPlan& cluster, size_t thr
   options.prefill_rows = cluster.frame_rows;
   options.cores.clear();
   options.cpus.clear();
+  options.isolated = false;
   options.threads = std::max<size_t>(1, threads);
   if (cluster.serving_socket.empty()) {
     options.cores = machine.PickCores(options.threads);
@@ -113,6 +114,7 @@ Plan PlanOfEnds(const Manifest& manifest, const ClusterPlan& cluster, size_t thr
       if (socket.name != cluster.serving_socket) continue;
       options.cores = CoresOf(socket, machine);
       options.cpus = socket.cpus;
+      options.isolated = socket.isolated;
     }
   }
   return MakePlan(model::EndsOf(cluster.config), machine, options);

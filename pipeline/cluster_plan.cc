@@ -86,6 +86,7 @@ class Planner {
     stage.options.cpus = socket.cpus;
     stage.options.l3_fraction = socket.l3_fraction;
     stage.options.slots = std::max<size_t>(1, socket.slots);
+    stage.options.isolated = options_.isolated || socket.isolated;
     stage.options.attention.clear();
     if (stage.options.context == 0) stage.options.context = manifest_.context;
     if (manifest_.isa) stage.options.isa = *manifest_.isa;
@@ -100,7 +101,8 @@ class Planner {
       stage.attention.push_back(attention->name);
       stage.attention_cores += attention->cores.size();
       stage.options.attention.push_back(
-          {attention->name, CoresOf(*attention, machine), attention->cpus, attention->slots});
+          {attention->name, CoresOf(*attention, machine), attention->cpus, attention->slots,
+           options_.isolated || attention->isolated});
       kv_l3_bytes = L3Bytes(machine, attention->cores, &kv_groups);
     }
     if (socket.role == Role::kWeight && stage.attention.empty()) {

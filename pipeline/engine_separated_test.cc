@@ -1,12 +1,10 @@
 // Weights here, attention there: the same bits as colocated, whatever the sockets.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <map>
 #include <numeric>
 
-#include "pipeline/attention_sockets.h"
+#include "pipeline/attention_process_testing.h"
 #include "pipeline/engine_testing.h"
 
 namespace larder::pipeline {
@@ -124,33 +122,14 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
 TEST_F(EngineSeparatedTest, OneProcessForEachSocket) {
   const TestEngineOptions options{
       .threads = 2, .attention = {{1, 1}, {2, 1}}, .processes = fmt::format("test-{}", getpid())};
-  std::vector<pid_t> children;
-  for (size_t index = 0; index < 2; ++index) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      try {
-        const Plan plan = MakeTestPlan(*model_.file(), options);
-        rdma::ControlListener listener(ControlName(options.processes, plan.attention[index].name));
-        ServeAttentionProcess(plan, index, *model_.file(), listener, kTestWait);
-        _exit(0);
-      } catch (const std::exception& e) {
-        std::fprintf(stderr, "attention process: %s\n", e.what());
-        _exit(1);
-      }
-    }
-    children.push_back(child);
-  }
+  AttentionProcesses processes(*model_.file(), options.processes, MakeTestPlan(*model_.file(), options),
+                               {kTestWait, {kTestWait, kTestWait}});
   {
     auto engine = MakeEngine(model_.file(), options);
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100, 0), baseline_), "");
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9, 1), baseline_), "");
   }
-  for (const pid_t child : children) {
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  }
+  EXPECT_EQ(processes.Statuses(), (std::vector<int>{0, 0}));
 }
 
 }  // namespace

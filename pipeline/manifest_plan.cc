@@ -52,11 +52,12 @@ ManifestPlan PlanManifest(const Manifest& manifest, const ServerSpec& server,
   if (options.context == 0) options.context = manifest.context;
   if (manifest.isa) options.isa = *manifest.isa;
   if (first.role == Role::kColocated) options.slots = std::max<size_t>(1, first.slots);
-  result.isolated = true;
+  const bool all_isolated = options.isolated;  // --isolated
+  options.isolated = all_isolated || first.isolated;
   for (const ResolvedSocket& socket : result.sockets) {
-    result.isolated = result.isolated && socket.isolated;
     if (socket.role == Role::kAttention)
-      options.attention.push_back({socket.name, CoresOf(socket, topology), socket.cpus, socket.slots});
+      options.attention.push_back({socket.name, CoresOf(socket, topology), socket.cpus, socket.slots,
+                                   all_isolated || socket.isolated});
   }
   if (first.role == Role::kWeight && options.attention.empty()) {
     throw Error(

@@ -18,8 +18,7 @@ struct ManifestPlan {
   Plan plan;
   std::vector<ResolvedSocket> sockets;  // of the server, weight or colocated socket first
   std::vector<std::string> warnings;
-  std::string cluster;    // the manifest's name: what its processes find each other by
-  bool isolated = false;  // all cores are ours alone: threads may spin
+  std::string cluster;  // the manifest's name: what its processes find each other by
 };
 
 // The plan of one server. options: what the command line said (threads, cores and attention are the

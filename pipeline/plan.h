@@ -30,6 +30,7 @@ struct PlanOptions {
   // Of each thread; empty: the first CPU of its core. (With SMT threads a core stands in `cores` once for
   // each of its CPUs.)
   std::vector<CpuId> cpus;
+  bool isolated = false;  // those cores run nothing else: waiting threads may spin (SocketWaits)
 
   // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Else slots is the sum
   // of theirs.
@@ -38,6 +39,7 @@ struct PlanOptions {
     std::vector<CoreId> cores;
     std::vector<CpuId> cpus;  // as PlanOptions::cpus
     size_t slots = 1;
+    bool isolated = false;  // as PlanOptions::isolated
   };
   std::vector<Attention> attention;
 };

@@ -20,12 +20,19 @@ size_t LogitRows(const Plan& plan) {
                     std::max(plan.options.prefill_rows, plan.options.decode_rows));
 }
 
+SocketWaits WaitsIn(const StageOptions& options, const Plan& plan) {
+  SocketWaits waits{.weight = options.wait, .attention = options.attention_waits};
+  if (waits.attention.empty()) waits.attention.assign(plan.attention.size(), options.wait);
+  LARDER_CHECK(waits.attention.size() == plan.attention.size(), "{} policies", waits.attention.size());
+  return waits;
+}
+
 constexpr double kResidencyBudgetS = 0.3;
 
 }  // namespace
 
 Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options)
-    : plan_(plan), last_(options.last) {
+    : plan_(plan), last_(options.last), waits_of_sockets_(WaitsIn(options, plan)) {
   threadpool::PoolOptions pool;
   weight_node::WeightNodeOptions weights{.isa = plan.options.isa,
                                          .decode_rows = plan.options.decode_rows,
@@ -43,8 +50,8 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
   weight_node::AttentionIoRows shared;
   if (plan_.separated()) {
     sockets_ = options.processes.empty()
-                   ? AttentionSockets::StartThreads(plan_, file, options.wait)
-                   : AttentionSockets::Connect(plan_, options.processes, options.socket, options.wait,
+                   ? AttentionSockets::StartThreads(plan_, file, waits_of_sockets_)
+                   : AttentionSockets::Connect(plan_, options.processes, options.socket, waits_of_sockets_,
                                                options.connect_timeout_ms);
     shared = sockets_->exchange().rows();
     weights.shared_io = &shared;
@@ -197,6 +204,9 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
   } else {
     weights_->AddSend(thread, last_, steps);
   }
+  // Who waits for a head's rows: attention sockets, or (colocated) the threads of this one.
+  for (Step& step : steps)
+    step.waiters = plan_.separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;
   return steps;
 }
 
@@ -227,7 +237,10 @@ void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
   LARDER_CHECK(first_half < frame.rows && (first_half == 0 || plan_.separated()));
   const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
-  if (sockets_) sockets_->Send(frame, first_half, pool_->next_base_epoch());
+  if (sockets_) {
+    if (refresh_.Due(pool_->next_base_epoch())) RefreshFlags();
+    sockets_->Send(frame, first_half, pool_->next_base_epoch());
+  }
   threadpool::FrameRows halves[kHalves] = {frame, frame};
   halves[0].rows = first_half;
   halves[1].first_row = first_half;
@@ -237,6 +250,14 @@ void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
   void* const parts[] = {&frame, &halves[0], &halves[1]};
   pool_->Execute(programs_[static_cast<size_t>(phase)][first_half == 0 ? 0 : 1].programs, parts,
                  static_cast<uint32_t>(plan_.config.layers));
+}
+
+void Stage::RefreshFlags() {
+  for (const auto& of_thread : signals_[1]) {
+    for (sync::EpochFlag* flag : of_thread) {
+      if (flag != nullptr) flag->Signal(pool_->next_base_epoch());
+    }
+  }
 }
 
 void Stage::Embed(threadpool::FrameRows& frame) {

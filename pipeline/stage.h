@@ -19,6 +19,7 @@
 #include "pipeline/plan.h"
 #include "pipeline/residency.h"
 #include "pipeline/socket_status.h"
+#include "pipeline/socket_waits.h"
 #include "threadpool/frame.h"
 #include "threadpool/pool.h"
 #include "weight_node/weight_node.h"
@@ -32,7 +33,9 @@ struct LostPeer {
 };
 
 struct StageOptions {
-  sync::WaitPolicy wait;
+  sync::WaitPolicy wait;  // of the stage's own threads
+  // Separated plans: of each attention socket's; empty: as `wait`. See SocketWaits.
+  std::vector<sync::WaitPolicy> attention_waits;
   // Called on the constructing thread now and then while weights load: bytes packed so far, bytes in all. May
   // be empty.
   std::function<void(uint64_t, uint64_t)> progress;
@@ -82,16 +85,20 @@ class Stage {
   std::span<const threadpool::Step> steps(weight_node::Phase phase, size_t thread, size_t halves = 1) const;
 
  private:
+  friend struct StageTesting;
   void Load(const model::GgufFile&, const StageOptions&);
   void PlaceAttention(const model::GgufFile&);
   void LinkAttentionSockets();
   void BuildPrograms();
+  void RefreshFlags();
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::Phase, size_t halves);
   bool whole() const { return plan_.config.ends && plan_.config.layers > 0; }
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
 
   Plan plan_;
   const bool last_;
+  const SocketWaits waits_of_sockets_;
+  FlagRefresh refresh_;
   Residency residency_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -31,7 +32,7 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model
     stage.plan = std::move(plans.at(i));
     std::promise<void> promise;
     std::future<void> built = promise.get_future();
-    stage.thread = std::thread([this, &stage, i, &file, options, built = std::move(promise)]() mutable {
+    auto serve = [this, &stage, i, &file, options, built = std::move(promise)]() mutable {
       std::unique_ptr<StageSocket> socket;
       try {
         socket = std::make_unique<StageSocket>(chain_, i, stage.plan, file, options, stage.status);
@@ -43,13 +44,18 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model
       built.set_value();
       try {
         socket->Serve([](const std::string&) {});
-      } catch (const Error&) {
-        // Its neighbours know; the ends of the chain say what was lost.
+      } catch (const std::exception&) {
+        // An Error, or a link's helper thread that could not start. Its neighbours know; the ends of the chain say
+        // what was lost.
       }
       stage.ended = true;
-    });
+    };
     try {
+      stage.thread = std::thread(std::move(serve));
       built.get();
+    } catch (const std::system_error& error) {
+      Join();
+      throw Error("stage {}: a thread of it cannot start: {}; look at `ulimit -u`", chain_.stages[i].socket, error.what());
     } catch (...) {
       Join();
       throw;
@@ -61,7 +67,7 @@ StageThreads::~StageThreads() { Join(); }
 
 void StageThreads::Join() {
   for (size_t i = 0; i < stages_.size(); ++i) {
-    if (!stages_[i]->ended) {
+    if (stages_[i]->thread.joinable() && !stages_[i]->ended) {
       // A chain that was never made: whoever still listens is told by a caller that it refuses.
       try {
         rdma::LinkIdentity nobody = chain_.identity("nobody");
@@ -70,7 +76,7 @@ void StageThreads::Join() {
       } catch (const Error&) {
       }
     }
-    stages_[i]->thread.join();
+    if (stages_[i]->thread.joinable()) stages_[i]->thread.join();
   }
 }
 

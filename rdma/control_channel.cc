@@ -42,6 +42,18 @@ Message Expect(const ControlChannel& channel, MessageKind kind, const char* what
   return message;
 }
 
+const char* Text(WaitsHow waits) {
+  switch (waits) {
+    case WaitsHow::kSpins:
+      return "spin";
+    case WaitsHow::kSleeps:
+      return "sleep";
+    case WaitsHow::kNotSaid:
+      break;
+  }
+  return "do nothing known";
+}
+
 void Check(const Hello& mine, const Hello& theirs, const std::string& peer) {
   if (theirs.magic != mine.magic || theirs.version != mine.version) {
     throw Error(
@@ -58,6 +70,13 @@ void Check(const Hello& mine, const Hello& theirs, const std::string& peer) {
   if (theirs.memory_bytes != mine.memory_bytes) {
     throw Error("{} expects {} bytes of shared memory, this process {}: start both from one build", peer,
                 theirs.memory_bytes, mine.memory_bytes);
+  }
+  // A process that takes a sleeper for a spinner never wakes it.
+  if (theirs.waits != mine.peer_waits || theirs.peer_waits != mine.waits) {
+    throw Error(
+        "{}: its threads {} while they wait, here they are taken to {}; ours {}, there they are taken to {}: give "
+        "--isolated to both processes or to neither (isolated = true in the manifest holds for both)",
+        peer, Text(theirs.waits), Text(mine.peer_waits), Text(mine.waits), Text(theirs.peer_waits));
   }
 }
 

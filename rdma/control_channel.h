@@ -21,9 +21,16 @@
 namespace larder::rdma {
 
 inline constexpr uint64_t kHelloMagic = 0x4f4c4c4548524cull;  // "LRHELLO"
-inline constexpr uint64_t kHelloVersion = 3;
+inline constexpr uint64_t kHelloVersion = 4;
 inline constexpr int kNoTimeout = -1;
 inline constexpr size_t kAnyPeers = ~size_t{0};
+
+// What threads do that wait for a flag in memory of two processes: whoever signals it must know.
+enum class WaitsHow : uint32_t {
+  kNotSaid,  // no such flags, or all that signal wake
+  kSpins,
+  kSleeps,  // after a while
+};
 
 struct Hello {
   uint64_t magic = kHelloMagic;
@@ -31,11 +38,13 @@ struct Hello {
   uint64_t plan_hash = 0;     // of the whole Plan: must be equal
   uint64_t memory_bytes = 0;  // of the region to be handed over: must be equal
   uint64_t session = 0;       // LinkIdentity's, of a frame link
+  WaitsHow waits = WaitsHow::kNotSaid;       // the sender's threads
+  WaitsHow peer_waits = WaitsHow::kNotSaid;  // what the sender takes the receiver's to do: must be what they do
   char socket_name[64] = {};  // the sender's, as in the manifest, ended by a zero
 
   void SetSocketName(const std::string& name);  // Error if it is too long
 };
-static_assert(sizeof(Hello) == 104 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 112 && std::is_trivially_copyable_v<Hello>);
 
 class ControlChannel {
  public:
@@ -43,7 +52,7 @@ class ControlChannel {
   ControlChannel() = default;
 
   // Sends mine, returns the peer's. Error if the peer is something else, has another version, another Plan
-  // (naming both hashes) or another size of memory; if it refused (saying why), ended, or sent nothing in
+  // (naming both hashes), another size of memory or other ways to wait; if it refused (saying why), ended, or sent nothing in
   // time.
   Hello ExchangeHello(const Hello& mine, int timeout_ms = kNoTimeout);
 

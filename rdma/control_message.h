@@ -28,7 +28,7 @@ struct Message {
 
   void SetText(std::string_view what);  // cut if it is too long
 };
-static_assert(sizeof(Message) == 280 && std::is_trivially_copyable_v<Message>);
+static_assert(sizeof(Message) == 288 && std::is_trivially_copyable_v<Message>);
 
 // Sends one message, with a descriptor if passed_fd is not -1. False if the peer has gone (errno says how).
 bool Send(int fd, const Message& message, int passed_fd = -1);

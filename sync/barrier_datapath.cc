@@ -8,11 +8,11 @@ void TwoLevelBarrier::WaitAll(EpochFlag* const* flags, uint32_t count, uint32_t 
   // All flags in one round of independent loads, so that their cache misses overlap. Polling them one after
   // the other would pay a full hand-over for each.
   const bool spin = policy_.mode == WaitPolicy::Mode::kSpin;
-  for (uint32_t i = 0; spin || i < kEagerPolls + policy_.spin_iterations; ++i) {
+  for (uint32_t i = 0; spin || i < HostMachine::kEagerPolls + policy_.spin_iterations; ++i) {
     bool all = true;
     for (uint32_t f = 0; f < count; ++f) all &= flags[f]->Reached(epoch);
     if (all) return;
-    if (i >= kEagerPolls) CpuPause();
+    if (i >= HostMachine::kEagerPolls) CpuPause();
   }
   // The spin is used up: sleep on each in turn, without spinning again for each.
   const WaitPolicy sleep{WaitPolicy::Mode::kAdaptive, 0};
@@ -25,17 +25,17 @@ void TwoLevelBarrier::Wait(int thread) {
   if (seat.exchange) {
     // A neighbour may already be one epoch further and have overwritten its flag: "at least" still holds. It
     // cannot be two further, since it needs this thread's flag for that.
-    seat.arrive->Signal(epoch, policy_);
+    seat.arrive->Signal(epoch, policy_.mode);
     WaitAll(seat.fan_in, seat.fan_in_count, epoch);
     return;
   }
   if (seat.fan_in_count != 0) WaitAll(seat.fan_in, seat.fan_in_count, epoch);
   if (seat.await_release != nullptr) {
-    seat.arrive->Signal(epoch, policy_);
+    seat.arrive->Signal(epoch, policy_.mode);
     seat.await_release->Wait(epoch, policy_);
   }
-  if (seat.across_release != nullptr) seat.across_release->Signal(epoch, policy_);
-  if (seat.group_release != nullptr) seat.group_release->Signal(epoch, policy_);
+  if (seat.across_release != nullptr) seat.across_release->Signal(epoch, policy_.mode);
+  if (seat.group_release != nullptr) seat.group_release->Signal(epoch, policy_.mode);
 }
 
 }  // namespace larder::sync

@@ -58,14 +58,14 @@ void Broadcast(const WaitPolicy& policy) {
       for (uint32_t r = 1; r <= kRounds; ++r) {
         produced.Wait(kStart + r, policy);
         sums[c] += payload;
-        consumed[c].Signal(kStart + r, policy);
+        consumed[c].Signal(kStart + r, policy.mode);
       }
     });
   }
   for (uint32_t r = 1; r <= kRounds; ++r) {
     for (int c = 0; c < kConsumers; ++c) consumed[c].Wait(kStart + r - 1, policy);
     payload = r;
-    produced.Signal(kStart + r, policy);
+    produced.Signal(kStart + r, policy.mode);
   }
   for (std::thread& t : threads) t.join();
   for (int c = 0; c < kConsumers; ++c)
@@ -101,12 +101,12 @@ TEST(EpochFlagStress, SpinningHandOver) {
     for (uint32_t r = 1; r <= kRounds; ++r) {
       ping.Wait(r, kSpin);
       ++payload;
-      pong.Signal(r, kSpin);
+      pong.Signal(r, kSpin.mode);
     }
   });
   for (uint32_t r = 1; r <= kRounds; ++r) {
     ++payload;
-    ping.Signal(r, kSpin);
+    ping.Signal(r, kSpin.mode);
     pong.Wait(r, kSpin);
   }
   other.join();

@@ -32,16 +32,24 @@ inline void CpuPause() {
 // The number of CpuPause() polls that take about `ns` on this machine; measured once, at set-up.
 uint32_t SpinIterationsFor(uint64_t ns);
 
-// Polls without a pause before the first CpuPause(): a hand-over inside an L3 group takes 25-60 ns, less
-// than one pause on Intel, so the common short wait ends here.
-inline constexpr uint32_t kEagerPolls = 32;
-
 namespace internal {
 // Returns when `word` no longer holds `seen`, or for no reason at all. The caller has registered in
 // `sleepers`.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen);
 void FutexWakeAll(const std::atomic<uint32_t>& word);
 }  // namespace internal
+
+// What the protocol below is made of: here the processor and the kernel. wait_model_test.cc has another machine, on
+// which it runs the same code in every order that x86 permits.
+struct HostMachine {
+  using Word = std::atomic<uint32_t>;
+  // Polls without a pause before the first one: a hand-over inside an L3 group takes 25-60 ns, less than one pause
+  // on Intel, so the common short wait ends here.
+  static constexpr uint32_t kEagerPolls = 32;
+  static void Pause() { CpuPause(); }
+  static void Sleep(const Word& word, uint32_t seen) { internal::FutexWait(word, seen); }
+  static void WakeAll(const Word& word) { internal::FutexWakeAll(word); }
+};
 
 // Returns when ready(value of word) holds. Every load of `word` on which it returns is an acquire;
 // it pairs with the release (or seq_cst) store in Publish() below.
@@ -53,25 +61,26 @@ void FutexWakeAll(const std::atomic<uint32_t>& word);
 // the new word and does not sleep, or the signaller sees a sleeper and wakes. Weaker orders would let both
 // reads pass both writes (x86 does so with plain stores) and a waiter would sleep for ever. A wake that comes
 // between the waiter's read and its sleep is not lost: the kernel compares `word` with the value read.
-template <typename Ready>
-inline void WaitUntil(const std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers,
-                      const WaitPolicy& policy, Ready ready) {
-  for (uint32_t i = 0; i < kEagerPolls; ++i) {
+// wait_model_test.cc tries all orders on an x86, and finds who sleeps for ever when one of these is missing.
+template <typename Machine = HostMachine, typename Ready>
+inline void WaitUntil(const typename Machine::Word& word, typename Machine::Word& sleepers, const WaitPolicy& policy,
+                      Ready ready) {
+  for (uint32_t i = 0; i < Machine::kEagerPolls; ++i) {
     if (ready(word.load(std::memory_order_acquire))) return;
   }
   if (policy.mode == WaitPolicy::Mode::kSpin) {
-    while (!ready(word.load(std::memory_order_acquire))) CpuPause();
+    while (!ready(word.load(std::memory_order_acquire))) Machine::Pause();
     return;
   }
   for (uint32_t i = 0; i < policy.spin_iterations; ++i) {
     if (ready(word.load(std::memory_order_acquire))) return;
-    CpuPause();
+    Machine::Pause();
   }
   sleepers.fetch_add(1, std::memory_order_seq_cst);
   for (;;) {
     const uint32_t seen = word.load(std::memory_order_seq_cst);
     if (ready(seen)) break;
-    internal::FutexWait(word, seen);
+    Machine::Sleep(word, seen);
   }
   // relaxed: a signaller that still sees this sleeper pays for one needless wake, nothing else
   sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -80,10 +89,11 @@ inline void WaitUntil(const std::atomic<uint32_t>& word, std::atomic<uint32_t>& 
 // Stores `value` and wakes whoever sleeps. seq_cst on both for the Dekker pair above; on x86 the store is an
 // xchg (about 20 cycles beyond a plain store) and the load is a plain one from a line that only sleepers
 // write.
-inline void Publish(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t value) {
+template <typename Machine = HostMachine>
+inline void Publish(typename Machine::Word& word, typename Machine::Word& sleepers, uint32_t value) {
   word.store(value, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) != 0) [[unlikely]]
-    internal::FutexWakeAll(word);
+    Machine::WakeAll(word);
 }
 
 }  // namespace larder::sync

@@ -109,6 +109,7 @@ int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
 const sync::WaitPolicy& Pool::wait_policy() const { return shared_->wait; }
 const std::vector<std::string>& Pool::warnings() const { return shared_->warnings; }
 uint32_t Pool::next_base_epoch() const { return shared_->base_epoch; }
+void Pool::SkipEpochs(uint32_t epochs) { shared_->base_epoch += epochs; }
 
 void Pool::ForEach(void (*fn)(void* context, int thread), void* context) {
   LARDER_CHECK(pthread_equal(shared_->owner, pthread_self()),

@@ -24,7 +24,7 @@ void Pool::Shared::Walk(const Command& now, int thread) {
         worker.timeline[worker.recorded++] = {start, ReadTicks(), step->kind, step->layer, worker.frames};
       }
     }
-    if (step->signal != nullptr) step->signal->Signal(target, wait);
+    if (step->signal != nullptr) step->signal->Signal(target, step->waiters);
     if (step->barrier) barrier.Wait(thread);
   }
   if constexpr (kTimeline) ++worker.frames;
@@ -47,7 +47,7 @@ void Pool::Shared::Run(const Command& now, int thread) {
 void Pool::Shared::Publish(const Command& next) {
   command = next;
   ++command_epoch;
-  for (uint32_t g = 0; g < go_count; ++g) go[g].Signal(command_epoch, wait);
+  for (uint32_t g = 0; g < go_count; ++g) go[g].Signal(command_epoch, wait.mode);
 }
 
 void Pool::Shared::WorkerLoop(int thread) {

@@ -18,26 +18,37 @@ constexpr uint64_t kOvercommittedSpinNs = 500;
 
 }  // namespace
 
-sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus,
-                                  bool isolated) {
+sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus, bool isolated,
+                                  std::span<const CpuId> others) {
   using Mode = sync::WaitPolicy::Mode;
+  const auto core_of = [&](CpuId cpu) {
+    for (const topology::Core& core : topology.cores()) {
+      if (std::find(core.cpus.begin(), core.cpus.end(), cpu) != core.cpus.end()) return core.id.value;
+    }
+    return -1 - cpu.value;  // a CPU the snapshot does not know counts as a core of its own
+  };
   // Two threads on one core, be it one CPU or two SMT siblings, are over-committed; so is an unpinned thread
-  // beyond the number of cores.
-  std::set<int32_t> cores;
+  // beyond the number of cores. What others do to each other does not matter here.
+  std::set<int32_t> cores, all;
   size_t unpinned = 0;
   bool shared_core = false;
-  for (CpuId cpu : cpus) {
-    if (!cpu.valid()) {
+  for (const CpuId cpu : cpus) {
+    if (cpu.valid()) {
+      shared_core |= !cores.insert(core_of(cpu)).second;
+    } else {
       ++unpinned;
-      continue;
     }
-    int32_t owner = -1 - cpu.value;  // a CPU the snapshot does not know counts as a core of its own
-    for (const topology::Core& core : topology.cores()) {
-      if (std::find(core.cpus.begin(), core.cpus.end(), cpu) != core.cpus.end()) owner = core.id.value;
-    }
-    shared_core |= !cores.insert(owner).second;
   }
-  const bool overcommitted = shared_core || cores.size() + unpinned > topology.cores().size();
+  all = cores;
+  for (const CpuId cpu : others) {
+    if (cpu.valid()) {
+      shared_core |= cores.contains(core_of(cpu));
+      all.insert(core_of(cpu));
+    } else {
+      ++unpinned;
+    }
+  }
+  const bool overcommitted = shared_core || all.size() + unpinned > topology.cores().size();
   if (overcommitted) return {Mode::kAdaptive, sync::SpinIterationsFor(kOvercommittedSpinNs)};
 
   const std::vector<CpuId> kernel_isolated = topology::IsolatedCpus();
