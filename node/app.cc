@@ -16,6 +16,7 @@
 #include "kernels/isa.h"
 #include "node/command.h"
 #include "node/exit_code.h"
+#include "rdma/link_warning.h"
 
 namespace larder::node {
 namespace {
@@ -110,6 +111,7 @@ int Main(int argc, char** argv) {
   log->set_pattern("larder: %^%l%$: %v");
   spdlog::set_default_logger(std::move(log));
   spdlog::set_level(spdlog::level::warn);
+  rdma::SetSayLinkWarning([](const std::string& line) { spdlog::warn("{}", line); });
 
   CLI::App program("Runs language models from the last-level caches of CPUs.", "larder");
   program.formatter(std::make_shared<HelpFormatter>());

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "node/command.h"
+#include "node/link_options.h"
 #include "node/model_options.h"
 #include "node/service.h"
 #include "node/signals.h"
@@ -38,6 +39,8 @@ int RunServing(const NodeOptions& o, const std::string& server, const std::vecto
   std::vector<std::string> arguments = {"serve", "--manifest", o.model.manifest, "--server",
                                         server,  "--socket",   o.socket,         "--join"};
   if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
+  if (!o.model.link_key.empty()) arguments.insert(arguments.end(), {"--link-key", o.model.link_key});
+  if (o.model.open_links) arguments.push_back("--open-links");
   if (o.model.isolated) arguments.push_back("--isolated");
   if (o.model.verbose) arguments.push_back("--verbose");
   arguments.insert(arguments.end(), options.begin(), options.end());
@@ -77,6 +80,7 @@ int Run(const NodeOptions& o) {
   const size_t index = pipeline::AttentionIndex(sockets, o.socket);
   const pipeline::PlanAttentionSocket& socket = sockets.plan.attention[index];
   const pipeline::SocketWaits waits = pipeline::WaitsOf(sockets.plan, machine);
+  const std::shared_ptr<const rdma::LinkKey> key = LoadLinkKey(o.model);
   pipeline::SocketStatus status;
   Service service({.cluster = sockets.cluster,
                    .socket = o.socket,
@@ -99,7 +103,7 @@ int Run(const NodeOptions& o) {
         o.socket, socket.slots, sockets.plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
         sockets.cluster);
     try {
-      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status);
+      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status, key);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/split.h"
+#include "node/link_options.h"
 #include "node/progress.h"
 #include "node/service.h"
 #include "pipeline/cluster_chain.h"
@@ -58,6 +59,7 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
   Cluster cluster =
       PlanOfCluster(manifest, model::ReadModelConfig(*file), machine, AgreedOptions(plan_options, options));
   cluster.chain.fingerprint = model::Fingerprint(*file);
+  if (options.join) SetLinkKey(options, cluster.chain);
   if (options.verbose) fmt::print(stderr, "{}", cluster.plan.Table());
   const pipeline::Plan ends = pipeline::PlanOfEnds(manifest, cluster.plan, plan_options.threads, machine);
   std::vector<pipeline::Plan> stages;

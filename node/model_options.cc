@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/count_option.h"
+#include "node/link_options.h"
 #include "node/load_cluster.h"
 #include "node/progress.h"
 #include "pipeline/residency.h"
@@ -41,6 +42,17 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
           .add_flag(
               "--join", options.join,
               "the manifest's attention sockets are running processes (larder node), not threads of this one")
+          ->group(group);
+      command
+          .add_option("--link-key", options.link_key,
+                      "the cluster's key, which all its sockets need (default: link.key of "
+                      "$CREDENTIALS_DIRECTORY, if it is there)")
+          ->type_name("FILE")
+          ->group(group);
+      command
+          .add_flag(
+              "--open-links", options.open_links,
+              "links to other servers without a key: anyone on their network can join or stop the cluster")
           ->group(group);
     }
   }
@@ -187,6 +199,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
         throw Error("{}: --join needs attention sockets; this manifest has none", options.manifest);
       stage.processes = sockets.cluster;
       stage.socket = sockets.sockets.front().name;
+      stage.link_key = LoadLinkKey(options);
     }
   }
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);

@@ -27,6 +27,9 @@ struct ModelOptions {
   std::string manifest;  // TOML: which cores are which socket; empty: all in one
   std::string server;    // of the manifest; empty: its only one, or the one that says this host's name
   bool join = false;     // the manifest's attention sockets are processes (`larder node`), not threads
+  std::string
+      link_key;  // file of the cluster's key; empty: systemd's credential of that name, if there is one
+  bool open_links = false;  // links to other servers without a key
   size_t threads = 0;
   size_t context = 0;
   size_t slots = 1;

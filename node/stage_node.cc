@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "model/split.h"
+#include "node/link_options.h"
 #include "node/load_cluster.h"
 #include "node/progress.h"
 #include "node/service.h"
@@ -37,6 +38,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   const model::ModelConfig config = model::ReadModelConfig(*file);
   Cluster cluster = PlanOfCluster(manifest, config, machine, ToPlanOptions(options));
   cluster.chain.fingerprint = model::Fingerprint(*file);
+  SetLinkKey(options, cluster.chain);
   const size_t index = IndexOf(cluster.plan, socket);
   const pipeline::Plan plan = pipeline::PlanOfStage(cluster.plan, index, machine);
   model::CheckHolds(*file, config, plan.config.first_layer, plan.config.layers, /*serving=*/false);
@@ -50,6 +52,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   stage.yardstick = YardstickOf(machine, measured);
   if (plan.separated()) stage.processes = cluster.plan.cluster;
   stage.socket = socket;
+  stage.link_key = cluster.chain.link_key;
   const pipeline::StagePlan& part = cluster.plan.stages[index];
   pipeline::SocketStatus status;
   Service service(

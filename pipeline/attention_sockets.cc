@@ -115,12 +115,13 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
 
 std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
                                                             const std::string& socket,
-                                                            const SocketWaits& waits, int timeout_ms) {
+                                                            const SocketWaits& waits, int timeout_ms,
+                                                            const std::shared_ptr<const rdma::LinkKey>& key) {
   std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
   for (size_t i = 0; i < plan.attention.size(); ++i) {
-    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(
-        rdma::Connect(ControlName(cluster, plan.attention[i].name), timeout_ms)));
-    channel->ExchangeHello(MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i)), timeout_ms);
+    const Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
+    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(rdma::ConnectHello(
+        ControlName(cluster, plan.attention[i].name), mine, timeout_ms, rdma::LinkKey::Of(key))));
     channel->SendMemory(sockets->memory_);
   }
   for (auto& channel : sockets->channels_) {
@@ -155,11 +156,11 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
 
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
-                           SocketStatus* status) {
+                           SocketStatus* status, const std::shared_ptr<const rdma::LinkKey>& key) {
   const SegmentShape shape(plan);
-  rdma::ControlChannel channel = listener.Accept();
-  channel.ExchangeHello(
-      MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight), 10000);
+  rdma::ControlChannel channel = listener.AcceptHello(
+      MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight),
+      rdma::kNoTimeout, rdma::LinkKey::Of(key));
   const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);

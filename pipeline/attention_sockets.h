@@ -41,12 +41,13 @@ class AttentionSockets {
   // construction throws.
   static std::unique_ptr<AttentionSockets> StartThreads(const Plan&, const model::GgufFile&,
                                                         const SocketWaits&);
-  // In processes that run `larder node` already (or will within timeout_ms); Error if one of them takes the threads of
-  // either to wait in another way than `waits` says. From then on the loss of one
-  // ends this process with a message. socket: this one's name.
+  // In processes that run `larder node` already (or will within timeout_ms); Error if one of them takes the
+  // threads of either to wait in another way than `waits` says. From then on the loss of one ends this
+  // process with a message. socket: this one's name. key: the cluster's, null: none.
   static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster,
                                                    const std::string& socket, const SocketWaits&,
-                                                   int timeout_ms);
+                                                   int timeout_ms,
+                                                   const std::shared_ptr<const rdma::LinkKey>& key = {});
   ~AttentionSockets();  // sends stop, joins or says goodbye
 
   const Exchange& exchange() const { return *exchange_; }
@@ -88,6 +89,7 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
 // of them.
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
-                           SocketStatus* status = nullptr);
+                           SocketStatus* status = nullptr,
+                           const std::shared_ptr<const rdma::LinkKey>& key = {});
 
 }  // namespace larder::pipeline

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "pipeline/plan.h"
 #include "pipeline/stage_frame.h"
 #include "rdma/frame_link.h"
+#include "rdma/link_key.h"
 
 namespace larder::pipeline {
 
@@ -40,12 +42,14 @@ struct ChainPlan {
   size_t in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
   std::vector<size_t> slot_ends;
+  // The cluster's, of every link; null: none. Not part of the hash: it is proven, not compared.
+  std::shared_ptr<const rdma::LinkKey> link_key;
 
   uint64_t hash() const;
   StageFrameShape frame_shape() const;
   rdma::LinkShape link_shape() const;
   rdma::LinkIdentity identity(const std::string& socket, uint64_t session = 0) const {
-    return {hash(), socket, cluster, session};
+    return {hash(), socket, cluster, session, link_key};
   }
 
   // Stations of the loop: the stages from 1, 0: the serving socket.

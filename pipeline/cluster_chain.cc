@@ -16,12 +16,14 @@ rdma::Transport ToRdma(Transport transport) {
                                         : rdma::Transport::kVerbs;
 }
 
+std::string HostOf(const Endpoint& at) { return at.host.empty() ? "127.0.0.1" : at.host; }
+
 // `here`: the link keys of the end that uses the endpoint.
 rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& listener, Transport transport,
                                const Endpoint& at, const LinkSpec& here) {
   return {.transport = ToRdma(transport),
           .name = fmt::format("larder/{}/{}/frames", cluster, listener),
-          .host = at.host.empty() ? "127.0.0.1" : at.host,
+          .host = HostOf(at),
           .port = at.port,
           .device = here.device.value_or(""),
           .device_port = here.device_port.value_or(1),
@@ -66,8 +68,14 @@ ChainPlan ChainOf(const Manifest& manifest, const ClusterPlan& cluster) {
   }
   auto receiving = [&](size_t i, size_t user) {
     const size_t link = i == 0 ? stages : i - 1;  // links[k] leads from station k to the next
-    return EndpointFor(chain.cluster, loop[i].name, cluster.links[link].transport, loop[i].at,
-                       loop[user].link);
+    rdma::LinkEndpoint endpoint =
+        EndpointFor(chain.cluster, loop[i].name, cluster.links[link].transport, loop[i].at, loop[user].link);
+    if (user == i) {
+      endpoint.peer_host = HostOf(loop[link].at);  // links[k] comes from station k
+    } else {
+      endpoint.own_host = HostOf(loop[user].at);
+    }
+    return endpoint;
   };
   for (size_t i = 0; i < stages; ++i) {
     const StagePlan& stage = cluster.stages[i];

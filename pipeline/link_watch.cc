@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "rdma/helper_thread.h"
+
 namespace larder::pipeline {
 namespace {
 
@@ -12,9 +14,12 @@ constexpr auto kInterval = std::chrono::milliseconds(200);
 
 LinkWatch::LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
                      std::function<void(uint32_t, const std::string&)> on_lost)
-    : in_(in), out_(out), before_(before), next_(next), on_lost_(std::move(on_lost)), thread_([this] {
-        Watch();
-      }) {}
+    : in_(in),
+      out_(out),
+      before_(before),
+      next_(next),
+      on_lost_(std::move(on_lost)),
+      thread_(rdma::StartHelper([this] { Watch(); })) {}
 
 LinkWatch::~LinkWatch() {
   {

@@ -52,7 +52,7 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
     sockets_ = options.processes.empty()
                    ? AttentionSockets::StartThreads(plan_, file, waits_of_sockets_)
                    : AttentionSockets::Connect(plan_, options.processes, options.socket, waits_of_sockets_,
-                                               options.connect_timeout_ms);
+                                               options.connect_timeout_ms, options.link_key);
     shared = sockets_->exchange().rows();
     weights.shared_io = &shared;
   }

@@ -46,6 +46,7 @@ struct StageOptions {
   // threads of this one.
   std::string processes;
   std::string socket = "weights";  // this socket's name, which its attention sockets know it by
+  std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's, proven to their processes; null: none
   int connect_timeout_ms = 10000;
   std::function<void(const LostPeer&)> on_lost;  // a chain's ends: see ChainEnds
   SocketStatus* status = nullptr;  // where an Engine counts its frames; outlives it. Null: it has its own

@@ -38,6 +38,9 @@ class StageSocket {
   // refused; the next call makes a new chain. log: what a person may want to know, a line each.
   void Serve(const std::function<void(const std::string&)>& log);
 
+  // Any thread: who waits in Serve() for the stage before stops waiting, with an Error; so do later calls.
+  void StopListening() { listener_.Stop(); }
+
   Stage& stage() { return stage_; }
   int port() const { return listener_.port(); }
 

@@ -37,10 +37,14 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model
       try {
         socket = std::make_unique<StageSocket>(chain_, i, stage.plan, file, options, stage.status);
       } catch (...) {
-        stage.ended = true;
         built.set_exception(std::current_exception());
         return;
       }
+      const auto show = [&](StageSocket* shown) {
+        const std::lock_guard lock(stage.mutex);
+        stage.socket = shown;
+      };
+      show(socket.get());
       built.set_value();
       try {
         socket->Serve([](const std::string&) {});
@@ -48,7 +52,7 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model
         // An Error, or a link's helper thread that could not start. Its neighbours know; the ends of the chain say
         // what was lost.
       }
-      stage.ended = true;
+      show(nullptr);
     };
     try {
       stage.thread = std::thread(std::move(serve));
@@ -67,14 +71,10 @@ StageThreads::~StageThreads() { Join(); }
 
 void StageThreads::Join() {
   for (size_t i = 0; i < stages_.size(); ++i) {
-    if (stages_[i]->thread.joinable() && !stages_[i]->ended) {
-      // A chain that was never made: whoever still listens is told by a caller that it refuses.
-      try {
-        rdma::LinkIdentity nobody = chain_.identity("nobody");
-        ++nobody.plan_hash;
-        rdma::ConnectLink(chain_.stages[i].endpoint, chain_.link_shape(), nobody, 100);
-      } catch (const Error&) {
-      }
+    {
+      // A chain that was never made: it may still listen.
+      const std::lock_guard lock(stages_[i]->mutex);
+      if (stages_[i]->socket != nullptr) stages_[i]->socket->StopListening();
     }
     if (stages_[i]->thread.joinable()) stages_[i]->thread.join();
   }

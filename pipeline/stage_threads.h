@@ -2,8 +2,8 @@
 // The same sockets and links as between processes, over shared memory.
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -27,7 +27,8 @@ class StageThreads {
     Plan plan;
     SocketStatus status;
     std::thread thread;
-    std::atomic<bool> ended{false};
+    std::mutex mutex;               // of `socket`
+    StageSocket* socket = nullptr;  // while its thread has it
   };
   void Join();
 

@@ -4,7 +4,12 @@
 // Set-up only, blocking, one thread. After WaitReady() both ends start a PeerMonitor (rdma/peer_monitor.h);
 // nothing but its signs of life and Bye() travels then. No data of a step ever comes this way.
 //
-// In this order, both ends:  ExchangeHello  ->  SendMemory / ReceiveMemory  ->  Ready, WaitReady  ->  Bye
+// Before the hellos both prove that they know the cluster's key, as the links between servers do
+// (rdma/link_proof.h); the kernel has said already that they are of one user. The listener says its hello to
+// whoever agrees with it only.
+//
+// In this order, both ends:  ConnectHello / AcceptHello  ->  SendMemory / ReceiveMemory  ->  Ready, WaitReady
+// ->  Bye
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +17,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
 #include "rdma/descriptor.h"
+#include "rdma/link_key.h"
 #include "rdma/shared_memory.h"
 
 namespace larder::rdma {
@@ -46,15 +53,22 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 112 && std::is_trivially_copyable_v<Hello>);
 
+class ControlChannel;
+namespace internal {
+struct Message;
+// Takes the peer's name from its hello. What is wrong with it, for the own log and for the peer.
+std::string CheckHello(const Message& came, const Hello& mine, ControlChannel& channel, std::string* refusal);
+}  // namespace internal
+
 class ControlChannel {
  public:
   // Not connected. Movable; when a connected one ends without Bye(), the peer takes it for a crash.
   ControlChannel() = default;
 
-  // Sends mine, returns the peer's. Error if the peer is something else, has another version, another Plan
-  // (naming both hashes), another size of memory or other ways to wait; if it refused (saying why), ended, or sent nothing in
-  // time.
-  Hello ExchangeHello(const Hello& mine, int timeout_ms = kNoTimeout);
+  // Of a channel that came by Connect() or Accept(): proves, sends mine, returns the peer's. Error if the
+  // peer is something else, does not know the key, has another version, another Plan, another size of
+  // memory or other ways to wait; if it refused (saying why), ended, or sent nothing in time.
+  Hello ExchangeHello(const Hello& mine, int timeout_ms = kNoTimeout, const LinkKey& key = LinkKey::Open());
 
   // The descriptor travels by SCM_RIGHTS. Attach's Errors on the receiving side.
   void SendMemory(const SharedMemory& memory);
@@ -76,12 +90,19 @@ class ControlChannel {
 
  private:
   friend class ControlListener;
+  friend std::string internal::CheckHello(const internal::Message&, const Hello&, ControlChannel&,
+                                          std::string*);
   friend ControlChannel Connect(const std::string& name, int timeout_ms);
-  ControlChannel(Descriptor fd, std::string name, pid_t peer_pid);
+  friend ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms,
+                                     const LinkKey& key);
+  ControlChannel(Descriptor fd, std::string name, pid_t peer_pid, bool listens);
+  std::optional<Hello> TryHello(const Hello& mine, int timeout_ms, const LinkKey& key, std::string* why);
+  Hello AnswerHello(const Hello& mine, int timeout_ms, const LinkKey& key);
 
   Descriptor fd_;
   std::string name_;  // of the channel
   pid_t peer_pid_ = 0;
+  bool listens_ = false;  // this end is the listener's
   std::string peer_name_;
 };
 
@@ -99,6 +120,13 @@ class ControlListener {
 
   ControlChannel Accept(int timeout_ms = kNoTimeout);  // Error if nobody came in time
 
+  // The next peer who proves that he knows the key and whose hello agrees with mine. Strangers, however many,
+  // keep nobody waiting (rdma/link_gate.h); whoever knows the key and disagrees is told so, and the next may
+  // do better. session: other sessions' connectors are refused; 0: any. stop_fd: readable: Error at once.
+  // Error if nobody came in time, which says what was wrong with the last one.
+  ControlChannel AcceptHello(const Hello& mine, int timeout_ms, const LinkKey& key = LinkKey::Open(),
+                             uint64_t* session = nullptr, int stop_fd = -1);
+
  private:
   struct State;
   std::unique_ptr<State> state_;
@@ -106,5 +134,9 @@ class ControlListener {
 
 // Tries until somebody listens on the name. Error after timeout_ms: names it and says what to start.
 ControlChannel Connect(const std::string& name, int timeout_ms);
+// That and ExchangeHello(), again if the listener closes the connection before the hellos: it has its hands
+// full, or takes somebody else first. Error at once if it knows the key and refuses.
+ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms,
+                            const LinkKey& key = LinkKey::Open());
 
 }  // namespace larder::rdma

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -22,6 +23,13 @@ void Refuse(int fd, std::string_view why) {
   message.kind = MessageKind::kRefused;
   message.SetText(why);
   Send(fd, message);
+}
+
+bool SendBytes(int fd, const void* bytes, size_t count) {
+  for (;;) {
+    if (send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(count)) return true;
+    if (errno != EINTR) return false;
+  }
 }
 
 bool Send(int fd, const Message& message, int passed_fd) {
@@ -57,6 +65,28 @@ bool WaitReadable(int fd, int timeout_ms) {
       left_ms = static_cast<int>(std::max<int64_t>(0, (deadline_ns - NowNs()) / 1'000'000));
     }
   }
+}
+
+Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int timeout_ms) {
+  std::array<std::byte, 2 * sizeof(Message)> packet;
+  for (int attempt = 0; attempt < 2;) {  // as in Receive()
+    if (!WaitReadable(fd, timeout_ms)) return Answer::kTimeout;
+    const ssize_t bytes = recv(fd, packet.data(), packet.size(), MSG_DONTWAIT);
+    if (bytes < 0) {
+      if (errno != EINTR && errno != EAGAIN) ++attempt;
+      continue;
+    }
+    if (bytes == 0) return Answer::kEnded;
+    if (static_cast<size_t>(bytes) == count) {
+      std::memcpy(answer, packet.data(), count);
+      return Answer::kAnswer;
+    }
+    if (bytes != sizeof(Message)) return Answer::kForeign;
+    std::memcpy(static_cast<void*>(message), packet.data(), sizeof(Message));
+    message->text[sizeof(message->text) - 1] = 0;
+    return message->magic == kHelloMagic ? Answer::kMessage : Answer::kForeign;
+  }
+  return Answer::kEnded;
 }
 
 Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms) {

@@ -23,6 +23,10 @@ const char* LinkDownText(uint32_t detail) {
       return "no sign of life for more than 2 s: it is stopped or powered off, or the network between is cut";
     case LinkDown::kNetwork:
       return "the network or the device gave up";
+    case LinkDown::kDataLost:
+      return "its frames' connection is lost (nothing is acknowledged for more than 2 s) though it lives: a "
+             "firewall or "
+             "one of several cables between";
     case LinkDown::kUnknown:
       break;
   }

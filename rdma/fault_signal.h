@@ -11,10 +11,11 @@ namespace larder::rdma {
 // Details of a kLinkDown fault: how the link was lost.
 enum class LinkDown : uint32_t {
   kUnknown = 0,
-  kEnded,    // the other end said that it ends
-  kClosed,   // its connection closed: it ended or crashed
-  kSilent,   // no sign of life for LinkMonitor::kSilentMs, on one server kSilenceMs
-  kNetwork,  // the network or the device reported an error
+  kEnded,     // the other end said that it ends
+  kClosed,    // its connection closed: it ended or crashed
+  kSilent,    // no sign of life for LinkMonitor::kSilentMs, on one server kSilenceMs
+  kNetwork,   // the network or the device reported an error
+  kDataLost,  // the connection of the frames gets no acknowledgement, though the other one lives
 };
 // The detail of a verbs completion that was not good; status: ibv_wc_status.
 constexpr uint32_t VerbsFaultDetail(uint32_t status) { return 0x100 + status; }

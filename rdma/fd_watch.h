@@ -1,8 +1,5 @@
 // FdWatch: a thread asleep in poll() until a descriptor has something or a time is over, for what happens
-// rarely and must not cost the data path anything. It takes no signals; those go to the program's own
-// threads. It may run on every CPU that the process had at its start, not only on the one to which a pool has
-// pinned the thread that makes the watch: the scheduler gives it an idle one where there is one, and where
-// all spin, it takes some 10 us of one at each waking.
+// rarely and must not cost the data path anything (rdma/helper_thread.h).
 #pragma once
 
 #include <functional>

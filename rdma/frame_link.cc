@@ -1,20 +1,25 @@
 // Set-up of FrameLinks: which transport, and how long to try.
 #include "rdma/frame_link.h"
 
-#include <chrono>
-#include <thread>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "rdma/control_channel.h"
 #include "rdma/link_ends.h"
 #include "rdma/link_setup.h"
+#include "rdma/retry.h"
 #include "rdma/tcp_socket.h"
 
 namespace larder::rdma {
 namespace {
 
-constexpr auto kRetryPause = std::chrono::milliseconds(20);
+constexpr int kFirstRetryMs = 20, kLongestRetryMs = 500;
 
 }  // namespace
 
@@ -28,6 +33,11 @@ const char* TransportName(Transport transport) {
       return "verbs";
   }
   return "unknown";
+}
+
+bool IsLoopback(const std::string& host) {
+  const std::vector<internal::AddressBytes> addresses = internal::AddressesOf(host);
+  return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), internal::IsLoopbackAddress);
 }
 
 FrameLink::FrameLink() = default;
@@ -57,10 +67,14 @@ struct LinkListener::State {
   std::unique_ptr<ControlListener> shm;
   Descriptor tcp;  // of verbs: the control connections
   std::unique_ptr<internal::VerbsListener> verbs;
+  Descriptor stop{eventfd(0, EFD_CLOEXEC)};  // readable: stopped
 };
 
 LinkListener::LinkListener(const LinkEndpoint& endpoint) : state_(std::make_unique<State>()) {
   state_->endpoint = endpoint;
+  if (!state_->stop)
+    throw Error("{}: no eventfd: {}: raise the limit of open files", internal::What(endpoint),
+                std::strerror(errno));
   if (endpoint.transport == Transport::kSharedMemory) {
     state_->shm = std::make_unique<ControlListener>(internal::ShmName(endpoint), kAnyPeers);
     return;
@@ -78,16 +92,20 @@ LinkListener& LinkListener::operator=(LinkListener&&) noexcept = default;
 
 int LinkListener::port() const { return state_->tcp ? internal::PortOf(state_->tcp) : 0; }
 
+void LinkListener::Stop() { eventfd_write(state_->stop.get(), 1); }
+
 FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& identity, int timeout_ms) {
   const LinkEndpoint& endpoint = state_->endpoint;
   const Transport transport = endpoint.transport;
   if (transport == Transport::kSharedMemory)
-    return {transport, shape, internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms)};
+    return {transport, shape,
+            internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms, state_->stop.get())};
   const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  const internal::Door door{state_->tcp, LinkKey::Of(identity.key), state_->stop.get()};
   if (transport == Transport::kVerbs)
-    return {transport, shape, state_->verbs->Accept(state_->tcp, shape, mine, deadline_ns)};
-  return {transport, shape, internal::AcceptTcpLink(state_->tcp, endpoint, shape, mine, deadline_ns)};
+    return {transport, shape, state_->verbs->Accept(door, shape, mine, deadline_ns)};
+  return {transport, shape, internal::AcceptTcpLink(door, endpoint, shape, mine, deadline_ns)};
 }
 
 FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
@@ -97,12 +115,14 @@ FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, cons
     return {transport, shape, internal::ConnectShm(endpoint, shape, identity, timeout_ms)};
   const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  const LinkKey& key = LinkKey::Of(identity.key);
+  internal::RetryPause pause(kFirstRetryMs, kLongestRetryMs);
   for (std::string why = "nothing was tried";;) {
     if (transport == Transport::kVerbs) {
-      auto made = internal::TryConnectVerbs(endpoint, shape, mine, deadline_ns, &why);
+      auto made = internal::TryConnectVerbs(endpoint, shape, mine, key, deadline_ns, &why);
       if (made) return {transport, shape, std::move(*made)};
     } else {
-      auto made = internal::TryConnectTcpLink(endpoint, shape, mine, deadline_ns, &why);
+      auto made = internal::TryConnectTcpLink(endpoint, shape, mine, key, deadline_ns, &why);
       if (made) return {transport, shape, std::move(*made)};
     }
     if (internal::LeftMs(deadline_ns) == 0) {
@@ -111,7 +131,7 @@ FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, cons
           "manifest and the firewall",
           internal::What(endpoint), why, timeout_ms);
     }
-    std::this_thread::sleep_for(kRetryPause);
+    pause.Sleep(internal::LeftMs(deadline_ns));
   }
 }
 

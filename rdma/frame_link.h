@@ -15,6 +15,7 @@
 #include <string>
 #include <variant>
 
+#include "rdma/link_key.h"
 #include "sync/fault.h"
 #include "sync/link.h"
 #include "sync/wait.h"
@@ -23,6 +24,8 @@ namespace larder::rdma {
 
 enum class Transport : uint32_t { kSharedMemory, kTcp, kVerbs };
 const char* TransportName(Transport transport);  // as in the manifest: "shm", "tcp", "verbs"
+// Whether all addresses of a host, which may be a name, are this server's own and nobody else's to reach.
+bool IsLoopback(const std::string& host);
 
 struct LinkShape {
   size_t frame_bytes = 0;  // the largest frame, 1 byte to 1 GiB
@@ -45,6 +48,12 @@ struct LinkEndpoint {
   // Bytes of a packet at most: 256, 512, 1024, 2048 or 4096; 0: what the path takes. The two ends use the
   // smaller one.
   int mtu = 0;
+  // TCP and verbs, from the manifest. Of a listener: the host that its connector comes from; connections from
+  // others are closed before a byte of them is read. Empty, or a name that nobody knows: from anywhere.
+  std::string peer_host;
+  // Of a connector: its own host, for a server of several addresses to come from the one that the listener
+  // expects. Empty: as the route says.
+  std::string own_host;
 };
 
 struct LinkIdentity {
@@ -54,6 +63,9 @@ struct LinkIdentity {
   // A listener that names one takes no connector of another, whose link has been given up elsewhere before it
   // was made here: that one is refused and the listener goes on. 0: any.
   uint64_t session = 0;
+  // The cluster's: the two ends prove to each other that they have it before either says who it is
+  // (rdma/link_proof.h). Null: none, which must be so at both ends.
+  std::shared_ptr<const LinkKey> key;
 };
 
 // An IPv4 address of this server that belongs to an RDMA device (RoCE), of this name if one is given. Empty:
@@ -130,9 +142,11 @@ class LinkListener {
   LinkListener(LinkListener&&) noexcept;
   LinkListener& operator=(LinkListener&&) noexcept;
 
-  // Error if nobody came in time (kNoTimeout: for ever), or somebody came who runs another Plan or shape; the
-  // connector gets the same line.
+  // Error if nobody came in time (kNoTimeout: for ever): it says what was wrong with the last one who came
+  // and was sent away. Whoever proves that he knows the key and runs another Plan or shape is told so; nobody
+  // else is told anything, and none of them keeps the right one from getting in (rdma/link_gate.h).
   FrameLink Accept(const LinkShape& shape, const LinkIdentity& identity, int timeout_ms);
+  void Stop();       // any thread: ends an Accept() that waits, and all later ones, with an Error
   int port() const;  // of TCP and verbs, also if 0 was asked for
 
  private:
@@ -141,7 +155,7 @@ class LinkListener {
 };
 
 // Tries until the listener takes the connection or the time is over: the Error says what to start or check.
-// A listener that disagrees (another Plan) is an Error at once.
+// A listener that knows the key and disagrees (another Plan) is an Error at once.
 FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
                       int timeout_ms);
 

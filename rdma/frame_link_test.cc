@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "rdma/link_conformance.h"
 #include "rdma/link_testing.h"
+#include "rdma/stranger_testing.h"
 
 namespace larder::rdma {
 namespace {
@@ -41,21 +42,31 @@ LinkEndpoint Endpoint(Transport transport) {
   return endpoint;
 }
 LinkIdentity Identity(const char* name, uint64_t plan_hash = 42) { return {plan_hash, name, "test"}; }
+std::shared_ptr<const LinkKey> Key(uint8_t number) {
+  const uint8_t bytes[LinkKey::kBytes] = {number};
+  return std::make_shared<const LinkKey>(bytes);
+}
+LinkIdentity Keyed(LinkIdentity identity, const std::shared_ptr<const LinkKey>& key) {
+  identity.key = key;
+  return identity;
+}
 
 struct Ends {
   FrameLink sender, receiver;
 };
-Ends Join(LinkListener& listener, LinkEndpoint endpoint, const LinkShape& shape) {
+Ends Join(LinkListener& listener, LinkEndpoint endpoint, const LinkShape& shape,
+          const std::shared_ptr<const LinkKey>& key = {}) {
   endpoint.port = static_cast<uint16_t>(listener.port());
-  auto connecting =
-      std::async(std::launch::async, [&] { return ConnectLink(endpoint, shape, Identity("from"), kLongMs); });
-  FrameLink receiver = listener.Accept(shape, Identity("to"), kLongMs);
+  auto connecting = std::async(std::launch::async, [&] {
+    return ConnectLink(endpoint, shape, Keyed(Identity("from"), key), kLongMs);
+  });
+  FrameLink receiver = listener.Accept(shape, Keyed(Identity("to"), key), kLongMs);
   return {connecting.get(), std::move(receiver)};
 }
-Ends Join(Transport transport, const LinkShape& shape) {
+Ends Join(Transport transport, const LinkShape& shape, const std::shared_ptr<const LinkKey>& key = {}) {
   const LinkEndpoint endpoint = Endpoint(transport);
   LinkListener listener(endpoint);
-  return Join(listener, endpoint, shape);
+  return Join(listener, endpoint, shape, key);
 }
 
 template <Transport kTransport>
@@ -65,7 +76,7 @@ class FramePair {
   static constexpr uint32_t kStressFrames = kTransport == Transport::kVerbs ? 800 : 8000;
   static constexpr bool kAnyFirstSequence = kTransport != Transport::kSharedMemory;
   FramePair(size_t frame_bytes, size_t slots, uint32_t first_sequence = 0)
-      : ends_(Join(kTransport, {frame_bytes, slots})) {
+      : ends_(Join(kTransport, {frame_bytes, slots}, Key(7))) {
     if constexpr (kAnyFirstSequence) {
       LinkTesting::StartAt(ends_.sender, first_sequence);
       LinkTesting::StartAt(ends_.receiver, first_sequence);
@@ -163,20 +174,61 @@ TEST_P(FrameLinkOf, AConnectorOfAnotherSessionIsRefusedAndTheListenerGoesOn) {
   EXPECT_EQ(any.get().session(), 7u);
 }
 
-TEST_P(FrameLinkOf, AnotherPlanIsOneLineAtBothEnds) {
+// What one end says and the other, while the listener goes on listening; then it is told to stop.
+std::pair<std::string, std::string> Disagree(Transport transport, const LinkIdentity& from,
+                                             const LinkIdentity& to, int connect_ms = kLongMs) {
+  LinkEndpoint endpoint = Endpoint(transport);
+  LinkListener listener(endpoint);
+  endpoint.port = static_cast<uint16_t>(listener.port());
+  auto accepting = std::async(std::launch::async, [&] {
+    return ErrorOf([&] { listener.Accept({64, 2}, to, kNoTimeout); });
+  });
+  const std::string there = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, from, connect_ms); });
+  EXPECT_EQ(accepting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);  // it goes on
+  listener.Stop();
+  return {accepting.get(), there};
+}
+
+TEST_P(FrameLinkOf, AnotherPlanIsOneLineAtBothEndsAndTheConnectorIsNotToldTheListeners) {
+  for (const auto& key : {std::shared_ptr<const LinkKey>(), Key(7)}) {
+    const auto [here, there] =
+        Disagree(GetParam(), Keyed(Identity("from", 0xaaaa), key), Keyed(Identity("to", 0xbbbb), key));
+    for (const std::string& line : {here, there}) {
+      EXPECT_TRUE(Contains(line, "aaaa")) << line;
+      EXPECT_TRUE(Contains(line, "different models or manifests") || Contains(line, "same model, manifest"))
+          << line;
+    }
+    EXPECT_TRUE(Contains(here, "bbbb")) << here;
+    EXPECT_FALSE(Contains(there, "bbbb")) << there;
+  }
+}
+
+// Another key, none here, none there: nobody is joined, and the connector's line says which of the two it is.
+TEST_P(FrameLinkOf, OnlyWhoHasTheKeyIsJoined) {
+  const std::shared_ptr<const LinkKey> none;
+  for (const auto& [from, to] :
+       {std::pair(Key(1), Key(2)), std::pair(none, Key(2)), std::pair(Key(1), none)}) {
+    const auto [here, there] =
+        Disagree(GetParam(), Keyed(Identity("from"), from), Keyed(Identity("to"), to), 300);
+    EXPECT_TRUE(Contains(there, from ? "which this process has one" : "which this process has none") ||
+                Contains(there, from ? "this one has one" : "this one has none"))
+        << there;
+    EXPECT_TRUE(Contains(there, "link.key")) << there;
+  }
+}
+
+// Set-up in the midst of strangers: they have no key, and are silent, slow, many, or say what they heard.
+TEST_P(FrameLinkOf, ARingOfStrangersKeepsNobodyOut) {
   LinkEndpoint endpoint = Endpoint(GetParam());
   LinkListener listener(endpoint);
   endpoint.port = static_cast<uint16_t>(listener.port());
-  auto connecting = std::async(std::launch::async, [&] {
-    return ErrorOf([&] { ConnectLink(endpoint, {64, 2}, Identity("from", 0xaaaa), kLongMs); });
-  });
-  const std::string here = ErrorOf([&] { listener.Accept({64, 2}, Identity("to", 0xbbbb), kLongMs); });
-  for (const std::string& line : {here, connecting.get()}) {
-    EXPECT_TRUE(Contains(line, "aaaa")) << line;
-    EXPECT_TRUE(Contains(line, "bbbb")) << line;
-    EXPECT_TRUE(Contains(line, "different models or manifests") || Contains(line, "same model, manifest"))
-        << line;
+  Strangers strangers(endpoint);
+  for (int life = 0; life < 3; ++life) {
+    Ends ends = Join(listener, endpoint, {64, 2}, Key(7));
+    EXPECT_FALSE(ends.receiver.fault());
+    EXPECT_TRUE(Contains(ends.receiver.peer(), "socket from (")) << ends.receiver.peer();
   }
+  EXPECT_GT(strangers.Stop(), 30u);  // more than there are places
 }
 
 TEST_P(FrameLinkOf, NobodyThereSaysWhatToStart) {

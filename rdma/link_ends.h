@@ -32,7 +32,7 @@ class ShmEnd {
 class TcpEnd {
  public:
   TcpEnd(Descriptor control, Descriptor data, const ShmLinkShape& shape, LinkSide side)
-      : link(std::move(data), shape, side, signal), monitor(std::move(control), signal) {}
+      : link(std::move(data), shape, side, signal), monitor(std::move(control), signal, link.fd()) {}
   void Fail(sync::FaultCode code, uint32_t detail) { signal.Raise(code, detail); }
   sync::Fault fault() const { return signal.Read(); }
 

@@ -1,7 +1,8 @@
 #include "rdma/link_monitor.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -12,20 +13,24 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "rdma/helper_thread.h"
 
 namespace larder::rdma {
 
 using internal::BeatKind;
 using internal::WireBeat;
 
-LinkMonitor::LinkMonitor(Descriptor connection, FaultSignal& signal)
-    : connection_(std::move(connection)), signal_(signal), stop_(eventfd(0, EFD_CLOEXEC)) {
+namespace {
+
+// A peer that sends without end keeps this thread neither from its stop nor from its own beats.
+constexpr int kReadsATurn = 32;
+
+}  // namespace
+
+LinkMonitor::LinkMonitor(Descriptor connection, FaultSignal& signal, int data_fd)
+    : connection_(std::move(connection)), signal_(signal), stop_(eventfd(0, EFD_CLOEXEC)), data_fd_(data_fd) {
   if (!stop_) throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the program's own threads
-  thread_ = std::thread([this] { Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = StartHelper([this] { Run(); });
 }
 
 LinkMonitor::~LinkMonitor() {
@@ -38,8 +43,18 @@ void LinkMonitor::Send(const WireBeat& beat) {
   send(connection_.get(), &beat, sizeof(beat), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// Twice, since the one look may fall between a probe and its acknowledgement.
+void LinkMonitor::LookAtData() {
+  tcp_info info = {};
+  socklen_t bytes = sizeof(info);
+  if (data_fd_ < 0 || getsockopt(data_fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
+  const bool waits = info.tcpi_retransmits > 0 || info.tcpi_probes > 0;
+  lost_looks_ = waits && info.tcpi_last_ack_recv >= kLostMs ? lost_looks_ + 1 : 0;
+  if (lost_looks_ == 2) signal_.Raise(LinkDown::kDataLost);
+}
+
 bool LinkMonitor::ReadBeats() {
-  for (;;) {
+  for (int i = 0; i < kReadsATurn; ++i) {
     auto* bytes = reinterpret_cast<std::byte*>(&partial_);
     const ssize_t received =
         recv(connection_.get(), bytes + partial_bytes_, sizeof(partial_) - partial_bytes_, MSG_DONTWAIT);
@@ -66,6 +81,7 @@ bool LinkMonitor::ReadBeats() {
       signal_.Raise(fault.code, fault.detail);
     }
   }
+  return true;
 }
 
 // Beats are read before silence is judged: a process that was itself stopped for a while finds those that
@@ -79,6 +95,7 @@ void LinkMonitor::Run() {
     const int64_t now_ns = NowNs();
     if (!over && now_ns >= next_beat_ns) {
       Send({});
+      LookAtData();
       next_beat_ns = now_ns + kBeatMs * kMsNs;
     }
     const int64_t until_ns = std::min(next_beat_ns, heard_ns_ + kSilentMs * kMsNs);

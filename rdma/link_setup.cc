@@ -1,20 +1,18 @@
-// The control connection's hello.
+// The control connection's proofs and hellos.
 #include "rdma/link_setup.h"
 
-#include <poll.h>
-
 #include <algorithm>
-#include <random>
+#include <cstring>
+#include <optional>
+#include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
+#include "rdma/link_gate.h"
+#include "rdma/link_warning.h"
 #include "rdma/tcp_socket.h"
 
 namespace larder::rdma::internal {
 namespace {
-
-// Whoever connects sends its hello at once; a port scanner may not keep the listener from its real peer.
-constexpr int kHelloMs = 2000;
 
 template <size_t kSize>
 void SetName(char (&field)[kSize], const char* what, const std::string& name) {
@@ -25,17 +23,11 @@ void SetName(char (&field)[kSize], const char* what, const std::string& name) {
   SetText(field, name);
 }
 
-uint64_t NewToken() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
+ConnectionKind KindOf(const LinkEndpoint& endpoint) {
+  return endpoint.transport == Transport::kVerbs ? ConnectionKind::kVerbs : ConnectionKind::kTcp;
 }
 
 }  // namespace
-
-bool HasLeft(int connection) {
-  pollfd watched = {connection, POLLRDHUP, 0};
-  return poll(&watched, 1, 0) > 0;
-}
 
 std::string What(const LinkEndpoint& endpoint) {
   if (endpoint.transport == Transport::kSharedMemory) return fmt::format("link to socket {}", endpoint.name);
@@ -57,69 +49,123 @@ WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape, const 
 }
 
 std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const WireHello& mine,
-                                        int64_t deadline_ns, std::string* why) {
+                                        const LinkKey& key, int64_t deadline_ns, std::string* why) {
   Handshake made;
-  made.control = TryConnectTcp(endpoint.host, endpoint.port, deadline_ns, why);
+  made.control = TryConnectTcp(endpoint.host, endpoint.port, endpoint.own_host, deadline_ns, why);
   if (!made.control) return std::nullopt;
-  // The listener may be busy with something else, loading its weights; so there is no shorter deadline.
-  if (!SendAll(made.control, &mine, sizeof(mine), deadline_ns) ||
-      !ReceiveAll(made.control, &made.theirs, sizeof(made.theirs), deadline_ns)) {
-    *why =
-        LeftMs(deadline_ns) == 0 ? "it took the connection and sent no answer" : "it closed the connection";
+  // Whatever goes wrong before the listener's proof may be a stranger's doing: tried again.
+  const auto failed = [&](std::string reason) {
+    *why = std::move(reason);
     return std::nullopt;
+  };
+  Prover prover(key, KindOf(endpoint));
+  Challenge challenge;
+  // The listener may be busy with something else, loading its weights; so there is no shorter deadline.
+  if (!SendAll(made.control, &prover.greeting(), sizeof(Greeting), deadline_ns) ||
+      !ReceiveAll(made.control, &challenge, sizeof(challenge), deadline_ns)) {
+    return failed(LeftMs(deadline_ns) == 0 ? "it took the connection and sent no answer"
+                                           : "it closed the connection (it may be another build, or may not "
+                                             "expect this server: its log says)");
   }
-  if (!IsHello(made.theirs)) {
-    throw Error("{}: what answers there is another program: check host and port in the manifest",
-                What(endpoint));
+  if (const std::string wrong = prover.Meet(challenge); !wrong.empty())
+    return failed("what answers there can't be joined: " + wrong);
+  Mac proof;
+  if (!SendAll(made.control, prover.proof().data(), kMacBytes, deadline_ns) ||
+      !ReceiveAll(made.control, proof.data(), kMacBytes, deadline_ns)) {
+    return failed(
+        fmt::format("it took no proof of the cluster's key, of which this process has {}: both need the same "
+                    "link.key, or neither one",
+                    key.open() ? "none" : "one"));
   }
-  if (made.theirs.kind == HelloKind::kRefused) {
+  if (!prover.Believes(proof))
+    return failed("what answers there does not know the cluster's key: it is an impostor");
+  made.session = prover.session();
+  WireHello hello = mine;
+  made.session.Seal(kConnectorHello, hello);
+  if (!SendAll(made.control, &hello, sizeof(hello), deadline_ns) ||
+      !ReceiveAll(made.control, &made.theirs, sizeof(made.theirs), deadline_ns)) {
+    return failed("it closed the connection");
+  }
+  if (!made.session.Sealed(kListenerHello, &made.theirs, sizeof(made.theirs)))
+    return failed("its hello was changed on the way");
+  if (made.theirs.kind == HelloKind::kRefused)
     throw Error("{}: refused: {}", What(endpoint), Text(made.theirs.text));
-  }
-  if (const std::string disagreement = Disagreement(mine, made.theirs); !disagreement.empty()) {
+  if (const std::string disagreement = Disagreement(mine, made.theirs); !disagreement.empty())
     throw Error("{}: {}", What(endpoint), disagreement);
-  }
-  if (made.theirs.kind != HelloKind::kAccepted) {
+  if (made.theirs.kind != HelloKind::kAccepted)
     throw Error("{}: it does not answer as a listener: install one build on all servers", What(endpoint));
-  }
-  made.token = made.theirs.token;
   made.peer = fmt::format("socket {} ({})", Text(made.theirs.name), PeerAddress(made.control));
   return made;
 }
 
-Handshake AcceptControl(const Descriptor& listener, const LinkEndpoint& endpoint, const WireHello& mine,
+LinkGate::Setup GateSetup(const Door& door, const LinkEndpoint& endpoint, ConnectionKind kind) {
+  LinkGate::Setup setup;
+  setup.listener = door.listener.get();
+  setup.what = What(endpoint);
+  setup.kind = kind;
+  setup.key = &door.key;
+  setup.stop_fd = door.stop_fd;
+  setup.admit = [expected = AddressesOf(endpoint.peer_host), host = endpoint.peer_host](
+                    const Descriptor& connection, std::string* who) -> std::string {
+    SetLinkOptions(connection);
+    *who = PeerAddress(connection);
+    if (expected.empty() ||
+        std::find(expected.begin(), expected.end(), PeerBytes(connection)) != expected.end())
+      return {};
+    return fmt::format("is not {}, where the manifest has the socket that sends to this one", host);
+  };
+  return setup;
+}
+
+Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const WireHello& mine,
                         int64_t deadline_ns) {
+  LinkGate::Setup setup = GateSetup(door, endpoint, KindOf(endpoint));
+  setup.hello_bytes = sizeof(WireHello);
+  LinkGate gate(std::move(setup));
+  std::string last;  // of those who know the key
   for (;;) {
-    Handshake made;
-    made.control = AcceptTcp(listener, deadline_ns);
-    if (!made.control) {
+    std::optional<Guest> guest = gate.Next(deadline_ns);
+    if (!guest) {
+      if (gate.stopped())
+        throw Error("{}: stopped{}{}", What(endpoint), last.empty() ? "" : "; last: ", last);
+      if (!last.empty()) throw Error("{}: {}", What(endpoint), last);
       throw Error(
-          "{}: nobody connected in time: start the socket that sends to it, or check its manifest and "
+          "{}: nobody connected in time{}: start the socket that sends to it, or check its manifest and "
           "the firewall",
-          What(endpoint));
+          What(endpoint),
+          gate.last().empty() ? "" : fmt::format(" who belongs here (the last one: {})", gate.last()));
     }
-    const int64_t hello_ns = std::min(deadline_ns, DeadlineNs(kHelloMs));
-    if (!ReceiveAll(made.control, &made.theirs, sizeof(made.theirs), hello_ns)) continue;
-    if (!IsHello(made.theirs)) continue;
-    made.peer = fmt::format("socket {} ({})", Text(made.theirs.name), PeerAddress(made.control));
-    WireHello answer = mine;
-    if (const std::string disagreement = Disagreement(mine, made.theirs); !disagreement.empty()) {
-      answer.kind = HelloKind::kRefused;
-      SetText(answer.text, disagreement);
-      SendAll(made.control, &answer, sizeof(answer), hello_ns);
-      throw Error("{}: {}", What(endpoint), disagreement);
+    Handshake made;
+    made.control = std::move(guest->connection);
+    made.session = guest->session;
+    std::memcpy(static_cast<void*>(&made.theirs), guest->hello.data(), sizeof(made.theirs));
+    made.peer = fmt::format("socket {} ({})", Text(made.theirs.name), guest->who);
+    if (HasLeft(made.control.get())) continue;  // while nobody accepted
+    // Only somebody who knows the key comes this far, or anybody where there is none.
+    const auto answer = [&](WireHello hello) {
+      made.session.Seal(kListenerHello, hello);
+      return SendAll(made.control, &hello, sizeof(hello), 0);
+    };
+    std::string refusal = Refusal(mine, made.theirs);
+    if (!refusal.empty()) {
+      last = Disagreement(mine, made.theirs);
+      WarnOfLink(LinkWarning::kDisagreement, fmt::format("{}: {}: {}", What(endpoint), made.peer, last));
+    } else if (made.theirs.kind != HelloKind::kControl) {
+      continue;
+    } else if (mine.session != 0 && made.theirs.session != mine.session) {
+      refusal = kOtherSession;
     }
-    if (made.theirs.kind != HelloKind::kControl) continue;  // a data connection of a link that was given up
-    if (HasLeft(made.control.get())) continue;              // while nobody accepted
-    if (mine.session != 0 && made.theirs.session != mine.session) {
-      answer.kind = HelloKind::kRefused;
-      SetText(answer.text, kOtherSession);
-      SendAll(made.control, &answer, sizeof(answer), hello_ns);
+    WireHello hello;
+    if (!refusal.empty()) {
+      hello.kind = HelloKind::kRefused;
+      SetText(hello.text, refusal);
+      answer(hello);
       continue;
     }
-    answer.session = made.theirs.session;
-    answer.kind = HelloKind::kAccepted;
-    answer.token = made.token = NewToken();
-    if (SendAll(made.control, &answer, sizeof(answer), hello_ns)) return made;
+    hello = mine;
+    hello.session = made.theirs.session;
+    hello.kind = HelloKind::kAccepted;
+    if (answer(hello)) return made;
   }
 }
 

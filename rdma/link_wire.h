@@ -1,7 +1,7 @@
-// What two ends of a link between servers say to each other, and the checks of what came before any of it is
-// used: the hello of a connection, the beats of its control connection, the header of each frame. Fixed
-// sizes, little-endian (as every machine that Larder runs on); no pointer, shape or type is taken from the
-// wire. Pure functions; fuzzed by link_wire_fuzz.cc.
+// What two ends of a link between servers say to each other once they know who they are (rdma/link_proof.h),
+// and the checks of what came before any of it is used: the hello of a connection, the beats of its control
+// connection, the header of each frame. Fixed sizes, little-endian (as every machine that Larder runs on); no
+// pointer, shape or type is taken from the wire. Pure functions; fuzzed by link_wire_fuzz.cc.
 #pragma once
 
 #include <bit>
@@ -17,13 +17,14 @@ namespace larder::rdma::internal {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
 inline constexpr uint64_t kWireMagic = 0x4b4e4c5244524cull;  // "LRDRLNK"
-inline constexpr uint32_t kWireVersion = 3;
+inline constexpr uint32_t kWireVersion = 4;
+
+inline constexpr size_t kMacBytes = 32;  // of HMAC-SHA-256
 
 enum class HelloKind : uint32_t {
   kControl = 1,  // connector -> listener: I would like a link like this
-  kAccepted,     // listener -> connector: here it is; token and rdma_port are set
-  kRefused,      // listener -> connector: text says why
-  kData,         // connector -> listener, first on the second connection of a TCP link: token says whose
+  kAccepted,     // listener -> connector: here it is; rdma_port is set
+  kRefused,      // listener -> connector: text says why; no other field is set
 };
 
 // Text fields end with a zero; Text() copes with one that does not.
@@ -36,15 +37,15 @@ struct WireHello {
   uint64_t plan_hash = 0;
   uint64_t frame_bytes = 0;
   uint64_t slots = 0;
-  uint64_t token = 0;    // joins a link's connections
   uint64_t session = 0;  // LinkIdentity's; in an answer the connector's own
   uint8_t rdma_address[16] =
       {};  // of the listener's device, IPv4 mapped; zeros: the one that was connected to
   char name[64] = {};
   char cluster[64] = {};
-  char text[208] = {};
+  char text[216] = {};
+  uint8_t mac[kMacBytes] = {};  // by the session's key, of all before it (rdma/link_proof.h)
 };
-static_assert(sizeof(WireHello) == 416 && std::is_trivially_copyable_v<WireHello>);
+static_assert(sizeof(WireHello) == 448 && std::is_trivially_copyable_v<WireHello>);
 
 // The text up to its zero or the field's end, unprintable bytes replaced.
 template <size_t kSize>
@@ -64,8 +65,10 @@ void SetText(char (&field)[kSize], const std::string& text) {
 
 // Is this a hello at all (of any version)?
 bool IsHello(const WireHello& hello);
-// Why the two ends cannot be joined, the same line for both; empty if they can. `theirs` is a hello.
+// Why the two ends cannot be joined, for the own log; empty if they can. `theirs` is a hello.
 std::string Disagreement(const WireHello& mine, const WireHello& theirs);
+// The same for the other end: which difference, and nothing of ours that it could use to agree next time.
+std::string Refusal(const WireHello& mine, const WireHello& theirs);
 
 enum class BeatKind : uint32_t { kAlive = 1, kFault, kBye };
 struct WireBeat {

@@ -198,19 +198,20 @@ TEST(LinkListener, StrangersDoNotKeepItFromItsPeer) {
   endpoint.port = static_cast<uint16_t>(listener.port());
   std::string why;
   const int64_t deadline_ns = DeadlineNs(20000);
-  Descriptor scanner = TryConnectTcp(endpoint.host, endpoint.port, deadline_ns, &why);
+  Descriptor scanner = TryConnectTcp(endpoint.host, endpoint.port, "", deadline_ns, &why);
   scanner.Reset();
-  Descriptor other = TryConnectTcp(endpoint.host, endpoint.port, deadline_ns, &why);
+  Descriptor other = TryConnectTcp(endpoint.host, endpoint.port, "", deadline_ns, &why);
   const std::string text(sizeof(WireHello), 'G');
   ASSERT_TRUE(SendAll(other, text.data(), text.size(), deadline_ns));
-  Descriptor lost = TryConnectTcp(endpoint.host, endpoint.port, deadline_ns, &why);
+  Descriptor lost = TryConnectTcp(endpoint.host, endpoint.port, "", deadline_ns, &why);
   WireHello hello = Hello("lost");
   hello.transport = static_cast<uint32_t>(Transport::kTcp);
   ASSERT_TRUE(SendAll(lost, &hello, sizeof(hello), deadline_ns));
   lost.Reset();
   // Its end of the link lives until the listener's does: a connector that leaves at once is a stranger too.
-  std::future<FrameLink> real = std::async(
-      std::launch::async, [&] { return ConnectLink(endpoint, {100, 4}, {5, "real", "rack"}, 20000); });
+  std::future<FrameLink> real = std::async(std::launch::async, [&] {
+    return ConnectLink(endpoint, {100, 4}, {5, "real", "rack"}, 20000);
+  });
   const FrameLink link = listener.Accept({100, 4}, {5, "to", "rack"}, 20000);
   EXPECT_NE(link.peer().find("socket real ("), std::string::npos) << link.peer();
   EXPECT_FALSE(real.get().fault());

@@ -1,6 +1,10 @@
 // Making a shared-memory link: the receiver makes the region and hands it over.
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "rdma/link_setup.h"
+#include "rdma/link_warning.h"
 #include "rdma/tcp_socket.h"
 
 namespace larder::rdma {
@@ -33,6 +37,9 @@ ShmEnd::~ShmEnd() { channel.Bye(); }
 namespace internal {
 namespace {
 
+// From the hellos on both ends have nothing to do but this: one that does not is stopped or ended.
+constexpr int kMakeMs = 10'000;
+
 Hello ShmHello(const ShmLinkShape& shape, const LinkIdentity& identity) {
   Hello hello;
   hello.plan_hash = identity.plan_hash;
@@ -43,7 +50,7 @@ Hello ShmHello(const ShmLinkShape& shape, const LinkIdentity& identity) {
 }
 
 MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const ShmLinkShape& shape, LinkSide side,
-                      uint64_t session, int64_t deadline_ns) {
+                      uint64_t session, int timeout_ms) {
   MadeLink<ShmEnd> made;
   made.session = session;
   made.peer = channel.peer();
@@ -51,7 +58,7 @@ MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const ShmLink
                                  topology::BackingName(memory.backing()));
   if (!memory.notes().empty()) made.description += " (" + memory.notes() + ")";
   channel.Ready();
-  channel.WaitReady(LeftMs(deadline_ns));
+  channel.WaitReady(timeout_ms);
   made.end = std::make_unique<ShmEnd>(std::move(channel), std::move(memory), shape, side);
   return made;
 }
@@ -65,30 +72,32 @@ MadeLink<ShmEnd> ConnectShm(const LinkEndpoint& endpoint, const LinkShape& shape
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
   const ShmLinkShape region{shape.frame_bytes, shape.slots};
   const Hello hello = ShmHello(region, identity);
-  ControlChannel channel = Connect(ShmName(endpoint), timeout_ms);
-  channel.ExchangeHello(hello, LeftMs(deadline_ns));
-  SharedMemory memory = channel.ReceiveMemory(region.bytes(), LeftMs(deadline_ns));
-  return Make(std::move(channel), std::move(memory), region, LinkSide::kSend, identity.session, deadline_ns);
+  ControlChannel channel = ConnectHello(ShmName(endpoint), hello, timeout_ms, LinkKey::Of(identity.key));
+  const int left_ms = std::min(kMakeMs, LeftMs(deadline_ns));
+  SharedMemory memory = channel.ReceiveMemory(region.bytes(), left_ms);
+  return Make(std::move(channel), std::move(memory), region, LinkSide::kSend, identity.session, left_ms);
 }
 
 MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoint, const LinkShape& shape,
-                           const LinkIdentity& identity, int timeout_ms) {
+                           const LinkIdentity& identity, int timeout_ms, int stop_fd) {
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
   const ShmLinkShape region{shape.frame_bytes, shape.slots};
   const Hello hello = ShmHello(region, identity);
   const std::string label = "larder link " + endpoint.name;
   for (;;) {
-    ControlChannel channel = listener.Accept(timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns));
-    if (HasLeft(channel.fd())) continue;  // it gave up while nobody accepted
-    const uint64_t session = channel.ExchangeHello(hello, LeftMs(deadline_ns)).session;
-    if (identity.session != 0 && session != identity.session) {
-      channel.Refuse(kOtherSession);
-      continue;
-    }
+    uint64_t session = identity.session;
+    ControlChannel channel = listener.AcceptHello(hello, timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns),
+                                                  LinkKey::Of(identity.key), &session, stop_fd);
     SharedMemory memory = SharedMemory::Create(region.bytes(), label.c_str());
     ShmLink::Format(memory.span(), region);
-    channel.SendMemory(memory);
-    return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, session, deadline_ns);
+    try {
+      channel.SendMemory(memory);
+      return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, session,
+                  std::min(kMakeMs, LeftMs(deadline_ns)));
+    } catch (const Error& error) {  // it ended, or is stopped: the next one
+      if (LeftMs(deadline_ns) == 0) throw;
+      WarnOfLink(LinkWarning::kDisagreement, fmt::format("{}: {}", What(endpoint), error.what()));
+    }
   }
 }
 

@@ -2,7 +2,6 @@
 #include "rdma/tcp_link.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "rdma/helper_thread.h"
 
 namespace larder::rdma {
 namespace {
@@ -37,11 +37,7 @@ TcpLink::TcpLink(Descriptor connection, const ShmLinkShape& shape, LinkSide side
   if (!help_ || !stop_) {
     throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
   }
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals go to the program's own threads
-  helper_ = std::thread([this] { RunHelper(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  helper_ = StartHelper([this] { RunHelper(); });
 }
 
 TcpLink::~TcpLink() {

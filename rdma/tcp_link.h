@@ -47,6 +47,7 @@ class alignas(kFalseSharingBytes) TcpLink {
   size_t slots() const { return shape_.slots; }
   sync::Fault fault() const { return fault_.Read(); }
   const topology::Arena& memory() const { return memory_; }
+  int fd() const { return connection_.get(); }
 
   sync::SendSlot BeginSend();
   void EndSend(size_t size_bytes = sync::kWholeFrame);

@@ -1,7 +1,8 @@
-// Making a TCP link: the control connection, then the one for the frames, joined by a token.
-#include <poll.h>
-
+// Making a TCP link: the control connection, then the one for the frames, which proves that it is of the same
+// session.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "rdma/link_setup.h"
@@ -23,48 +24,41 @@ MadeLink<TcpEnd> Make(Handshake control, Descriptor data, const LinkShape& shape
   return made;
 }
 
-// The connection that brings the token, or none if it did not come or the control connection closed.
-Descriptor AcceptData(const Descriptor& listener, const Handshake& control, int64_t deadline_ns) {
-  for (;;) {
-    // not POLLIN: the connector's first sign of life may be there already
-    pollfd watched[2] = {{listener.get(), POLLIN, 0}, {control.control.get(), POLLRDHUP, 0}};
-    const int ready = poll(watched, 2, LeftMs(deadline_ns));
-    if (ready < 0) continue;
-    if (watched[1].revents != 0 || (ready == 0 && LeftMs(deadline_ns) == 0)) return {};
-    if (watched[0].revents == 0) continue;
-    Descriptor data = AcceptTcp(listener, deadline_ns);
-    WireHello hello;
-    if (data && ReceiveAll(data, &hello, sizeof(hello), deadline_ns) && IsHello(hello) &&
-        hello.kind == HelloKind::kData && hello.token == control.token) {
-      return data;
-    }
-  }
+// The second connection of this session, or none if it did not come or the control connection closed.
+Descriptor AcceptData(const Door& door, const LinkEndpoint& endpoint, const Handshake& control,
+                      int64_t deadline_ns) {
+  LinkGate::Setup setup = GateSetup(door, endpoint, ConnectionKind::kData);
+  setup.session = &control.session;
+  setup.leave_fd = control.control.get();
+  LinkGate gate(std::move(setup));
+  std::optional<Guest> guest = gate.Next(deadline_ns);
+  if (gate.stopped()) throw Error("{}: stopped", What(endpoint));
+  return guest ? std::move(guest->connection) : Descriptor();
 }
 
 }  // namespace
 
 std::optional<MadeLink<TcpEnd>> TryConnectTcpLink(const LinkEndpoint& endpoint, const LinkShape& shape,
-                                                  const WireHello& mine, int64_t deadline_ns,
-                                                  std::string* why) {
-  std::optional<Handshake> control = ConnectControl(endpoint, mine, deadline_ns, why);
+                                                  const WireHello& mine, const LinkKey& key,
+                                                  int64_t deadline_ns, std::string* why) {
+  std::optional<Handshake> control = ConnectControl(endpoint, mine, key, deadline_ns, why);
   if (!control) return std::nullopt;
-  Descriptor data = TryConnectTcp(endpoint.host, endpoint.port, deadline_ns, why);
+  Descriptor data = TryConnectTcp(endpoint.host, endpoint.port, endpoint.own_host, deadline_ns, why);
   if (!data) return std::nullopt;
-  WireHello hello = mine;
-  hello.kind = HelloKind::kData;
-  hello.token = control->token;
-  if (!SendAll(data, &hello, sizeof(hello), deadline_ns)) {
+  const Greeting greeting = DataGreeting(control->session);
+  if (!SendAll(data, &greeting, sizeof(greeting), deadline_ns)) {
     *why = "it closed the second connection";
     return std::nullopt;
   }
   return Make(std::move(*control), std::move(data), shape, LinkSide::kSend);
 }
 
-MadeLink<TcpEnd> AcceptTcpLink(const Descriptor& listener, const LinkEndpoint& endpoint,
-                               const LinkShape& shape, const WireHello& mine, int64_t deadline_ns) {
+MadeLink<TcpEnd> AcceptTcpLink(const Door& door, const LinkEndpoint& endpoint, const LinkShape& shape,
+                               const WireHello& mine, int64_t deadline_ns) {
   for (;;) {
-    Handshake control = AcceptControl(listener, endpoint, mine, deadline_ns);
-    Descriptor data = AcceptData(listener, control, std::min(deadline_ns, DeadlineNs(kSecondConnectionMs)));
+    Handshake control = AcceptControl(door, endpoint, mine, deadline_ns);
+    Descriptor data =
+        AcceptData(door, endpoint, control, std::min(deadline_ns, DeadlineNs(kSecondConnectionMs)));
     if (data) return Make(std::move(control), std::move(data), shape, LinkSide::kReceive);
   }
 }

@@ -18,6 +18,9 @@
 namespace larder::rdma::internal {
 namespace {
 
+// Strangers may come while a chain runs and nobody accepts; beyond this the kernel lets connectors wait.
+constexpr int kBacklog = 512;
+
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
 };
@@ -38,11 +41,6 @@ Addresses Resolve(const std::string& host, uint16_t port, int flags, std::string
 
 Descriptor NewSocket(const addrinfo& address) {
   return Descriptor(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-}
-
-void SetNoDelay(const Descriptor& socket) {
-  const int on = 1;
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
 // poll() that signals do not cut short. False when the time is over.
@@ -77,7 +75,7 @@ Descriptor ListenTcp(const std::string& host, uint16_t port, const std::string& 
     const int on = 1;
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (socket && bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
-        listen(socket.get(), 16) == 0) {
+        listen(socket.get(), kBacklog) == 0) {
       return socket;
     }
     why = std::strerror(errno);
@@ -95,27 +93,52 @@ int PortOf(const Descriptor& socket) {
                                              : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-Descriptor AcceptTcp(const Descriptor& listener, int64_t deadline_ns) {
-  for (;;) {
-    Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket) {
-      SetNoDelay(socket);
-      return socket;
-    }
-    if (!WaitFor(listener, POLLIN, deadline_ns)) return {};
-  }
+void SetLinkOptions(const Descriptor& socket) {
+  const auto set = [&](int level, int option, int value) {
+    setsockopt(socket.get(), level, option, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-Descriptor TryConnectTcp(const std::string& host, uint16_t port, int64_t deadline_ns, std::string* why) {
+namespace {
+
+// Empty: connected or on the way.
+std::string Begin(const Descriptor& socket, const addrinfo& address, const addrinfo* from) {
+  if (from != nullptr) {
+    const int on = 1;  // the port is chosen when it is known where to
+    setsockopt(socket.get(), SOL_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+    if (bind(socket.get(), from->ai_addr, from->ai_addrlen) != 0) return std::strerror(errno);
+  }
+  if (connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS) return {};
+  return std::strerror(errno);
+}
+
+}  // namespace
+
+Descriptor TryConnectTcp(const std::string& host, uint16_t port, const std::string& from, int64_t deadline_ns,
+                         std::string* why) {
   const Addresses addresses = Resolve(host, port, 0, why);
+  std::string ignored;
+  const Addresses own = from.empty() ? nullptr : Resolve(from, 0, AI_PASSIVE, &ignored);
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    const addrinfo* source = own.get();
+    while (source != nullptr && source->ai_family != address->ai_family) source = source->ai_next;
     Descriptor socket = NewSocket(*address);
     if (!socket) {
       *why = std::strerror(errno);
       continue;
     }
-    if (connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0 && errno != EINPROGRESS) {
-      *why = std::strerror(errno);
+    std::string problem = Begin(socket, *address, source);
+    if (!problem.empty() && source != nullptr) {  // no address of this server, or it does not lead there
+      socket = NewSocket(*address);
+      problem = socket ? Begin(socket, *address, nullptr) : std::strerror(errno);
+    }
+    if (!problem.empty()) {
+      *why = problem;
       continue;
     }
     if (!WaitFor(socket, POLLOUT, deadline_ns)) {
@@ -126,12 +149,17 @@ Descriptor TryConnectTcp(const std::string& host, uint16_t port, int64_t deadlin
     socklen_t bytes = sizeof(error);
     getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
     if (error == 0) {
-      SetNoDelay(socket);
+      SetLinkOptions(socket);
       return socket;
     }
     *why = std::strerror(error);
   }
   return {};
+}
+
+bool HasLeft(int connection) {
+  pollfd watched = {connection, POLLRDHUP, 0};
+  return poll(&watched, 1, 0) > 0;
 }
 
 bool SendAll(const Descriptor& socket, const void* bytes, size_t count, int64_t deadline_ns) {
@@ -166,6 +194,43 @@ bool ReceiveAll(const Descriptor& socket, void* bytes, size_t count, int64_t dea
     }
   }
   return true;
+}
+
+namespace {
+
+AddressBytes BytesOf(const sockaddr* address) {
+  AddressBytes bytes = {};
+  if (address->sa_family == AF_INET6) {
+    std::memcpy(bytes.data(), &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, 16);
+  } else if (address->sa_family == AF_INET) {
+    bytes[10] = bytes[11] = 0xff;
+    std::memcpy(bytes.data() + 12, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<AddressBytes> AddressesOf(const std::string& host) {
+  std::vector<AddressBytes> result;
+  std::string ignored;
+  const Addresses addresses = host.empty() ? nullptr : Resolve(host, 0, 0, &ignored);
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next)
+    result.push_back(BytesOf(address->ai_addr));
+  return result;
+}
+
+bool IsLoopbackAddress(const AddressBytes& address) {
+  constexpr AddressBytes kIpv6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  constexpr uint8_t kIpv4[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};
+  return address == kIpv6 || std::memcmp(address.data(), kIpv4, sizeof(kIpv4)) == 0;
+}
+
+AddressBytes PeerBytes(const Descriptor& socket) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof(address);
+  getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  return BytesOf(reinterpret_cast<const sockaddr*>(&address));
 }
 
 std::string PeerAddress(const Descriptor& socket) {

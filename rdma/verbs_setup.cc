@@ -1,5 +1,6 @@
-// Making a verbs link: hellos on the control connection, then a queue pair by rdma_cm, joined by a token. The
-// listener answers the connection request with the address and key of its ring.
+// Making a verbs link: hellos on the control connection, then a queue pair by rdma_cm, joined by what
+// only the two ends of that connection can say. The listener answers the connection request with the address
+// and key of its ring.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,26 +26,39 @@ constexpr int kStepMs = 3000;  // for the other end's next step of set-up
 constexpr uint8_t kRetries = 6;
 constexpr uint32_t kLargestMtu = 4096;
 
-// Private data of the connection request and its answer.
+// Private data of the connection request (of which rdma_cm takes 56 bytes) and its answer. mac: by the
+// session of the control connection, of all before it and the queue pair that it comes from; so a request
+// belongs to its control connection, and neither can be changed on the way, nor sent back.
 struct RequestData {
-  uint64_t token = 0;
-  uint32_t mtu = 0;  // bytes of a packet at most; 0: what the path takes
-  uint32_t reserved = 0;
+  uint32_t mtu = 0;   // bytes of a packet at most; 0: what the path takes
+  uint32_t pair = 0;  // its number
+  uint8_t mac[kMacBytes] = {};
 };
 struct AnswerData {
-  uint64_t token = 0;
   uint64_t ring_address = 0;
   uint32_t ring_key = 0;
   uint32_t mtu = 0;  // what both use
+  uint32_t pair = 0;
+  uint32_t reserved = 0;
+  uint8_t mac[kMacBytes] = {};
 };
-static_assert(sizeof(RequestData) == 16 && sizeof(AnswerData) == 24);
+static_assert(sizeof(RequestData) == 40 && sizeof(AnswerData) == 56);
 
 struct CmEvent {
   rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_ERROR;
   int status = 0;
   rdma_cm_id* id = nullptr;  // of a request: new, ours
+  uint32_t pair = 0;         // the other end's queue pair
   std::vector<std::byte> data;
 };
+
+// Is the event's private data of this session, and of the queue pair that sent it?
+template <typename Data>
+bool FromPeer(const CmEvent& event, const SessionKey& session, std::string_view label, Data* data) {
+  if (event.data.size() < sizeof(Data)) return false;
+  std::memcpy(static_cast<void*>(data), event.data.data(), sizeof(Data));
+  return session.Sealed(label, data, sizeof(Data)) && data->pair == event.pair;
+}
 
 // The next event of a channel, acknowledged; none when the time is over or `watched` (a control connection)
 // closed.
@@ -51,10 +66,11 @@ std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_n
   for (;;) {
     rdma_cm_event* event = nullptr;
     if (rdma_get_cm_event(channel, &event) == 0) {
-      CmEvent copy{event->event, event->status, event->id, {}};
+      CmEvent copy{event->event, event->status, event->id, 0, {}};
       const auto* data = static_cast<const std::byte*>(event->param.conn.private_data);
       const bool has_data =
           event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_CONNECT_RESPONSE;
+      if (has_data) copy.pair = event->param.conn.qp_num;
       if (has_data && data != nullptr) copy.data.assign(data, data + event->param.conn.private_data_len);
       rdma_ack_cm_event(event);
       return copy;
@@ -245,13 +261,13 @@ MadeLink<VerbsEnd> Make(Handshake control, std::unique_ptr<VerbsResources> resou
 }  // namespace
 
 std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, const LinkShape& shape,
-                                                  const WireHello& mine, int64_t deadline_ns,
-                                                  std::string* why) {
+                                                  const WireHello& mine, const LinkKey& key,
+                                                  int64_t deadline_ns, std::string* why) {
   const std::string what = What(endpoint);
   EventChannel channel = NewChannel(what);
   CmId id = NewId(channel.get(), what);
   std::optional<Address> own = OwnAddress(endpoint, what);  // before anybody waits for this end
-  std::optional<Handshake> control = ConnectControl(endpoint, mine, deadline_ns, why);
+  std::optional<Handshake> control = ConnectControl(endpoint, mine, key, deadline_ns, why);
   if (!control) return std::nullopt;
 
   // Each step: start it, wait for its event. A listener that went away meanwhile is tried again.
@@ -297,8 +313,9 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   auto resources = std::make_unique<VerbsResources>(
       std::move(channel), std::move(id), ShmLinkShape{shape.frame_bytes, shape.slots}, LinkSide::kSend, what);
   RequestData request;
-  request.token = control->token;
   request.mtu = static_cast<uint32_t>(endpoint.mtu);
+  request.pair = resources->pair->qp_num;
+  control->session.Seal(kVerbsRequest, request);
   rdma_conn_param parameters = Parameters(*resources, &request, sizeof(request));
   if (rdma_connect(resources->id.get(), &parameters) != 0) return failed("connecting", std::nullopt);
   event = NextEvent(resources->channel.get(), step_ns(), control_fd);
@@ -310,9 +327,8 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
     return failed(step.c_str(), event);
   }
   AnswerData answer;
-  if (event->data.size() < sizeof(answer)) return failed("answer", event);
-  std::memcpy(&answer, event->data.data(), sizeof(answer));
-  if (answer.token != control->token) return failed("answer of another link", event);
+  if (!FromPeer(*event, control->session, kVerbsAnswer, &answer))
+    return failed("answer of another link", event);
   if (!resources->Connect(static_cast<int>(answer.mtu)) || rdma_establish(resources->id.get()) != 0)
     return failed("joining the queue pairs", std::nullopt);
   return Make(std::move(*control), std::move(resources), shape, LinkSide::kSend, answer);
@@ -325,7 +341,7 @@ struct VerbsListener::State {
   CmId id;
   std::optional<Address> own;  // of the device that the manifest names
 
-  // Of a connector that has been answered; none: it went away, or did not come with its token.
+  // Of a connector that has been answered; none: it went away, or did not come with its queue pair.
   std::optional<MadeLink<VerbsEnd>> Complete(Handshake control, const LinkShape& shape, int64_t deadline_ns);
 };
 
@@ -380,8 +396,7 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
     if (!event) return std::nullopt;
     if (event->type != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
     CmId came(event->id);
-    if (event->data.size() >= sizeof(data)) std::memcpy(&data, event->data.data(), sizeof(data));
-    if (data.token == control.token) {
+    if (FromPeer(*event, control.session, kVerbsRequest, &data)) {
       request = std::move(came);
     } else {
       rdma_reject(came.get(), nullptr, 0);
@@ -398,12 +413,13 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
                                                     ShmLinkShape{shape.frame_bytes, shape.slots},
                                                     LinkSide::kReceive, what);
   AnswerData answer;
-  answer.token = control.token;
   answer.ring_address = reinterpret_cast<uint64_t>(resources->memory.data());
   answer.ring_key = resources->region->rkey;
   const int asked = static_cast<int>(std::min(data.mtu, kLargestMtu));
   answer.mtu = static_cast<uint32_t>(
       resources->PathMtu(asked == 0 || (endpoint.mtu != 0 && endpoint.mtu < asked) ? endpoint.mtu : asked));
+  answer.pair = resources->pair->qp_num;
+  control.session.Seal(kVerbsAnswer, answer);
   rdma_conn_param parameters = Parameters(*resources, &answer, sizeof(answer));
   if (!resources->Connect(static_cast<int>(answer.mtu)) || rdma_accept(resources->id.get(), &parameters) != 0)
     return std::nullopt;
@@ -412,12 +428,12 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   return Make(std::move(control), std::move(resources), shape, LinkSide::kReceive, {});
 }
 
-MadeLink<VerbsEnd> VerbsListener::Accept(const Descriptor& control_listener, const LinkShape& shape,
-                                         WireHello mine, int64_t deadline_ns) {
+MadeLink<VerbsEnd> VerbsListener::Accept(const Door& door, const LinkShape& shape, WireHello mine,
+                                         int64_t deadline_ns) {
   mine.rdma_port = port();
   if (state_->own) state_->own->ToBytes(mine.rdma_address);
   for (;;) {
-    Handshake control = AcceptControl(control_listener, state_->endpoint, mine, deadline_ns);
+    Handshake control = AcceptControl(door, state_->endpoint, mine, deadline_ns);
     auto made = state_->Complete(std::move(control), shape, std::min(deadline_ns, DeadlineNs(2 * kStepMs)));
     if (made) return std::move(*made);
   }

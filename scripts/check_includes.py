@@ -41,7 +41,7 @@ THIRD_PARTY = {
     "fmt/": None,
     "hwloc": ["topology"], "numa.h": ["topology"], "numaif.h": ["topology"],
     "asmjit/": ["kernels"], **{name: ["kernels"] for name in _INTRINSICS},
-    "infiniband/": ["rdma"], "rdma/": ["rdma"],
+    "infiniband/": ["rdma"], "rdma/": ["rdma"], "sodium": ["rdma"],
     "CLI/": ["node"], "spdlog/": ["node"], "systemd/": ["node"],
     "pcre2": ["model"],
     "prometheus/": ["serving"], "boost/": ["serving"],

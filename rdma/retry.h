@@ -1,0 +1,29 @@
+// Pauses of a connector that tries again and again: longer each time, and never two of them alike, so that
+// many stages that were started together do not come together.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+namespace larder::rdma::internal {
+
+class RetryPause {
+ public:
+  RetryPause(int first_ms, int longest_ms) : next_ms_(first_ms), longest_ms_(longest_ms) {}
+  // At most limit_ms, from half to the whole of what it may be now.
+  void Sleep(int limit_ms) {
+    const int whole_ms = next_ms_;
+    next_ms_ = std::min(2 * next_ms_, longest_ms_);
+    const int chosen_ms = std::uniform_int_distribution(whole_ms / 2, whole_ms)(random_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(chosen_ms, limit_ms)));
+  }
+
+ private:
+  int next_ms_;
+  const int longest_ms_;
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+}  // namespace larder::rdma::internal
