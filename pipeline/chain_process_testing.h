@@ -14,6 +14,7 @@
 
 #include "pipeline/chain_testing.h"
 #include "rdma/descriptor.h"
+#include "rdma/link_key.h"
 
 namespace larder::pipeline {
 
@@ -54,6 +55,8 @@ class StageProcesses {
     auto& chain = test_.chain;
     for (ChainStage& stage : chain.stages) stage.endpoint = endpoint(stage.socket);
     chain.serving = endpoint("serving");
+    const uint8_t secret[rdma::LinkKey::kBytes] = {1, 2, 3};
+    chain.link_key = std::make_shared<const rdma::LinkKey>(secret);
     chain.first = chain.stages[0].endpoint;
     chain.stages[0].next = chain.stages[1].endpoint;
     chain.stages[1].next = chain.serving;

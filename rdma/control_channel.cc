@@ -146,6 +146,7 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
           throw Error("{} refused: {}", peer(), internal::Text(message.text));
         break;
       case internal::Answer::kTimeout:
+        if (!why->empty()) return false;  // an attempt before knew more
         throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output", peer(), what,
                     timeout_ms);
       case internal::Answer::kEnded:
@@ -167,8 +168,9 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
   internal::SendBytes(fd(), prover.proof().data(), internal::kMacBytes);
   internal::Mac proof;
   if (!answer(proof.data(), proof.size(), "its proof of the cluster's key")) {
-    *why += fmt::format(" (both processes need the same link.key, or neither one; this one has {})",
-                        key.open() ? "none" : "one");
+    if (why->find("link.key") == std::string::npos)
+      *why += fmt::format(" (both processes need the same link.key, or neither one; this one has {})",
+                          key.open() ? "none" : "one");
     return std::nullopt;
   }
   if (!prover.Believes(proof)) throw Error("{} does not know the cluster's key: it is an impostor", peer());
@@ -197,9 +199,8 @@ ControlChannel ConnectHello(const std::string& name, const Hello& mine, int time
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
   const auto left_ms = [&] { return timeout_ms < 0 ? kNoTimeout : internal::LeftMs(deadline_ns); };
   internal::RetryPause pause(10, 200);
-  for (;;) {
+  for (std::string why;;) {
     ControlChannel channel = Connect(name, left_ms());
-    std::string why;
     if (channel.TryHello(mine, left_ms(), key, &why)) return channel;
     if (timeout_ms >= 0 && internal::LeftMs(deadline_ns) == 0) throw Error("{}", why);
     pause.Sleep(internal::LeftMs(deadline_ns));

@@ -117,15 +117,19 @@ FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, cons
   const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
   const LinkKey& key = LinkKey::Of(identity.key);
   internal::RetryPause pause(kFirstRetryMs, kLongestRetryMs);
-  for (std::string why = "nothing was tried";;) {
+  for (std::string why;;) {
+    std::string now;
     if (transport == Transport::kVerbs) {
-      auto made = internal::TryConnectVerbs(endpoint, shape, mine, key, deadline_ns, &why);
+      auto made = internal::TryConnectVerbs(endpoint, shape, mine, key, deadline_ns, &now);
       if (made) return {transport, shape, std::move(*made)};
     } else {
-      auto made = internal::TryConnectTcpLink(endpoint, shape, mine, key, deadline_ns, &why);
+      auto made = internal::TryConnectTcpLink(endpoint, shape, mine, key, deadline_ns, &now);
       if (made) return {transport, shape, std::move(*made)};
     }
-    if (internal::LeftMs(deadline_ns) == 0) {
+    // An attempt that the deadline cut short knows less than one before it.
+    const bool over = internal::LeftMs(deadline_ns) == 0;
+    if (!over || why.empty()) why = now;
+    if (over) {
       throw Error(
           "{}: {} after {} ms: start that socket's process on its server, or check host and port in the "
           "manifest and the firewall",

@@ -55,7 +55,7 @@ void LinkGate::StartStep(Pending& pending, Step step, size_t bytes) {
 }
 
 void LinkGate::Turn(const Pending& pending, const std::string& why) {
-  last_ = fmt::format("{} {}", pending.who, why);
+  last_ = fmt::format("{}: {}", pending.who, why);
   WarnOfLink(LinkWarning::kStranger, fmt::format("{}: {}", setup_.what, last_));
 }
 

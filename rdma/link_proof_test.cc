@@ -255,7 +255,10 @@ TEST(LinkProof, AListenerWithoutTheKeyLearnsNothing) {
   const Descriptor listening = ListenTcp(endpoint.host, 0, "fake");
   endpoint.port = static_cast<uint16_t>(PortOf(listening));
   auto connecting = std::async(std::launch::async, [&] {
-    return ErrorOf([&] { ConnectLink(endpoint, {64, 2}, {42, "from", "test", 0, Key(7)}, 1000); });
+    std::string line;
+    for (int ms = 300; ms <= kLongMs && !Contains(line, "impostor"); ms *= 3)
+      line = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, {42, "from", "test", 0, Key(7)}, ms); });
+    return line;
   });
   size_t came = 0, heard = 0;
   while (connecting.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
@@ -292,7 +295,9 @@ TEST(LinkProof, AnotherHostThanTheManifestsIsNotLetIn) {
   auto accepting = std::async(std::launch::async, [&] {
     return listener.Accept({64, 2}, {42, "to", "test"}, kNoTimeout);
   });
-  const std::string line = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, {42, "from", "test"}, 300); });
+  std::string line;
+  for (int ms = 100; ms <= kLongMs && !Contains(line, "this server"); ms *= 3)
+    line = ErrorOf([&] { ConnectLink(endpoint, {64, 2}, {42, "from", "test"}, ms); });
   EXPECT_TRUE(Contains(line, "may not expect this server")) << line;
   endpoint.own_host = "127.0.0.2";
   const FrameLink right = ConnectLink(endpoint, {64, 2}, {42, "from", "test"}, kLongMs);

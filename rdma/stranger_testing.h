@@ -47,12 +47,11 @@ class Strangers {
   explicit Strangers(LinkEndpoint endpoint) : endpoint_(std::move(endpoint)), thread_([this] { Run(); }) {
     while (count_ < 8) std::this_thread::yield();  // some are there before anybody else
   }
-  ~Strangers() { Stop(); }
-  size_t Stop() {
+  ~Strangers() {
     stop_ = true;
-    if (thread_.joinable()) thread_.join();
-    return count_;
+    thread_.join();
   }
+  size_t count() const { return count_; }
 
  private:
   void Run() {
