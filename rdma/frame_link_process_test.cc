@@ -3,13 +3,16 @@
 // follow a fork.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,6 +24,8 @@
 #include "rdma/fault_signal.h"
 #include "rdma/frame_link.h"
 #include "rdma/link_conformance.h"
+#include "rdma/link_monitor.h"
+#include "rdma/link_testing.h"
 #include "rdma/process_testing.h"
 
 namespace larder::rdma {
@@ -190,9 +195,29 @@ bool OwnNetwork() {
 
 constexpr int kCannot = 77;
 
+// What happens to the network between two namespaces, and what both ends must say then.
+enum class Fate {
+  kCable,     // cut: no packet comes and nothing closes
+  kBusyData,  // the second connection's packets are lost, while there are frames to send; the first one lives
+  kIdleData,  // and while there are none
+};
+
+// A firewall that has forgotten a connection. False: none here.
+bool LoseConnection(int fd) {
+  sockaddr_in here = {}, there = {};
+  socklen_t bytes = sizeof(here);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &bytes) != 0) return false;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &bytes) != 0) return false;
+  const int to = ntohs(there.sin_port), from = ntohs(here.sin_port);
+  return Run(fmt::format(
+      "nft 'table inet t {{ chain o {{ type filter hook output priority 0; tcp sport {} tcp dport {} "
+      "drop; }}; chain i {{ type filter hook input priority 0; tcp sport {} tcp dport {} drop; }}; }}'",
+      from, to, to, from));
+}
+
 // In a namespace of its own, with address 10.77.0.1 on v0; the other end of the cable, v1, is in the child's,
-// with 10.77.0.2. Both ends must see the cable's cut, when no packet comes and nothing closes.
-int TwoNamespaces() {
+// with 10.77.0.2.
+int TwoNamespaces(Fate fate) {
   int ready[2], go[2];
   if (!OwnNetwork() || pipe(ready) != 0 || pipe(go) != 0) return kCannot;
   char byte = 0;
@@ -203,7 +228,15 @@ int TwoNamespaces() {
     if (!Run("ip addr add 10.77.0.2/24 dev v1 && ip link set v1 up")) return kCannot;
     FrameLink link = ConnectLink(Endpoint("10.77.0.1", 7411), kShape, {7, "from", "test"}, kLongMs);
     SendFrames(link, 0, 2000);
-    while (link.WaitSend(kSleepAtOnce)) link.EndSend(0);
+    while (link.WaitSend(kSleepAtOnce)) {
+      if (fate == Fate::kIdleData) {
+        if (link.fault()) break;
+        usleep(1000);
+      } else {
+        link.EndSend(0);
+      }
+    }
+    if (fate != Fate::kCable && link.fault().detail != static_cast<uint32_t>(LinkDown::kDataLost)) return 5;
     return link.fault().code == FaultCode::kLinkDown ? 0 : 3;
   });
   close(ready[1]);
@@ -217,11 +250,17 @@ int TwoNamespaces() {
     ExitStatus(child);
     return kCannot;
   }
-  LinkListener listener(Endpoint("", 7411));
+  LinkListener listener(Endpoint("0.0.0.0", 7411));
   if (write(go[1], &byte, 1) != 1) return 4;
   FrameLink link = listener.Accept(kShape, {7, "to", "test"}, kLongMs);
   if (ReceiveFrames(link, 0, 2000) != 0) return 1;
-  if (!Run("ip link set v0 down")) return kCannot;
+  const bool done =
+      fate == Fate::kCable ? Run("ip link set v0 down") : LoseConnection(LinkTesting::DataFd(link));
+  if (!done) {
+    kill(child, SIGKILL);
+    ExitStatus(child);
+    return kCannot;
+  }
   uint32_t received = 0;
   while (link.WaitReceive(kSleepAtOnce)) {
     link.EndReceive();
@@ -233,9 +272,38 @@ int TwoNamespaces() {
 }
 
 TEST_F(FrameLinkProcess, TwoNetworkNamespacesAndACutCable) {
-  const int status = ExitStatus(Fork(TwoNamespaces));
+  const int status = ExitStatus(Fork([] { return TwoNamespaces(Fate::kCable); }));
   if (status == kCannot) GTEST_SKIP() << "no network namespaces here (root or user namespaces, iproute2)";
   EXPECT_EQ(status, 0);
+}
+
+TEST_F(FrameLinkProcess, TwoNetworkNamespacesAndALostDataConnection) {
+  for (const Fate fate : {Fate::kBusyData, Fate::kIdleData}) {
+    const int status = ExitStatus(Fork([fate] { return TwoNamespaces(fate); }));
+    if (status == kCannot)
+      GTEST_SKIP() << "no network namespaces here (root or user namespaces, iproute2, nftables)";
+    EXPECT_EQ(status, 0) << static_cast<int>(fate);
+  }
+}
+
+// TCP_USER_TIMEOUT, which would find out a lost connection too, ends this one: its receiver reads nothing for
+// longer than that, as one that computes does, and its window is closed.
+TEST_F(FrameLinkProcess, AReceiverThatLivesAndDoesNotReadIsNoFault) {
+  constexpr LinkShape kLarge = {size_t{2} << 20, 6};
+  LinkListener listener(Endpoint("127.0.0.1", 0));
+  const int port = listener.port();
+  const pid_t child = Fork([&] {
+    FrameLink link = ConnectLink(Endpoint("127.0.0.1", port), kLarge, {7, "from", "test"}, kLongMs);
+    SendFrames(link, 0, 8);
+    while (!link.fault()) usleep(1000);
+    return link.fault().detail == static_cast<uint32_t>(LinkDown::kEnded) ? 0 : 1;
+  });
+  {
+    FrameLink link = listener.Accept(kLarge, {7, "to", "test"}, kLongMs);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 * LinkMonitor::kLostMs / 2));
+    EXPECT_EQ(ReceiveFrames(link, 0, 8), 0u) << link.FaultText();
+  }
+  EXPECT_EQ(ExitStatus(child), 0);
 }
 
 }  // namespace

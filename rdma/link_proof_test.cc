@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -302,6 +304,51 @@ TEST(LinkProof, AnotherHostThanTheManifestsIsNotLetIn) {
   endpoint.own_host = "127.0.0.2";
   const FrameLink right = ConnectLink(endpoint, {64, 2}, {42, "from", "test"}, kLongMs);
   EXPECT_TRUE(Contains(accepting.get().peer(), "socket from (127.0.0.2:"));
+}
+
+// Nobody else may take a listener's time: not who says hello and leaves before the link is made,
+TEST(LinkProof, AConnectorThatEndsAfterItsHelloIsNotTheLast) {
+  LinkEndpoint endpoint;
+  endpoint.name = fmt::format("proof-left-{}", getpid());
+  LinkListener listener(endpoint);
+  auto accepting = std::async(std::launch::async, [&] {
+    return listener.Accept({64, 2}, {42, "to", "test"}, kNoTimeout);
+  });
+  rdma::Hello hello;
+  hello.plan_hash = 42;
+  hello.memory_bytes = ShmLinkShape{64, 2}.bytes();
+  for (int i = 0; i < 3; ++i) ConnectHello("larder-link-" + endpoint.name, hello, kLongMs);
+  const FrameLink right = ConnectLink(endpoint, {64, 2}, {42, "from", "test"}, kLongMs);
+  EXPECT_TRUE(Contains(accepting.get().peer(), "socket from ("));
+}
+
+// nor a process that has no descriptor left for a connection: it waits, and does not spin.
+TEST(LinkGate, WithoutDescriptorsItSleeps) {
+  const Descriptor listening = ListenTcp("127.0.0.1", 0, "full");
+  std::string why;
+  const auto port = static_cast<uint16_t>(PortOf(listening));
+  const Descriptor came = TryConnectTcp("127.0.0.1", port, "", DeadlineNs(kLongMs), &why);
+  ASSERT_TRUE(came) << why;
+  LinkGate::Setup setup;
+  setup.listener = listening.get();
+  setup.key = &LinkKey::Open();
+  setup.hello_bytes = sizeof(WireHello);
+  setup.admit = [](const Descriptor&, std::string*) { return std::string(); };
+  LinkGate gate(std::move(setup));
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none = {static_cast<rlim_t>(came.get()), before.rlim_max};
+  timespec began = {}, ended = {};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+  const bool guest = gate.Next(DeadlineNs(500)).has_value();
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_FALSE(guest);
+  EXPECT_TRUE(Contains(gate.last(), "no connection can be taken")) << gate.last();
+  const double used_s = static_cast<double>(ended.tv_sec - began.tv_sec) +
+                        static_cast<double>(ended.tv_nsec - began.tv_nsec) * 1e-9;
+  EXPECT_LT(used_s, 0.1);  // of 0.5, all of which a loop takes that asks again at once
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct LinkTesting {
     link.Advance(link.header_->sent);
   }
 
+  static int DataFd(FrameLink& link) { return std::get<std::unique_ptr<TcpEnd>>(link.end_)->link.fd(); }
   static void StartAt(FrameLink& link, uint32_t sequence) {
     if (auto* tcp = std::get_if<std::unique_ptr<TcpEnd>>(&link.end_)) StartAt((*tcp)->link, sequence);
     if (auto* verbs = std::get_if<std::unique_ptr<VerbsEnd>>(&link.end_)) StartAt((*verbs)->link, sequence);

@@ -4,8 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <future>
+#include <thread>
 #include <vector>
 
 #include "rdma/frame_link.h"
@@ -181,6 +183,29 @@ TEST(LinkMonitor, AnythingButBeatsIsAFault) {
   EXPECT_EQ(write(wire.ours.get(), reinterpret_cast<const char*>(&wrong) + 7, 9), 9);
   EXPECT_TRUE(Soon([&] { return wire.fault.raised(); }));
   EXPECT_EQ(wire.fault.Read().code, FaultCode::kMalformed);
+}
+
+// Beats without end, as fast as they are read: the monitor can be ended, and its own beats go on.
+TEST(LinkMonitor, AFloodOfBeatsKeepsItFromNothing) {
+  Wire wire;
+  std::atomic<bool> over{false};
+  std::atomic<size_t> came{0};
+  std::vector<WireBeat> beats(64);
+  std::thread flood([&] {
+    while (!over) {
+      [[maybe_unused]] const ssize_t sent =
+          send(wire.ours.get(), beats.data(), beats.size() * sizeof(WireBeat), MSG_NOSIGNAL | MSG_DONTWAIT);
+      WireBeat beat;
+      if (recv(wire.ours.get(), &beat, sizeof(beat), MSG_DONTWAIT) == sizeof(beat)) ++came;
+    }
+  });
+  {
+    LinkMonitor monitor(std::move(wire.theirs), wire.fault);
+    EXPECT_TRUE(Soon([&] { return came >= 2; }));
+  }
+  EXPECT_FALSE(wire.fault.raised());
+  over = true;
+  flood.join();
 }
 
 LinkEndpoint ListenerEndpoint() {

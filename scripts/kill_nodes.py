@@ -8,6 +8,7 @@ or for a moment, after which both must go on and print the same text.
 import argparse
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -44,7 +45,10 @@ class Rounds:
         manifest = os.path.join(self.folder, "manifest.toml")
         with open(manifest, "w") as f:
             f.write(MANIFEST.format(pid=os.getpid(), second=1 if len(os.sched_getaffinity(0)) > 1 else 0))
-        common = ["--manifest", manifest, "-m", model]
+        key = os.path.join(self.folder, "link.key")
+        with open(os.open(key, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write(secrets.token_hex(32))
+        common = ["--manifest", manifest, "-m", model, "--link-key", key]
         self.node_arguments = [larder, "node", *common, "--socket", "attention"]
         self.run_arguments = [larder, "run", *common, "--join", "-p", "Once upon a time", "--temp", "0", "--ignore-eos"]
         self.failures = []

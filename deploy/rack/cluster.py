@@ -1,5 +1,7 @@
 """The cluster that every rack runs: servers of two sockets each, one with weights and one with attention, and requests to it."""
+import os
 import pathlib
+import secrets
 import subprocess
 import sys
 import time
@@ -39,9 +41,17 @@ def client(protocol, address, tokens):
     return [sys.executable, "-B", str(CLIENT), f"--{protocol}", address, "-n", str(tokens), "-p", PROMPT]
 
 
-def join(larder, server, manifest_path, model, tokens):
+def make_key(folder):
+    """The key of a cluster whose processes are started without larder-cluster."""
+    key = pathlib.Path(folder, "link.key")
+    with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    return key
+
+
+def join(larder, server, manifest_path, key, model, tokens):
     """One `larder run --join`, of a cluster without a serving socket."""
-    return [larder, "run", "--manifest", manifest_path, "--server", server, "--join", "-m", model, "-n", str(tokens), *STORY]
+    return [larder, "run", "--manifest", manifest_path, "--server", server, "--join", "--link-key", key, "-m", model, "-n", str(tokens), *STORY]
 
 
 class Request:

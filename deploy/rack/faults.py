@@ -35,6 +35,7 @@ class Kind:
     make: object
     undo: object = lambda server, socket: None
     whole_server: bool = False  # any socket of the server may be the one that is named
+    both_ends: bool = False     # of one link between servers: a socket of either server may be the one that is named
     ends: bool = True           # the request has to end with an error; else it may go on
     lasts: bool = False         # until it is undone there is no cluster
     drains: bool = False        # a serving socket ends what it has begun first
@@ -70,6 +71,7 @@ KINDS = {
     "socket stands still": Kind(lambda server, socket: server.freeze(socket), lambda server, socket: server.thaw(socket), lasts=True),
     "slow stage": Kind(stutter, ends=False),
     "link cut": Kind(lambda server, _: server.cut(), lambda server, _: server.mend(), whole_server=True, lasts=True),
+    "data flow lost": Kind(lambda server, _: server.lose_data(), lambda server, _: server.find_data(), both_ends=True),
     "server powered off": Kind(lambda server, _: server.power_off(), lambda server, _: server.power_on(), whole_server=True,
                                lasts=True),
     "2 % of packets lost": Kind(lose_packets, lambda server, _: server.lose(0), ends=False),
@@ -176,6 +178,8 @@ class Faults:
         at = time.monotonic()
         kind.make(server, socket)
         names = server.names() if kind.whole_server else [socket]
+        if kind.both_ends:
+            names = [name for each in self.rack.servers.values() for name in each.names()]
         report, reported_s, limit_s = None, None, REPORTED_WITHIN_S + self.options.slack
         drains = kind.drains and socket == cluster.SERVING
         ends = kind.ends and not drains
@@ -185,7 +189,7 @@ class Faults:
                 self.wrong(f"{name} {socket}: the request {'still runs' if request.running() else 'was not drained'}", request)
                 row.broken += 1
         while ends and time.monotonic() - at < limit_s and (report is None or request.running()):
-            report = report or self.report_of(names, None if kind.whole_server else socket)
+            report = report or self.report_of(names, None if kind.whole_server or kind.both_ends else socket)
             reported_s = reported_s or (report and time.monotonic() - at)
             time.sleep(0.05)
         status = request.process.poll()
@@ -251,7 +255,7 @@ def main():
     parser.add_argument("--only", help="kinds of faults, by a word of each, with commas")
     parser.add_argument("--table", metavar="FILE", help="write the table to FILE as Markdown too, after each fault")
     o = parser.parse_args()
-    kinds = [name for name in KINDS if (o.guests or "packets" not in name) and (not o.only or any(w in name for w in o.only.split(",")))]
+    kinds = [name for name in KINDS if (name not in ("2 % of packets lost", "data flow lost") or o.guests == ("packets" in name)) and (not o.only or any(w in name for w in o.only.split(",")))]
     model = str(pathlib.Path(o.model).resolve())
     # Guests are a hundred times slower, and everything about them is late.
     o.short, o.long, o.moment, slack, o.recover = (16, 500, 1.0, 10.0, 180) if o.guests else (16, 8000, 0.5, 0.0, 60)

@@ -4,6 +4,7 @@ Namespaces keep abstract Unix sockets apart too, so sockets of two servers can r
 """
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import time
 
 import cluster
 import guest
+import image
 from image import Missing
 
 RESTART_S = 1.0  # as RestartSec of larder@.service
@@ -115,6 +117,26 @@ class NetServer:
     def mend(self):
         ip("-n", self.rack.wire, "link", "set", self.port, "up")
 
+    def lose_data(self):
+        """Takes one connection away as a firewall does that forgets it: the one that carried the most, of frames, not the beats beside it."""
+        image.require("ss", "nft")
+        lines = subprocess.run(self.command(["ss", "-Htin", "state", "established"]), capture_output=True, text=True, check=True).stdout.splitlines()
+        most, ends = -1, None
+        for about, counts in zip(lines, lines[1:]):
+            found = re.search(rf" ({re.escape(self.address)}):(\d+) +(\S+):(\d+)", about)
+            carried = sum(int(n) for n in re.findall(r"bytes_(?:acked|received):(\d+)", counts))
+            if found and carried > most:
+                most, ends = carried, (found[2], found[4])
+        if ends is None:
+            raise RuntimeError(f"{self.name} has no connection to another server")
+        here, there = ends
+        rules = "\n".join(["table inet rack {", "chain to { type filter hook output priority 0;", f"tcp sport {here} tcp dport {there} drop", "}",
+                           "chain from { type filter hook input priority 0;", f"tcp sport {there} tcp dport {here} drop", "}", "}"])
+        subprocess.run(self.command(["nft", "-f", "-"]), input=rules, text=True, check=True)
+
+    def find_data(self):
+        subprocess.run(self.command(["nft", "delete", "table", "inet", "rack"]), check=True)
+
     def power_off(self):
         for socket in self.sockets.values():
             socket.stop()
@@ -170,19 +192,21 @@ class NetCluster(NetRack):
         self.manifest = self.folder / "cluster.toml"
         self.manifest.write_text(cluster.manifest([(s.name, s.address) for s in self.servers.values()], transport="tcp", context=context,
                                                   serving=serving))
+        self.key = cluster.make_key(self.folder)
         self.marks = {}
 
     def bring_up(self):
         for server in self.servers.values():
             for name in [f"{server.name}-{role}" for role in cluster.ROLES] + [cluster.SERVING] * (self.serving and server.name == "a"):
-                command = [self.larder, "node", "--manifest", self.manifest, "--server", server.name, "--socket", name, "-m", self.model]
+                command = [self.larder, "node", "--manifest", self.manifest, "--server", server.name, "--socket", name, "--link-key", self.key,
+                           "-m", self.model]
                 server.sockets[name] = Socket(name, server.command(command), self.folder / f"{name}.log")
                 server.sockets[name].start()
 
     def request(self, tokens, protocol="http"):
         server = self.servers["a"]
         command = cluster.client(protocol, "127.0.0.1:8080" if protocol == "http" else "127.0.0.1:7070", tokens) if self.serving \
-            else cluster.join(self.larder, server.name, self.manifest, self.model, tokens)
+            else cluster.join(self.larder, server.name, self.manifest, self.key, self.model, tokens)
         return cluster.Request(server.command(command), self.folder / "request")
 
     def health(self):
