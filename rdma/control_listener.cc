@@ -1,5 +1,6 @@
 // Finding each other: listening on, and connecting to, a name (rdma/local_socket.h).
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -36,6 +37,15 @@ Descriptor NewSocket(const std::string& name) {
 
 // The kernel guards no abstract name, so both ends look at who the other is. Root may serve anybody.
 bool Trusted(const ucred& peer) { return peer.uid == geteuid() || peer.uid == 0; }
+
+// For who looks among abstract names because the units' folder is another user's.
+const char* UnitHasIt(const std::string& name) {
+  struct stat found = {};
+  const std::string file = std::string(kRuntimeFolder) + "/" + FileOfName(name);
+  return stat(file.c_str(), &found) == 0 || errno == EACCES
+             ? "; units work with processes of their own user: runuser -u larder -- larder ..."
+             : "";
+}
 
 }  // namespace
 
@@ -225,8 +235,8 @@ ControlChannel Connect(const std::string& name, int timeout_ms) {
     if (internal::LeftMs(deadline_ns) == 0) {
       throw Error(
           "control channel {}: nobody listens there after {} ms: start the process of the socket that "
-          "has this name, from the same manifest, on this server",
-          name, timeout_ms);
+          "has this name, from the same manifest, on this server{}",
+          name, timeout_ms, address.path.empty() ? UnitHasIt(name) : "");
     }
     pause.Sleep(internal::LeftMs(deadline_ns));
   }
