@@ -65,6 +65,7 @@ std::shared_ptr<const LinkKey> LinkKey::Load(const std::string& path, bool crede
   const auto blank = [&](size_t i) { return std::strchr(" \t\r\n", secret.text[i]) != nullptr; };
   while (begin < end && blank(begin)) ++begin;
   while (end > begin && blank(end - 1)) --end;
+  if (credential && begin == end) return nullptr;
   size_t decoded = 0;
   if (end - begin != 2 * kBytes ||
       sodium_hex2bin(secret.bytes, kBytes, secret.text + begin, end - begin, nullptr, &decoded, nullptr) !=

@@ -15,7 +15,8 @@ class LinkKey {
   static constexpr size_t kBytes = 32;
 
   // Of a file with 64 hexadecimal digits, white space around them allowed. Error if it is anything else, of
-  // zeros only, or if others than its owner may read it and it is none of systemd's credentials.
+  // zeros only, or if others than its owner may read it. credential: it is one of systemd's, which guards
+  // it; a blank one, the unit's default where a server has no key, is null.
   static std::shared_ptr<const LinkKey> Load(const std::string& path, bool credential = false);
   // What links use that have none: known to everybody, so it proves nothing. One protocol for both, and
   // nobody on the way is told whether there is a key.

@@ -109,6 +109,8 @@ TEST_F(LinkKeyFile, SixtyFourDigitsThatOnlyItsOwnerReads) {
     EXPECT_FALSE(Contains(line, digits.substr(0, 8))) << line;
     EXPECT_EQ(Load(digits, mode, true), "no error");
   }
+  EXPECT_EQ(Load("\n", 0600, true), "no error");  // the unit's default: this server has no key
+  EXPECT_EQ(LinkKey::Load(path_, /*credential=*/true), nullptr);
   EXPECT_TRUE(Contains(ErrorOf([] { LinkKey::Load("/nowhere/link.key"); }), "openssl rand -hex 32"));
   EXPECT_TRUE(Contains(ErrorOf([] { LinkKey::Load("/tmp", true); }), "is not a file"));
 }
