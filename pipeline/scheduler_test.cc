@@ -128,8 +128,8 @@ TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
 }
 
-// A token whose first layer overflows, planted: where its embedding has a one, all others have a zero, and
-// the norm's weight is as large as a number can be.
+// A token that overflows in the first layer, planted: it alone has something in a channel that the FFN's norm
+// makes so large that gate times up is no number. (Attention would swallow it.)
 constexpr int32_t kGlitch = 7;
 void Plant(const model::GgufFile& file) {
   constexpr size_t kChannel = 3;
@@ -141,7 +141,9 @@ void Plant(const model::GgufFile& file) {
   const model::TensorInfo& embedding = file.Tensor("token_embd.weight");
   for (size_t token = 0; token < embedding.rows; ++token)
     put(embedding, token * embedding.cols + kChannel, token == kGlitch ? 1.0f : 0.0f);
-  put(file.Tensor("blk.0.attn_norm.weight"), kChannel, 3e38f);
+  const model::TensorInfo& output = file.Tensor("blk.0.attn_output.weight");
+  for (size_t i = 0; i < output.cols; ++i) put(output, kChannel * output.cols + i, 0.0f);
+  put(file.Tensor("blk.0.ffn_norm.weight"), kChannel, 1e37f);
 }
 
 TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {

@@ -152,7 +152,7 @@ TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) 
     EXPECT_TRUE(closed_) << coding;
   }
   EXPECT_EQ(with("Transfer-Encoding: chunked, x\r\n").substr(9, 3), "501");
-  for (const std::string headers :
+  for (const char* headers :
        {"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "Content-Length: 5\r\nTransfer-Encoding: x\r\n", "Transfer-Encoding: x\r\nContent-Length: 5\r\n",
@@ -173,7 +173,7 @@ TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) 
 // S4. A browser sends anything anywhere: what it sends is no prompt.
 TEST_F(AccessTest, OtherProtocolsOnTheTextPortBeginNothing) {
   const std::string http = "POST / HTTP/1.1\r\nHost: x\r\n\r\n{\"prompt\":\"hello\"}\n";
-  for (const std::string bytes :
+  for (const std::string& bytes :
        {http, std::string("GET /a?b HTTP/1.0\r\n"), std::string("PRI * HTTP/2.0\r\n\r\n"),
         std::string("SSH-2.0-OpenSSH_9.2\r\n"), "\n" + http,
         std::string("\x16\x03\x01\x02\x00\x01", 6) /* no line end */}) {

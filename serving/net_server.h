@@ -49,8 +49,8 @@ class NetServer {
   void CloseIdle();  // connections whose turn is kIdle; the others when they come to it
   size_t connections() const;
 
-  void Run();   // until Stop
-  void Stop();  // any thread
+  void Run();    // until Stop
+  void Stop();   // any thread
   void Close();  // drops all connections and stops listening, once Run has returned
   void Post(std::function<void()>);
   void Watch(int fd, std::function<void()> readable);  // the descriptor stays the caller's
