@@ -31,8 +31,8 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(
     const pipeline::Manifest& manifest, const pipeline::PlanOptions& plan_options,
     const ModelOptions& options, const LoadProgress& progress = {}, pipeline::SocketStatus* status = nullptr);
 
-// Waiting for all of the plans' threads, which are one process's and wait alike. isolated: --isolated; else they spin if
-// the manifest says so of all their sockets.
+// Waiting for all of the plans' threads, which are one process's and wait alike. isolated: --isolated; else
+// they spin if the manifest says so of all their sockets.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,
                                bool isolated);
 

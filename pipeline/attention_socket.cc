@@ -82,7 +82,8 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
         for (size_t i = first; i < all[t].size(); ++i) {
           Step& step = all[t][i];
           step.part = static_cast<uint8_t>(half);
-          // Rows that are appended are awaited by this socket's own threads, attended ones by the weight socket's.
+          // Rows that are appended are awaited by this socket's own threads, attended ones by the weight
+          // socket's.
           const bool own = step.kind == static_cast<uint16_t>(threadpool::StepKind::kAppend);
           step.waiters = own ? wait_.mode : waits_.weight.mode;
           if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);

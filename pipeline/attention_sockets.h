@@ -74,15 +74,14 @@ class AttentionSockets {
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
   std::vector<std::unique_ptr<rdma::ShmLink>> receivers_;  // threads only
   std::vector<std::thread> threads_;
-  std::vector<AttentionSocket*> served_;  // theirs
+  std::vector<AttentionSocket*> served_;                         // theirs
   std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;  // processes only
   std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
 };
 
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
 // cannot be had is an Error before anybody has connected.
-void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
-                       const SocketWaits& waits);
+void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file, const SocketWaits& waits);
 
 // The main thread of an attention socket's process: waits for a weight socket, serves it until it says
 // goodbye. Called in a loop. If there is a status, it counts the frames of all

@@ -29,9 +29,10 @@ namespace larder::pipeline {
 
 inline constexpr size_t kHalves = 2;
 
-// An EpochFlag must not get 2^31 epochs old, but those of the second half are signalled only in frames that are cut,
-// and days may pass without one. So whoever signals them does it anew when this says so: between frames, when nobody
-// waits for them, with the base epoch of the next frame, which all frames before have reached.
+// An EpochFlag must not get 2^31 epochs old, but those of the second half are signalled only in frames that
+// are cut, and days may pass without one. So whoever signals them does it anew when this says so: between
+// frames, when nobody waits for them, with the base epoch of the next frame, which all frames before have
+// reached.
 class FlagRefresh {
  public:
   bool Due(uint32_t base_epoch) {
@@ -41,7 +42,8 @@ class FlagRefresh {
   }
 
  private:
-  static constexpr uint32_t kEvery = 1u << 28;  // an hour of a small model; the other end may be a frame behind
+  static constexpr uint32_t kEvery = 1u
+                                     << 28;  // an hour of a small model; the other end may be a frame behind
   uint32_t last_ = 0;
 };
 

@@ -1,7 +1,7 @@
-// SocketWaits: how the threads of a stage's sockets wait for each other. Whoever signals a flag must know whether
-// somebody may sleep on it, and the somebody may be another process: so each process of a stage decides it for all of
-// the stage's sockets, from the Plan, in the same way; weight and attention sockets compare it when they meet
-// (rdma::Hello), and each flag is signalled as those wait who wait for it.
+// SocketWaits: how the threads of a stage's sockets wait for each other. Whoever signals a flag must know
+// whether somebody may sleep on it, and the somebody may be another process: so each process of a stage
+// decides it for all of the stage's sockets, from the Plan, in the same way; weight and attention sockets
+// compare it when they meet (rdma::Hello), and each flag is signalled as those wait who wait for it.
 #pragma once
 
 #include <vector>
@@ -24,8 +24,8 @@ struct SocketWaits {
   }
 };
 
-// A socket spins if the Plan says that its cores are its own (isolated) or the kernel does (isolcpus), and no other
-// thread of the stage is on one of them. Asks the kernel of this machine, nobody else.
+// A socket spins if the Plan says that its cores are its own (isolated) or the kernel does (isolcpus), and no
+// other thread of the stage is on one of them. Asks the kernel of this machine, nobody else.
 SocketWaits WaitsOf(const Plan& plan, const topology::Topology& machine);
 
 }  // namespace larder::pipeline

@@ -45,8 +45,8 @@ struct Hello {
   uint64_t plan_hash = 0;     // of the whole Plan: must be equal
   uint64_t memory_bytes = 0;  // of the region to be handed over: must be equal
   uint64_t session = 0;       // LinkIdentity's, of a frame link
-  WaitsHow waits = WaitsHow::kNotSaid;       // the sender's threads
-  WaitsHow peer_waits = WaitsHow::kNotSaid;  // what the sender takes the receiver's to do: must be what they do
+  // What the sender's threads do, and what it takes the receiver's to do: must be what they do.
+  WaitsHow waits = WaitsHow::kNotSaid, peer_waits = WaitsHow::kNotSaid;
   char socket_name[64] = {};  // the sender's, as in the manifest, ended by a zero
 
   void SetSocketName(const std::string& name);  // Error if it is too long

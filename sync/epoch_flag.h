@@ -1,9 +1,9 @@
 // EpochFlag: one producer says "epoch e is done", any number of threads wait for it. The value only moves
 // forward and is never reset, so a flag can be reused for every frame without a second synchronisation.
 // Comparison is by signed difference: the counter may wrap, but a flag that is waited on must have been
-// signalled within the last 2^31 epochs, or it counts as reached. An epoch is a layer of a frame: 2^31 of them are ten
-// hours of a small model. So a flag that is not signalled in every frame is signalled anew before it gets so old
-// (FlagRefresh, pipeline/exchange.h).
+// signalled within the last 2^31 epochs, or it counts as reached. An epoch is a layer of a frame: 2^31 of
+// them are ten hours of a small model. So a flag that is not signalled in every frame is signalled anew
+// before it gets so old (FlagRefresh, pipeline/exchange.h).
 #pragma once
 
 #include <atomic>
@@ -29,9 +29,10 @@ class alignas(kFalseSharingBytes) BasicEpochFlag {
   // that saw the epoch.
   void Signal(uint32_t epoch) { Publish<Machine>(value_, sleepers_, epoch); }
 
-  // The same, where it is known how those who wait on the flag do so, which need not be how the signaller waits for
-  // others: if all of them spin, nobody can be asleep and a release store, which pairs with the acquire loads in
-  // Wait, is enough. It saves some 20 cycles and does not wait for what was written before.
+  // The same, where it is known how those who wait on the flag do so, which need not be how the signaller
+  // waits for others: if all of them spin, nobody can be asleep and a release store, which pairs with the
+  // acquire loads in Wait, is enough. It saves 14 cycles, and some 290 where 32 lines that another core has just
+  // read were written before (a virtual Xeon): a locked store waits for them.
   void Signal(uint32_t epoch, WaitPolicy::Mode waiters) {
     if (waiters == WaitPolicy::Mode::kSpin) {
       value_.store(epoch, std::memory_order_release);
@@ -41,7 +42,8 @@ class alignas(kFalseSharingBytes) BasicEpochFlag {
   }
 
   void Wait(uint32_t epoch, const WaitPolicy& policy) {
-    WaitUntil<Machine>(value_, sleepers_, policy, [epoch](uint32_t value) { return EpochReached(value, epoch); });
+    WaitUntil<Machine>(value_, sleepers_, policy,
+                       [epoch](uint32_t value) { return EpochReached(value, epoch); });
   }
 
   // acquire: pairs with the store in Signal

@@ -1,15 +1,17 @@
-// Test support: runs threads that are written against sync/wait.h and sync/epoch_flag.h in every order that an x86
-// processor and the futex permit, and finds the one in which a thread waits for ever. Included by tests only.
+// Test support: runs threads that are written against sync/wait.h and sync/epoch_flag.h in every order that
+// an x86 processor and the futex permit, and finds the one in which a thread waits for ever. Included by
+// tests only.
 //
-// The threads are ordinary functions over ModelMachine, whose words hold nothing: each operation asks for its result.
-// A thread's next operation depends only on the results of those before, so a thread is replayed from its start with the
-// results so far, until it asks for one that is not known; that operation is its next step. A state of the search is
-// each thread's results, the memory, the store buffers and who sleeps; every state is visited once.
+// The threads are ordinary functions over ModelMachine, whose words hold nothing: each operation asks for its
+// result. A thread's next operation depends only on the results of those before, so a thread is replayed from
+// its start with the results so far, until it asks for one that is not known; that operation is its next
+// step. A state of the search is each thread's results, the memory, the store buffers and who sleeps; every
+// state is visited once.
 //
-// The processor is x86-TSO (Owens, Sarkar, Sewell 2009): each thread's plain stores wait in a first-in first-out buffer
-// that only it reads, and reach memory at any later time; what is compiled to a locked instruction (read-modify-write,
-// seq_cst store) and system calls wait until the buffer is empty. FUTEX_WAIT compares and sleeps in one step, as
-// futex(2) says, and may return for no reason.
+// The processor is x86-TSO (Owens, Sarkar, Sewell 2009): each thread's plain stores wait in a first-in
+// first-out buffer that only it reads, and reach memory at any later time; what is compiled to a locked
+// instruction (read-modify-write, seq_cst store) and system calls wait until the buffer is empty. FUTEX_WAIT
+// compares and sleeps in one step, as futex(2) says, and may return for no reason.
 #pragma once
 
 #include <atomic>
@@ -108,16 +110,18 @@ inline void ModelRequire(bool holds) {
 
 struct ModelThread {
   std::function<void()> run;
-  WaitPolicy::Mode mode;  // of its waits: who spins for ever is not followed while it reads the same again and again
+  WaitPolicy::Mode
+      mode;  // of its waits: who spins for ever is not followed while it reads the same again and again
 };
 
 struct ModelResult {
   size_t states = 0, ends = 0;
-  std::string stuck;  // how a thread came to wait for ever, or to a ModelRequire that does not hold; else empty
+  std::string
+      stuck;  // how a thread came to wait for ever, or to a ModelRequire that does not hold; else empty
 };
 
-// All orders of the threads' operations on `words` words, numbered from 0 (zero ModelWord::count before making them),
-// each sleep ending up to `spurious` times for no reason.
+// All orders of the threads' operations on `words` words, numbered from 0 (zero ModelWord::count before
+// making them), each sleep ending up to `spurious` times for no reason.
 class ModelSearch {
  public:
   ModelSearch(std::vector<ModelThread> threads, size_t words, uint32_t spurious = 0)
@@ -200,7 +204,8 @@ inline uint32_t ModelSearch::Seen(const State& state, const One& one, size_t wor
   return state.memory[word];
 }
 
-inline void ModelSearch::Visit(const State& state, size_t before, size_t thread, const char* what, const ModelOp& op) {
+inline void ModelSearch::Visit(const State& state, size_t before, size_t thread, const char* what,
+                               const ModelOp& op) {
   if (!visited_.insert(state.Key()).second) return;
   steps_.push_back({state, before, thread, what, op});
 }
@@ -224,9 +229,11 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
       return true;
     case ModelOp::kPause:
       if (threads_[thread].mode == WaitPolicy::Mode::kSpin) {
-        // All that a spinner does before it pauses is to load, once or more: it goes on when one of them has changed.
+        // All that a spinner does before it pauses is to load, once or more: it goes on when one of them has
+        // changed.
         bool changed = false;
-        for (size_t log = logs_[one.log].before; logs_[log].next.kind == ModelOp::kLoad; log = logs_[log].before) {
+        for (size_t log = logs_[one.log].before; logs_[log].next.kind == ModelOp::kLoad;
+             log = logs_[log].before) {
           const uint32_t read = logs_[one.log].results[logs_[log].results.size()];
           changed |= Seen(state, one, logs_[log].next.word) != read;
           if (logs_[log].results.empty()) break;
@@ -268,8 +275,8 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
   return true;
 }
 
-// What no other thread can see, and what commutes with all that they do, need not be tried in every order: pauses and
-// stores into the thread's own buffer (not out of it).
+// What no other thread can see, and what commutes with all that they do, need not be tried in every order:
+// pauses and stores into the thread's own buffer (not out of it).
 inline bool ModelSearch::OperateUnseen(size_t from) {
   for (size_t t = 0; t < threads_.size(); ++t) {
     const One& one = steps_[from].state.threads[t];
@@ -284,8 +291,8 @@ inline std::string ModelSearch::Trace(size_t step) const {
   std::string text;
   for (; step != 0; step = steps_[step].before) {
     const Step& s = steps_[step];
-    text = "\n  thread " + std::to_string(s.thread) + " " + s.what + " word " + std::to_string(s.op.word) + ", " +
-           std::to_string(s.op.value) + text;
+    text = "\n  thread " + std::to_string(s.thread) + " " + s.what + " word " + std::to_string(s.op.word) +
+           ", " + std::to_string(s.op.value) + text;
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// Every order of the operations of WaitUntil, Publish and EpochFlag on an x86, for each pair of policies: nobody sleeps
-// for ever. And the same search finds who does when something is missing.
+// Every order of the operations of WaitUntil, Publish and EpochFlag on an x86, for each pair of policies:
+// nobody sleeps for ever. And the same search finds who does when something is missing.
 #include "sync/wait_model.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,8 @@ template <Weakness kWeakness = Weakness::kNone>
 ModelResult OneWaiter(const WaitPolicy& policy, Mode told, const std::vector<uint32_t>& epochs,
                       uint32_t spurious = 0) {
   Flags<kWeakness> flags;
-  return ModelSearch({Signaller(flags, told, epochs.back()), Waiter(flags, policy, epochs)}, flags.kWords, spurious)
+  return ModelSearch({Signaller(flags, told, epochs.back()), Waiter(flags, policy, epochs)}, flags.kWords,
+                     spurious)
       .Run();
 }
 
@@ -99,8 +100,8 @@ TEST(WaitModel, TwoWaiters) {
   for (const WaitPolicy& one : kPolicies) {
     for (const WaitPolicy& other : {kSpin, kSleepAtOnce}) {
       Flags<> flags;
-      const ModelResult result = ModelSearch({Signaller(flags, Mode::kAdaptive, 2), Waiter(flags, one, {1, 2}),
-                                              Waiter(flags, other, {2})},
+      const ModelResult result = ModelSearch({Signaller(flags, Mode::kAdaptive, 2),
+                                              Waiter(flags, one, {1, 2}), Waiter(flags, other, {2})},
                                              flags.kWords)
                                      .Run();
       EXPECT_EQ(result.stuck, "") << Name(one) << ", " << Name(other);
@@ -108,8 +109,9 @@ TEST(WaitModel, TwoWaiters) {
   }
 }
 
-// A weight and an attention socket: each signals the other and waits for it. The policy that counts is that of whoever
-// waits; where both signalled by their own (as they did until issue 9), one that slept was never woken by a spinner.
+// A weight and an attention socket: each signals the other and waits for it. The policy that counts is that
+// of whoever waits; where both signalled by their own (as they did until issue 9), one that slept was never
+// woken by a spinner.
 TEST(WaitModel, TwoSidesOfTwoPoliciesSignalAsTheOtherWaits) {
   const auto run = [](const WaitPolicy& a, const WaitPolicy& b, Mode told_a, Mode told_b) {
     Flags<> flags;
@@ -139,8 +141,8 @@ TEST(WaitModel, TwoSidesOfTwoPoliciesSignalAsTheOtherWaits) {
   }
 }
 
-// rdma::ShmLink::Fail: the fault is raised, then a monitor's thread moves a counter that its owner may be moving too.
-// The waiter looks at the fault after the counter, without any order but that.
+// rdma::ShmLink::Fail: the fault is raised, then a monitor's thread moves a counter that its owner may be
+// moving too. The waiter looks at the fault after the counter, without any order but that.
 TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
   constexpr uint32_t kMoved = 0x8000'0000u;
   for (const WaitPolicy& policy : {kSpin, kSleepAtOnce}) {
@@ -152,12 +154,12 @@ TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
                                       if (moves) Publish<ModelMachine<>>(sent, sleepers, 1);
                                     },
                                     Mode::kAdaptive};
-        const ModelThread monitor = {
-            [&] {
-              fault.exchange(1, Order::release);
-              Publish<ModelMachine<>>(sent, sleepers, sent.load(Order::relaxed) ^ kMoved);
-            },
-            Mode::kAdaptive};
+        const ModelThread monitor = {[&] {
+                                       fault.exchange(1, Order::release);
+                                       Publish<ModelMachine<>>(sent, sleepers,
+                                                               sent.load(Order::relaxed) ^ kMoved);
+                                     },
+                                     Mode::kAdaptive};
         const ModelThread waiter = {[&] {
                                       WaitUntil<ModelMachine<>>(sent, sleepers, policy, [&](uint32_t value) {
                                         return value != position || fault.load(Order::relaxed) != 0;
@@ -178,7 +180,8 @@ TEST(WaitModelFinds, AStoreWithoutAFence) {
   const std::string stuck = OneWaiter<Weakness::kBufferedStore>(kSleepAtOnce, Mode::kAdaptive, {1}).stuck;
   EXPECT_NE(stuck.find("stores into its buffer"), std::string::npos) << stuck;
   EXPECT_NE(stuck.find("sleeps on"), std::string::npos) << stuck;
-  EXPECT_EQ(OneWaiter<Weakness::kBufferedStore>(kSpin, Mode::kAdaptive, {1}).stuck, "") << "a spinner needs none";
+  EXPECT_EQ(OneWaiter<Weakness::kBufferedStore>(kSpin, Mode::kAdaptive, {1}).stuck, "")
+      << "a spinner needs none";
 }
 
 TEST(WaitModelFinds, ASleepThatDoesNotCompare) {

@@ -60,7 +60,8 @@ class Pool {
 
   // The base_epoch of the next Execute.
   uint32_t next_base_epoch() const;
-  // As if an Execute of so many epochs had found nothing to do. For tests of flags that get old; between Executes.
+  // As if an Execute of so many epochs had found nothing to do. For tests of flags that get old; between
+  // Executes.
   void SkipEpochs(uint32_t epochs);
 
   // How long thread 0 has waited for flags in all Executes: for others of its socket, or for another socket.

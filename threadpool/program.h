@@ -26,8 +26,8 @@ struct Step {
   uint32_t wait_count = 0;
   uint32_t epoch_offset = 1;
   sync::EpochFlag* signal = nullptr;
-  // How those who wait for `signal` do so: threads of this pool, or of another process. kAdaptive serves them all;
-  // whoever builds the program says kSpin if all of them spin, which is cheaper.
+  // How those who wait for `signal` do so: threads of this pool, or of another process. kAdaptive serves them
+  // all; whoever builds the program says kSpin if all of them spin, which is cheaper.
   sync::WaitPolicy::Mode waiters = sync::WaitPolicy::Mode::kAdaptive;
   bool barrier = false;
   uint8_t part = 0;    // which of Execute's frames the kernel gets

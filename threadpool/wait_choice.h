@@ -15,8 +15,8 @@ namespace larder::threadpool {
 // Otherwise adaptive with a spin of about 50 us, longer than a layer's waits and shorter than a scheduler's
 // slice.
 // others: CPUs of threads that run at the same time and are not this pool's.
-sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus, bool isolated,
-                                  std::span<const CpuId> others = {});
+sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus,
+                                  bool isolated, std::span<const CpuId> others = {});
 
 // "adaptive: 50 us of spinning, then sleep": for `larder doctor` and `plan`.
 std::string Describe(const sync::WaitPolicy& policy);
