@@ -31,8 +31,8 @@ class alignas(kFalseSharingBytes) BasicEpochFlag {
 
   // The same, where it is known how those who wait on the flag do so, which need not be how the signaller
   // waits for others: if all of them spin, nobody can be asleep and a release store, which pairs with the
-  // acquire loads in Wait, is enough. It saves 14 cycles, and some 290 where 32 lines that another core has just
-  // read were written before (a virtual Xeon): a locked store waits for them.
+  // acquire loads in Wait, is enough. It saves 14 cycles, and some 290 where 32 lines that another core has
+  // just read were written before (a virtual Xeon): a locked store waits for them.
   void Signal(uint32_t epoch, WaitPolicy::Mode waiters) {
     if (waiters == WaitPolicy::Mode::kSpin) {
       value_.store(epoch, std::memory_order_release);
