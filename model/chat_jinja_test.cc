@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/test_data_testing.h"
 #include "model/chat.h"
 
 namespace larder::model {
@@ -15,8 +16,8 @@ namespace {
 
 using Chat = std::vector<ChatMessage>;
 
-// Reads chats, one a line (options, then role and content in hexadecimal by turns); writes renderings, likewise.
-// line, also so. line, in hexadecimal.
+// Reads chats, one a line (options, then role and content in hexadecimal by turns); writes renderings,
+// likewise. line, also so. line, in hexadecimal.
 constexpr char kScript[] = R"(
 import sys
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -68,12 +69,8 @@ struct Published {
 class ChatJinja : public testing::TestWithParam<Published> {};
 
 TEST_P(ChatJinja, RendersAsPublished) {
-  const char* folder = std::getenv("LARDER_TEST_DATA");
-  const std::filesystem::path path =
-      std::filesystem::path(folder != nullptr ? folder : LARDER_SOURCE_DIR "/../shared/data") / "templates" /
-      GetParam().file;
-  if (!std::filesystem::exists(path))
-    GTEST_SKIP() << path << " is missing: set LARDER_TEST_DATA to the folder with the test data";
+  const std::filesystem::path path = TestData(std::string("templates/") + GetParam().file);
+  LARDER_NEEDS_TEST_DATA(path);
   if (std::system("python3 -c 'import jinja2' 2>/dev/null") != 0)
     GTEST_SKIP() << "python3-jinja2 is not installed";
 

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/test_data_testing.h"
 #include "model/gguf_testing.h"
 
 namespace larder::model {
@@ -176,11 +176,8 @@ TEST(Config, TheDemoModel) {
 }
 
 TEST(Config, RealFile) {
-  const char* from_environment = std::getenv("LARDER_TEST_DATA");
-  const std::string path =
-      (from_environment != nullptr ? from_environment : std::string(LARDER_SOURCE_DIR) + "/../shared/data") +
-      "/models/stories260K.gguf";
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path << " (set LARDER_TEST_DATA)";
+  const std::string path = TestData("models/stories260K.gguf");
+  LARDER_NEEDS_TEST_DATA(path);
   const ModelConfig config = ReadModelConfig(*GgufFile::Open(path));
   EXPECT_EQ(config.layers, 5u);
   EXPECT_EQ(config.dim, 64u);

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/test_data_testing.h"
 #include "model/gguf_testing.h"
 
 namespace larder::model {
@@ -283,14 +283,10 @@ TEST(Gguf, TheDemoModel) {
 }
 
 TEST(Gguf, RealFiles) {
-  const char* from_environment = std::getenv("LARDER_TEST_DATA");
-  const std::string data =
-      from_environment != nullptr ? from_environment : std::string(LARDER_SOURCE_DIR) + "/../shared/data";
-  const std::string story = data + "/models/stories260K.gguf",
-                    vocabulary = data + "/tokenizers/vocab-llama3.gguf";
-  if (!std::filesystem::exists(story) || !std::filesystem::exists(vocabulary)) {
-    GTEST_SKIP() << "no stories260K.gguf and vocab-llama3.gguf under " << data << " (set LARDER_TEST_DATA)";
-  }
+  const std::string story = TestData("models/stories260K.gguf"),
+                    vocabulary = TestData("tokenizers/vocab-llama3.gguf");
+  LARDER_NEEDS_TEST_DATA(story);
+  LARDER_NEEDS_TEST_DATA(vocabulary);
   EXPECT_EQ(GgufFile::Open(story)->tensors().size(), 48u);
   const auto file = GgufFile::Open(vocabulary);
   const auto tokens = file->FindStrings("tokenizer.ggml.tokens");

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/test_data_testing.h"
 #include "model/divergence.h"
 #include "model/tiny_model.h"
 
@@ -113,10 +113,7 @@ TEST(Reference, WeightsAsQ8_0EqualAQ8_0File) {
   EXPECT_NE(rounded, Logits(f32, kTokens));
 }
 
-std::string Stories260K() {
-  const char* data = std::getenv("LARDER_TEST_DATA");
-  return (data ? std::string(data) : LARDER_SOURCE_DIR "/../shared/data") + "/models/stories260K.gguf";
-}
+std::string Stories260K() { return TestData("models/stories260K.gguf"); }
 
 // Straight from the vocabulary, where U+2581 begins a word and <0x0A> ends a line.
 std::string Text(const GgufFile& file, const std::vector<TokenId>& ids) {
@@ -148,8 +145,7 @@ std::vector<TokenId> Greedy(ReferenceModel& model, std::vector<TokenId> ids, siz
 const std::vector<TokenId> kOnceUponATime = {1, 403, 407, 261, 378};  // BOS first
 
 TEST(Reference, Stories260KTellsTheKnownStory) {
-  if (!std::filesystem::exists(Stories260K()))
-    GTEST_SKIP() << "no " << Stories260K() << " (LARDER_TEST_DATA)";
+  LARDER_NEEDS_TEST_DATA(Stories260K());
   const auto file = GgufFile::Open(Stories260K());
   ReferenceModel model = ReferenceModel::Make(file);
   std::vector<TokenId> ids = Greedy(model, kOnceUponATime, 100);
@@ -185,8 +181,7 @@ Shares SharesOf(const std::string& path) {
 }
 
 TEST(Reference, EachQuantisationCostsItsShare) {
-  if (!std::filesystem::exists(Stories260K()))
-    GTEST_SKIP() << "no " << Stories260K() << " (LARDER_TEST_DATA)";
+  LARDER_NEEDS_TEST_DATA(Stories260K());
   const Shares of = SharesOf(Stories260K());
   for (const double share : {of.weights, of.activations, of.kv}) {
     EXPECT_GT(share, 1e-7);

@@ -4,21 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
+#include "base/test_data_testing.h"
 #include "model/tokenizer.h"
 
 namespace larder::model {
 namespace {
-
-std::filesystem::path DataFolder() {
-  const char* folder = std::getenv("LARDER_TEST_DATA");
-  return folder != nullptr ? folder : LARDER_SOURCE_DIR "/../shared/data";
-}
 
 std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -84,9 +78,8 @@ void ExpectLlama3ChatTokens(const Tokenizer& tokenizer) {
 class TokenizerVocab : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerVocab, MatchesThePublishedIds) {
-  const std::string name = GetParam(), base = DataFolder() / "tokenizers" / name;
-  if (!std::filesystem::exists(base + ".gguf"))
-    GTEST_SKIP() << base << ".gguf is not here: set LARDER_TEST_DATA to the folder with the test data";
+  const std::string name = GetParam(), base = TestData("tokenizers/" + name);
+  LARDER_NEEDS_TEST_DATA(base + ".gguf");
   const auto tokenizer = Tokenizer::FromGguf(*GgufFile::Open(base + ".gguf"));
   ExpectPublishedIds(*tokenizer, base);
   ExpectEveryByteBack(*tokenizer);

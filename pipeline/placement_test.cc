@@ -223,8 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Described, PlacementOn, testing::ValuesIn(kMachines),
 
 // Whatever machine is described there, known or not.
 TEST(Placement, OfEveryDumpInTheFolder) {
-  if (!std::filesystem::is_directory(topology::DumpFolder()))
-    GTEST_SKIP() << topology::DumpFolder() << " is not here";
+  LARDER_NEEDS_TEST_DATA(topology::DumpFolder());
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(topology::DumpFolder())) {
     if (entry.path().extension() != ".xml") continue;

@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
-#include <filesystem>
 #include <iterator>
 #include <ostream>
 #include <set>
 #include <string>
 
+#include "base/test_data_testing.h"
 #include "topology/topology.h"
 
 namespace larder::topology {
@@ -60,11 +59,8 @@ inline Topology ByDescription(const std::string& name) {
                                  known == std::end(kKnownMachines) ? std::set<int>{} : known->hidden);
 }
 
-inline std::filesystem::path DumpFolder() {
-  const char* root = std::getenv("LARDER_TEST_DATA");
-  return std::filesystem::path(root != nullptr ? root : LARDER_SOURCE_DIR "/../shared/data") / "topologies";
-}
-inline std::string DumpOf(const std::string& name) { return DumpFolder() / (name + ".xml"); }
+inline std::string DumpFolder() { return TestData("topologies"); }
+inline std::string DumpOf(const std::string& name) { return TestData("topologies/" + name + ".xml"); }
 
 // As a part of a test's name.
 inline std::string TestName(std::string name) {

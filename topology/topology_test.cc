@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Described, KnownMachineTest, testing::ValuesIn(kExpecte
                          [](const auto& machine) { return TestName(machine.param.machine); });
 
 TEST(RealMachines, HaveTheSameCountsAndPickCoresEvenly) {
-  if (!std::filesystem::is_directory(DumpFolder())) GTEST_SKIP() << DumpFolder() << " is not here";
+  LARDER_NEEDS_TEST_DATA(DumpFolder());
   for (const Expected& expected : kExpected) {
     SCOPED_TRACE(expected.machine);
     const Topology t = Topology::FromXml(DumpOf(expected.machine));
