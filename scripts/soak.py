@@ -475,7 +475,13 @@ class Run:
             self.truth[kind, 0] = self.asker.ask(kind, 0)
 
     def serving(self):
-        return look(self.cluster.processes["serving"].process.pid)
+        """The least of three seconds: the last clients' connections, our own question among them, are closed a moment after they ended."""
+        looks = []
+        for _ in range(15):
+            looks.append(look(self.cluster.processes["serving"].process.pid))
+            time.sleep(0.2)
+        looks = [values for values in looks if values]
+        return {what: min(values[what] for values in looks) for what in FLAT} if looks else None
 
     def all(self):
         o = self.o
