@@ -424,7 +424,7 @@ class Watch(threading.Thread):
                 half = warm_up + (seconds - warm_up) / 2
                 first, second = [v for t, v in points if t <= half], [v for t, v in points if t > half]
                 if len(first) < 5 or len(second) < 5:
-                    yield f"{name:12} {what:12} too few samples: {len(first)} and {len(second)}", name != "serving"
+                    yield f"{name:12} {what:12} too few samples: {len(first)} and {len(second)}", name != "serving" or seconds < 300
                     continue
                 # How much it moves about without going anywhere: in the first part, less that part's own slope.
                 early = slope([[point for point in life if point[0] <= half] for life in lives])
