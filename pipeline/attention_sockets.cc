@@ -119,7 +119,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, co
                                                             const std::shared_ptr<const rdma::LinkKey>& key) {
   std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
   for (size_t i = 0; i < plan.attention.size(); ++i) {
-    const Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
+    const rdma::Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
     auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(rdma::ConnectHello(
         ControlName(cluster, plan.attention[i].name), mine, timeout_ms, rdma::LinkKey::Of(key))));
     channel->SendMemory(sockets->memory_);
