@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -161,7 +163,11 @@ StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& stat
 
 void StatusSocket::AnswerOne() const {
   const rdma::Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!client) return;  // it left again
+  if (!client) {  // it left again; or there are no descriptors, and the socket stays readable
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return;
+  }
   const std::string line = StatusJson(facts_, status_, started_ns_)
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                            "\n";
