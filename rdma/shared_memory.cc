@@ -23,13 +23,6 @@ using topology::Backing;
 // Neither end may change the size, nor lift this. Writing stays allowed: that is what the region is for.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-size_t FreeHugeBytes() {
-  const std::string dir = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
-  const uint64_t total = topology::ReadNumber(dir + "free_hugepages").value_or(0);
-  const uint64_t promised = topology::ReadNumber(dir + "resv_hugepages").value_or(0);
-  return (total - std::min(total, promised)) * kHugePageBytes;
-}
-
 void Append(std::string* notes, const std::string& note) {
   if (!notes->empty()) *notes += "; ";
   *notes += note;
@@ -59,17 +52,25 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
   SharedMemory memory;
   memory.bytes_ = bytes;
   const size_t huge_bytes = RoundUp(bytes, kHugePageBytes);
-  const size_t free_huge_bytes = FreeHugeBytes();
+  // Of the node of the thread that makes it: a unit's memory may be bound to it, and pages of other nodes are
+  // none for it then. Free pages may be promised to others that have not touched them yet: hence the touch.
+  const NumaNodeId node = topology::NodeOfThisThread();
+  const size_t free_huge_bytes = topology::FreeReservedBytes(node);
   if (free_huge_bytes >= huge_bytes) {
     memory.fd_ = MakeFile(label, huge_bytes, MFD_HUGETLB | MFD_HUGE_2MB);
     if (memory.fd_) {
       try {
         memory.Map(label);
-        return memory;
+        if (node.valid()) topology::PreferNode(memory.data_, memory.mapped_bytes_, node);  // best effort
+        if (topology::TouchAll(memory.data_, memory.mapped_bytes_)) return memory;
+        Append(&memory.notes_, fmt::format("reserved 2 MB pages taken by others: {}", std::strerror(errno)));
       } catch (const Error& error) {  // another process took the pages in between
         Append(&memory.notes_, error.what());
-        memory.fd_.Reset();
       }
+      memory.Release();
+      memory.data_ = nullptr;
+      memory.backing_ = Backing::kPlain;
+      memory.fd_.Reset();
     } else {
       Append(&memory.notes_, fmt::format("reserved 2 MB pages refused: {}", std::strerror(errno)));
     }

@@ -1,6 +1,7 @@
 #include "topology/arena.h"
 
 #include <numaif.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -21,19 +22,6 @@ constexpr int kHugeTlb2Mb = 21 << 26;  // log2(2 MB) << MAP_HUGE_SHIFT
 double Mb(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string NodeDir(NumaNodeId node) { return fmt::format("/sys/devices/system/node/node{}", node.value); }
-
-// Bytes in free 2 MB pages of the reserved pool: of the node, or of the machine if none is given.
-uint64_t FreeReservedBytes(NumaNodeId node) {
-  const std::string machine = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
-  const uint64_t total = ReadNumber(machine + "free_hugepages").value_or(0);
-  const uint64_t promised = ReadNumber(machine + "resv_hugepages").value_or(0);
-  uint64_t free = total - std::min(total, promised);
-  if (node.valid()) {
-    const auto on_node = ReadNumber(NodeDir(node) + "/hugepages/hugepages-2048kB/free_hugepages");
-    if (on_node) free = std::min(free, *on_node);
-  }
-  return free * kHugePageBytes;
-}
 
 // Memory the node could give: what is free and what is only page cache. Nothing on a machine of one node:
 // there the machine's figure is the same, and right also where the node's leaves out hot-plugged memory (seen
@@ -93,6 +81,33 @@ bool BindTo(void* data, size_t bytes, NumaNodeId node, int mode) {
 void Append(std::string* notes, const std::string& text) { *notes += (notes->empty() ? "" : "; ") + text; }
 
 }  // namespace
+
+uint64_t FreeReservedBytes(NumaNodeId node) {
+  const std::string machine = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
+  const uint64_t total = ReadNumber(machine + "free_hugepages").value_or(0);
+  const uint64_t promised = ReadNumber(machine + "resv_hugepages").value_or(0);
+  uint64_t free = total - std::min(total, promised);
+  if (node.valid()) {
+    const auto on_node = ReadNumber(NodeDir(node) + "/hugepages/hugepages-2048kB/free_hugepages");
+    if (on_node) free = std::min(free, *on_node);
+  }
+  return free * kHugePageBytes;
+}
+
+// A strict policy would make a touch a SIGBUS where only other nodes have pages left.
+bool PreferNode(void* data, size_t bytes, NumaNodeId node) {
+  return BindTo(data, bytes, node, MPOL_PREFERRED);
+}
+
+bool TouchAll(void* data, size_t bytes) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, younger than our C library
+  return madvise(data, bytes, kPopulateWrite) == 0 || errno == EINVAL;
+}
+
+NumaNodeId NodeOfThisThread() {
+  unsigned cpu = 0, node = 0;
+  return getcpu(&cpu, &node) == 0 ? NumaNodeId(static_cast<int>(node)) : NumaNodeId();
+}
 
 const char* BackingName(Backing backing) {
   switch (backing) {

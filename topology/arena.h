@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -18,6 +19,16 @@ enum class Backing {
   kPlain,        // 4 KB pages
 };
 const char* BackingName(Backing backing);
+
+// For memory that is no Arena (shared with another process). Bytes in free 2 MB pages of the reserved pool:
+// of the node, or of the machine if none is given.
+uint64_t FreeReservedBytes(NumaNodeId node);
+NumaNodeId NodeOfThisThread();  // where it runs just now; not valid if the kernel does not say
+// Pages come from this node while it has any. False, with errno, if that is not allowed.
+bool PreferNode(void* data, size_t bytes, NumaNodeId node);
+// Every page gets its memory now: where there is none, false with errno, not a SIGBUS at the first touch.
+// True also where the kernel cannot do it (before 5.14).
+bool TouchAll(void* data, size_t bytes);
 
 class Arena {
  public:

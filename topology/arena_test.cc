@@ -108,5 +108,25 @@ TEST(Arena, ANodeThatIsNotThereIsANoteNotAnError) {
   std::memset(arena.data(), 1, arena.bytes());
 }
 
+// Reserved pages that nobody has promised to this mapping: more than there are.
+TEST(TouchAllTest, AShortageIsAnAnswerAndNoSignal) {
+  const size_t bytes = FreeReservedBytes({}) + 2 * kHugePageBytes;
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB | (21 << 26), -1, 0);
+  if (map == MAP_FAILED) GTEST_SKIP() << "no 2 MB pages in this kernel: " << std::strerror(errno);
+  std::vector<char> page(kPageBytes);
+  if (madvise(page.data(), 0, 23) != 0) GTEST_SKIP() << "a kernel before 5.14";
+  EXPECT_FALSE(TouchAll(map, bytes));
+  munmap(map, bytes);
+}
+
+TEST(TouchAllTest, MemoryThatIsThereIsTouched) {
+  const size_t bytes = 3 * kPageBytes;
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  EXPECT_TRUE(TouchAll(map, bytes));
+  munmap(map, bytes);
+}
+
 }  // namespace
 }  // namespace larder::topology

@@ -122,5 +122,19 @@ TEST_F(FakeHost, AMemoryCgroupLimitsWhatIsAvailable) {
   EXPECT_EQ(AvailableMemoryBytes(root_), 60000u);
 }
 
+TEST_F(FakeHost, ALimitOfAGroupAboveHoldsToo) {
+  Write("/proc/meminfo", "MemAvailable: 1000000 kB");
+  Write("/proc/self/cgroup", "0::/machine.slice/box/inner");
+  Write("/sys/fs/cgroup/machine.slice/box/inner/memory.max", "max");
+  Write("/sys/fs/cgroup/machine.slice/box/inner/memory.current", "10000");
+  EXPECT_EQ(AvailableMemoryBytes(root_), 1024000000u);
+  Write("/sys/fs/cgroup/machine.slice/memory.max", "50000");
+  Write("/sys/fs/cgroup/machine.slice/memory.current", "30000");
+  EXPECT_EQ(AvailableMemoryBytes(root_), 20000u);
+  Write("/sys/fs/cgroup/machine.slice/box/memory.max", "25000");
+  Write("/sys/fs/cgroup/machine.slice/box/memory.current", "10000");
+  EXPECT_EQ(AvailableMemoryBytes(root_), 15000u) << "the least of them";
+}
+
 }  // namespace
 }  // namespace larder::topology

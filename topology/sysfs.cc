@@ -52,23 +52,33 @@ std::string BracketedChoice(const std::string& text) {
   return text.substr(open + 1, close - open - 1);
 }
 
+namespace {
+
+// What a memory cgroup still gives; nothing if it has no limit of its own.
+std::optional<uint64_t> LeftInGroup(const std::string& group) {
+  const std::optional<uint64_t> limit = ReadNumber(group + "/memory.max");  // "max" is not a number: no limit
+  const std::optional<uint64_t> used = ReadNumber(group + "/memory.current");
+  if (!limit || !used) return std::nullopt;
+  const uint64_t files =
+      FindBytes(ReadWhole(group + "/memory.stat"), "file").value_or(0);  // the kernel can drop it
+  const uint64_t kept = *used - std::min(*used, files);
+  return *limit - std::min(*limit, kept);
+}
+
+}  // namespace
+
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root) {
   std::optional<uint64_t> available = FindBytes(ReadWhole(root + "/proc/meminfo"), "MemAvailable");
-  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup
+  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup; the limits of those above it hold too
   std::istringstream groups(ReadWhole(root + "/proc/self/cgroup"));
   std::string line;
   while (std::getline(groups, line)) {
     if (line.rfind("0::", 0) != 0) continue;
-    const std::string group = root + "/sys/fs/cgroup" + line.substr(3);
-    const std::optional<uint64_t> limit =
-        ReadNumber(group + "/memory.max");  // "max" is not a number: no limit
-    const std::optional<uint64_t> used = ReadNumber(group + "/memory.current");
-    if (!limit || !used) continue;
-    const uint64_t files =
-        FindBytes(ReadWhole(group + "/memory.stat"), "file").value_or(0);  // the kernel can drop it
-    const uint64_t kept = *used - std::min(*used, files);
-    const uint64_t left = *limit - std::min(*limit, kept);
-    available = available ? std::min(*available, left) : left;
+    for (std::string path = line.substr(3); !path.empty(); path.resize(path.rfind('/'))) {
+      if (path[0] != '/') break;
+      const std::optional<uint64_t> left = LeftInGroup(root + "/sys/fs/cgroup" + path);
+      if (left) available = std::min(available.value_or(*left), *left);
+    }
   }
   return available;
 }

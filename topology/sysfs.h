@@ -16,7 +16,8 @@ std::optional<uint64_t> ReadNumber(const std::string& path);
 std::optional<uint64_t> FindBytes(const std::string& text, const std::string& key);
 // "always [madvise] never" -> "madvise"; a text without brackets is returned as it is.
 std::string BracketedChoice(const std::string& text);
-// Memory that this process could still get: of the machine and of its memory cgroup, the lesser.
+// Memory that this process could still get: of the machine, of its memory cgroup and of those above it, the
+// least.
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root = "");
 
 }  // namespace larder::topology
