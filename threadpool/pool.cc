@@ -72,11 +72,15 @@ Pool::Pool(PoolOptions options) {
   shared.go_count = static_cast<uint32_t>(names.size());
   shared.go = std::make_unique<sync::EpochFlag[]>(names.size());
 
+  shared.pinned.assign(threads, CpuId());
   auto pin = [&](pthread_t thread, size_t number) {
     const CpuId cpu = options.cpus[number];
     if (!cpu.valid()) return false;
     const int error = SetAffinity(thread, {&cpu, 1});
-    if (error == 0) return true;
+    if (error == 0) {
+      shared.pinned[number] = cpu;
+      return true;
+    }
     shared.warnings.push_back(
         fmt::format("thread {} is not pinned to CPU {}: {} (is the CPU in this process's cpuset?)", number,
                     cpu.value, std::strerror(error)));
@@ -108,6 +112,21 @@ void Pool::Stop() {
 int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
 const sync::WaitPolicy& Pool::wait_policy() const { return shared_->wait; }
 const std::vector<std::string>& Pool::warnings() const { return shared_->warnings; }
+std::vector<std::string> Pool::LostPins() const {
+  std::vector<std::string> lost;
+  for (size_t t = 0; t < shared_->pinned.size(); ++t) {
+    const CpuId cpu = shared_->pinned[t];
+    if (!cpu.valid()) continue;
+    const auto now = GetAffinity(t == 0 ? shared_->owner
+                                        : const_cast<std::thread&>(shared_->threads[t - 1]).native_handle());
+    if (now.size() == 1 && now[0] == cpu) continue;
+    lost.push_back(
+        fmt::format("thread {} was pinned to CPU {} and may now run on {} CPUs (its cpuset was changed, "
+                    "or the CPU went off-line)",
+                    t, cpu.value, now.size()));
+  }
+  return lost;
+}
 uint32_t Pool::next_base_epoch() const { return shared_->base_epoch; }
 void Pool::SkipEpochs(uint32_t epochs) { shared_->base_epoch += epochs; }
 

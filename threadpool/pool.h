@@ -46,6 +46,10 @@ class Pool {
   // same.
   const std::vector<std::string>& warnings() const;
 
+  // Any thread: one line for each thread that was pinned and may run elsewhere now: its cpuset was changed,
+  // or its CPU went off-line. Some microseconds.
+  std::vector<std::string> LostPins() const;
+
   // Each thread t walks per_thread[t]; a step of part p gets frames[p]. Returns when all have finished, and
   // all they wrote is visible. per_thread.size() == threads(). epochs: the largest epoch_offset in the
   // programs; base_epoch grows by it.

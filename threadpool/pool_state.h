@@ -72,6 +72,7 @@ struct Pool::Shared {
   std::vector<std::thread> threads;  // 1.. at [0]..
   std::vector<std::string> warnings;
   pthread_t owner = {};
+  std::vector<CpuId> pinned;        // of each thread; not valid: it never was
   std::vector<CpuId> old_affinity;  // thread 0's; empty: not pinned
 };
 

@@ -9,6 +9,7 @@
 #include <ostream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 #include "topology/topology.h"
@@ -252,6 +253,27 @@ TEST(Pool, TimelineRecordsStepsInOrderUpToItsCapacity) {
   pool.Execute(chain.programs, &frame, 3);
   EXPECT_TRUE(pool.Timeline(0).empty());
   EXPECT_GT(Pool::TicksPerSecond(), 1e6);
+}
+
+// As a changed cpuset or a CPU that goes off-line does it: the kernel gives the thread other CPUs.
+TEST(PoolTest, ALostPinIsSeen) {
+  const auto machine = topology::Topology::Detect();
+  if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
+  const CpuId first = machine.cores()[0].cpus[0], second = machine.cores()[1].cpus[0];
+  Pool pool({{first, CpuId()}, {}, kSleepAtOnce});
+  if (!pool.warnings().empty()) GTEST_SKIP() << pool.warnings()[0];
+  EXPECT_TRUE(pool.LostPins().empty()) << "and one that never was pinned has nothing to lose";
+  cpu_set_t both;
+  CPU_ZERO(&both);
+  CPU_SET(first.value, &both);
+  CPU_SET(second.value, &both);
+  ASSERT_EQ(pthread_setaffinity_np(pthread_self(), sizeof(both), &both), 0);
+  std::vector<std::string> lost;
+  std::thread([&] { lost = pool.LostPins(); }).join();
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_NE(lost[0].find(fmt::format("thread 0 was pinned to CPU {} and may now run on 2 CPUs", first.value)),
+            std::string::npos)
+      << lost[0];
 }
 
 }  // namespace
