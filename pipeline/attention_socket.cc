@@ -1,5 +1,6 @@
 #include "pipeline/attention_socket.h"
 
+#include "base/error.h"
 #include "threadpool/frame.h"
 
 namespace larder::pipeline {
@@ -16,6 +17,46 @@ std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
   return projectors;
 }
 
+// The first layer of which something is missing: if all its rows are projected, attention is behind, else the
+// weight socket, which has all that it needs. (Later layers may be there in part: threads do not keep step.)
+std::optional<size_t> HungAttention(const Plan& plan, const Exchange& exchange, uint32_t base_epoch,
+                                    uint32_t halves) {
+  const size_t heads = plan.config.kv_heads;
+  const auto projectors = Projectors(plan);
+  const auto missing = [&](size_t half, size_t socket, uint32_t epoch) {
+    for (size_t head = 0; head < heads; ++head) {
+      const auto owners = attention_node::OwnersOf(head, heads, plan.attention[socket].threads.size());
+      for (size_t t = owners.first; t <= owners.last; ++t) {
+        if (!exchange.attended(half, socket, t, head)->Reached(epoch)) return true;
+      }
+    }
+    return false;
+  };
+  const auto projected = [&](size_t half, uint32_t epoch) {
+    for (size_t head = 0; head < heads; ++head) {
+      for (const size_t t : projectors[head]) {
+        if (!exchange.projected(half, t, head)->Reached(epoch)) return false;
+      }
+    }
+    return true;
+  };
+  for (size_t layer = 0; layer < plan.config.layers; ++layer) {
+    const uint32_t epoch = base_epoch + static_cast<uint32_t>(layer) + 1;
+    for (size_t half = 0; half < halves; ++half) {
+      for (size_t socket = 0; socket < plan.attention.size(); ++socket) {
+        if (!missing(half, socket, epoch)) continue;
+        return projected(half, epoch) ? std::optional(socket) : std::nullopt;
+      }
+    }
+  }
+  return std::nullopt;  // attention has done its part
+}
+
+bool AttentionSocket::Hangs() const {
+  return HungAttention(plan_, exchange_, base_epoch_.load(std::memory_order_relaxed),
+                       halves_.load(std::memory_order_relaxed)) == index_;
+}
+
 AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file,
                                  const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
                                  const SocketWaits& waits)
@@ -24,7 +65,10 @@ AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::Gg
       frames_(frames),
       report_(report),
       waits_(waits),
-      wait_(waits.attention.at(index)) {
+      wait_(waits.attention.at(index)),
+      slot_(plan.options.prefill_rows),
+      position_(plan.options.prefill_rows),
+      exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index);
@@ -61,6 +105,11 @@ AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::Gg
     }
   }
   for (size_t halves = 1; halves <= kHalves; ++halves) BuildPrograms(exchange, halves);
+}
+
+void AttentionSocket::Serve(SocketStatus* status) {
+  if (const char* wrong = Run(*status))
+    throw Error("attention socket {}: its weight socket sent {}", plan_.attention[index_].name, wrong);
 }
 
 void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {

@@ -4,7 +4,9 @@
 // node`.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attention_node/attention_node.h"
@@ -15,6 +17,7 @@
 #include "pipeline/socket_waits.h"
 #include "rdma/shm_link.h"
 #include "sync/wait.h"
+#include "threadpool/frame.h"
 #include "threadpool/pool.h"
 
 namespace larder::pipeline {
@@ -27,9 +30,13 @@ class AttentionSocket {
                   rdma::ShmLink& frames, AttentionReport& report, const SocketWaits& waits);
 
   // Executes frames until a stop message comes, and counts them in *status and in the report. Data path from
-  // here on. Throws Error if a message is out of step.
+  // here on. Throws Error if a message can't be one, or is out of step.
   void Serve(SocketStatus* status);
   void Serve() { Serve(&own_status_); }
+
+  // Any thread, about a frame that does not end: it is this socket that the others wait for.
+  bool Hangs() const;
+  const threadpool::Pool& pool() const { return *pool_; }
 
   const attention_node::KvRegion& kv() const { return node_->kv(); }
   std::span<const threadpool::Step> steps(size_t thread, size_t halves = 1) const {
@@ -39,6 +46,9 @@ class AttentionSocket {
  private:
   friend struct StageTesting;
   void BuildPrograms(const Exchange& exchange, size_t halves);
+  // Null after a stop message, else what was wrong with the last one.
+  const char* Run(SocketStatus& status);
+  const char* TakeFrame(const std::byte* message, threadpool::FrameRows (&halves)[kHalves], uint32_t* rows);
 
   const Plan& plan_;
   const size_t index_;
@@ -49,6 +59,12 @@ class AttentionSocket {
   FlagRefresh refresh_;
   std::vector<sync::EpochFlag*> second_half_;  // what this socket signals in frames that are cut only
   SocketStatus own_status_;
+  // The message at hand, copied out of memory that the weight socket's process can write at any time.
+  FrameMessage message_{};
+  std::vector<int32_t> slot_;
+  std::vector<uint32_t> position_;
+  const Exchange& exchange_;
+  std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // relaxed: of the frame at hand, for Hangs()
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
   std::unique_ptr<sync::EpochFlag[]> appended_;  // [half][kv_head], between this socket's threads
@@ -60,5 +76,10 @@ class AttentionSocket {
 
 // The weight threads that project rows of each KV head: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const Plan&);
+
+// Of a frame that does not end, whose flags no longer move: the attention socket that all others wait for, or
+// nothing if they wait for the weight socket. Any thread of either side.
+std::optional<size_t> HungAttention(const Plan& plan, const Exchange& exchange, uint32_t base_epoch,
+                                    uint32_t halves);
 
 }  // namespace larder::pipeline

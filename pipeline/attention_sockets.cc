@@ -4,6 +4,7 @@
 #include <future>
 #include <system_error>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace larder::pipeline {
@@ -76,6 +77,12 @@ AttentionSockets::AttentionSockets(const Plan& plan, const SocketWaits& waits)
 
 AttentionReport& AttentionSockets::report(size_t socket) const { return ReportIn(memory_, shape_, socket); }
 
+std::optional<size_t> AttentionSockets::Hung() const {
+  if (const uint32_t pinged = pinged_.load(std::memory_order_relaxed); pinged != 0) return pinged - 1;
+  return HungAttention(plan_, *exchange_, base_epoch_.load(std::memory_order_relaxed),
+                       halves_.load(std::memory_order_relaxed));
+}
+
 std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& plan,
                                                                  const model::GgufFile& file,
                                                                  const SocketWaits& waits) {
@@ -99,14 +106,18 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
       }
       *served = socket.get();
       built.set_value();
-      socket->Serve();
+      try {
+        socket->Serve();
+      } catch (const Error& error) {
+        LARDER_CHECK(false, "{}", error.what());  // both ends are this process
+      }
     };
     // From here on, if anything throws, the destructor stops those that were started.
     try {
       sockets->threads_.emplace_back(std::move(serve));
     } catch (const std::system_error& error) {
-      throw Error("attention socket {}: its thread cannot start: {}; look at `ulimit -u`", plan.attention[i].name,
-                  error.what());
+      throw Error("attention socket {}: its thread cannot start: {}; look at `ulimit -u`",
+                  plan.attention[i].name, error.what());
     }
   }
   for (auto& future : ready) future.get();
@@ -130,6 +141,13 @@ std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, co
     sockets->monitors_.push_back(std::make_unique<rdma::PeerMonitor>(*channel));
   }
   return sockets;
+}
+
+void AttentionSockets::LinkFailed(size_t socket) const {
+  // As if its process were gone: it writes what no attention socket writes.
+  if (socket < channels_.size())
+    rdma::StopWhenPeerIsLost (*channels_[socket])(channels_[socket]->peer_pid(), rdma::PeerEnd::kGone);
+  LARDER_CHECK(false, "attention socket {}: link fault", socket);
 }
 
 AttentionSockets::~AttentionSockets() {
@@ -156,7 +174,8 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
 
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
-                           SocketStatus* status, const std::shared_ptr<const rdma::LinkKey>& key) {
+                           SocketStatus* status, const std::shared_ptr<const rdma::LinkKey>& key,
+                           const WatchAttention& watch) {
   const SegmentShape shape(plan);
   rdma::ControlChannel channel = listener.AcceptHello(
       MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight),
@@ -171,6 +190,7 @@ void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile
   SocketStatus uncounted;
   if (status == nullptr) status = &uncounted;
   status->state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  const std::shared_ptr<void> watched = watch ? watch(socket) : nullptr;
   socket.Serve(status);
   channel.Bye();  // before the weight socket's monitor could take our closed channel for a crash
 }

@@ -3,7 +3,10 @@
 // (`larder node`).
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +57,9 @@ class AttentionSockets {
   // Any thread.
   const SocketStatus& status(size_t socket) const { return report(socket).status; }
 
+  // Any thread, about a frame that does not end: the attention socket that all others wait for, if it is one.
+  std::optional<size_t> Hung() const;
+
   // Tells each socket its rows of the frame, which in each half (first_half rows, then the others; 0: not
   // cut) are in the order of sockets. Data path. base_epoch: the weight pool's for this frame.
   void Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch);
@@ -63,12 +69,15 @@ class AttentionSockets {
   AttentionSockets(const Plan&, const SocketWaits&);
   AttentionReport& report(size_t socket) const;
   void Ping(size_t socket);
+  [[noreturn]] void LinkFailed(size_t socket) const;
   FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
 
   const Plan& plan_;
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
+  // relaxed: of the frame at hand, for Hung(). pinged_: whose answer is waited for, from 1; 0: nobody's
+  std::atomic<uint32_t> base_epoch_{0}, halves_{1}, pinged_{0};
   rdma::SharedMemory memory_;
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
@@ -85,10 +94,13 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
 
 // The main thread of an attention socket's process: waits for a weight socket, serves it until it says
 // goodbye. Called in a loop. If there is a status, it counts the frames of all
-// of them.
+// of them. watch: called with the socket that is going to serve; what it returns is let go before that
+// socket.
+using WatchAttention = std::function<std::shared_ptr<void>(const AttentionSocket&)>;
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status = nullptr,
-                           const std::shared_ptr<const rdma::LinkKey>& key = {});
+                           const std::shared_ptr<const rdma::LinkKey>& key = {},
+                           const WatchAttention& watch = {});
 
 }  // namespace larder::pipeline

@@ -13,6 +13,14 @@ namespace {
 // One attempt; who asks decides how often. Longer ones follow, since an emulated adapter may need more.
 constexpr int kReconnectMs = 1000, kLongestReconnectMs = 4000;
 
+// The stage that holds a frame says so when its limit is over. This end waits for that a little longer, and
+// for what a frame may wait in front of other stages: each in its turn may need nearly all of its limit.
+int64_t WholeLimitNs(int frame_limit_ms, size_t stages) {
+  constexpr int64_t kNewsMs = 2000;  // five beats of a LinkMonitor, should the first be lost
+  if (frame_limit_ms == 0) return 0;
+  return (int64_t{frame_limit_ms} * static_cast<int64_t>(stages) + kNewsMs) * 1'000'000;
+}
+
 uint64_t NewSession() {
   std::random_device random;  // no other process's either
   return (uint64_t{random()} << 32 | random()) | 1;
@@ -21,18 +29,21 @@ uint64_t NewSession() {
 }  // namespace
 
 ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait,
-                     int connect_timeout_ms, std::function<void(const LostPeer&)> on_lost,
+                     int connect_timeout_ms, int frame_limit_ms, std::function<void(const LostPeer&)> on_lost,
                      SocketStatus& status)
     : chain_(chain),
       shape_(chain.frame_shape()),
+      frame_(shape_),
       ends_(ends),
       wait_(wait),
+      frame_limit_ms_(frame_limit_ms),
       status_(status),
       shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
       listener_(chain.serving),
       on_lost_(std::move(on_lost)),
       in_flight_(chain.in_flight),
       logit_row_(chain.frame_rows) {
+  LARDER_CHECK(ends.max_rows() >= shape_.max_rows && ends.max_logit_rows() >= shape_.max_logit_rows);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
   Connect(connect_timeout_ms);
 }
@@ -55,6 +66,7 @@ ChainEnds::~ChainEnds() {
 // What was begun stays when the time is over, for the next call: stages that need longer to find each other
 // would have to begin anew, one after the other, each time.
 void ChainEnds::Connect(int timeout_ms) {
+  const Pulse::Rest rest(status_.pulse);
   const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
   status_.state.store(static_cast<uint32_t>(SocketState::kConnecting), std::memory_order_relaxed);
   if (session_ == 0) {
@@ -73,10 +85,13 @@ void ChainEnds::Connect(int timeout_ms) {
   }
   sent_ = received_ = 0;
   connected_ = true;
-  watch_ = std::make_unique<LinkWatch>(in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
-                                       [this](uint32_t stage, const std::string& why) {
-                                         if (on_lost_) on_lost_({chain_.station(stage), why});
-                                       });
+  watch_ = std::make_unique<LinkWatch>(
+      in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
+      [this](uint32_t stage, const std::string& why) {
+        if (on_lost_) on_lost_({chain_.station(stage), why});
+      },
+      FrameLimit{
+          .status = &status_, .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()), .holder = {}});
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   SetStates(SocketState::kServing);
 }

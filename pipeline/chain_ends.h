@@ -29,8 +29,10 @@ class ChainEnds {
   // `ends`: the Stage of EndsOf(config). Connects to stages that run, or will within connect_timeout_ms.
   // on_lost: called from another thread when a stage or link is lost, at once, though nothing may be in
   // flight; may be empty. status: outlives this object; a frame that is lost counts as finished.
+  // frame_limit_ms: as StageOptions has it; a frame for which no stage raises its hand is a fault here a
+  // little later.
   ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait, int connect_timeout_ms,
-            std::function<void(const LostPeer&)> on_lost, SocketStatus& status);
+            int frame_limit_ms, std::function<void(const LostPeer&)> on_lost, SocketStatus& status);
   ~ChainEnds();  // stops the chain: its stages wait for the next one
   ChainEnds(const ChainEnds&) = delete;
   ChainEnds& operator=(const ChainEnds&) = delete;
@@ -68,8 +70,10 @@ class ChainEnds {
   };
   const ChainPlan chain_;
   const StageFrameShape shape_;
+  FrameCopy frame_;  // the one that came last
   Stage& ends_;
   const sync::WaitPolicy wait_;
+  const int frame_limit_ms_;
   SocketStatus& status_;
   std::unique_ptr<SocketStatus[]> shown_;  // of each report of a frame
   uint64_t alone_since_ns_ = 0;            // when the only frame in flight left; 0: there are others

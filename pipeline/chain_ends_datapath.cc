@@ -13,7 +13,10 @@ uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a v
 
 bool ChainEnds::SendFrame(StageFrameHeader header, threadpool::FrameRows* frame) {
   const uint64_t before = Clock();
-  if (!out_.WaitSend(wait_)) return false;
+  {
+    const Pulse::Rest rest(status_.pulse);
+    if (!out_.WaitSend(wait_)) return false;
+  }
   const sync::SendSlot slot = out_.BeginSend();
   if (!slot) return false;
   const uint64_t started = Clock();
@@ -49,26 +52,28 @@ void ChainEnds::ShowReports(const StationReport* reports, uint64_t came_ns) {
 
 bool ChainEnds::ReceiveFrame(const char** wrong) {
   const uint64_t before = Clock();
-  if (!in_.WaitReceive(wait_)) return false;
+  {
+    const Pulse::Rest rest(status_.pulse);  // frames in flight are others' to finish
+    if (!in_.WaitReceive(wait_)) return false;
+  }
   const sync::ReceivedFrame received = in_.BeginReceive();
   if (!received) return false;
   const uint64_t came = Clock();
-  *wrong = CheckStageFrame({received.bytes, received.size_bytes}, shape_, received_, true);
+  *wrong = frame_.Take({received.bytes, received.size_bytes}, received_, true);
   if (*wrong != nullptr) return false;
-  const StageFrameView<const std::byte> view(received.bytes, shape_);
-  const StageFrameHeader& header = view.header();
-  ShowReports(view.report(), came);
+  const StageFrameHeader& header = frame_.header();
   const InFlight& expected = in_flight_[received_ % chain_.in_flight];
   if (header.kind != StageFrameHeader::Kind::kRows || header.rows != expected.rows ||
       header.logit_rows != expected.logit_rows) {
     *wrong = "not the rows that were sent";
     return false;
   }
+  ShowReports(frame_.report(), came);
   if (header.logit_rows > 0) {
     threadpool::FrameRows frame{.rows = header.logit_rows,
                                 .logit_rows = header.logit_rows,
                                 .logit_row = logit_row_.data(),
-                                .received = view.residual()};
+                                .received = frame_.residual()};
     ends_.Head(frame);
   }
   in_.EndReceive();

@@ -17,6 +17,7 @@ uint64_t ChainPlan::hash() const {
 StageFrameShape ChainPlan::frame_shape() const {
   return {.plan_hash = hash(),
           .max_rows = frame_rows,
+          .max_logit_rows = LogitRows(config, decode_rows, frame_rows),
           .dim = config.dim,
           .slots = slots,
           .context = context,

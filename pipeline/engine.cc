@@ -35,7 +35,8 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
   if (!stages.empty()) threads_ = std::make_unique<StageThreads>(chain, std::move(stages), *file_, options);
   stage_ = std::make_unique<Stage>(plan_, *file_, options);
   chain_ = std::make_unique<ChainEnds>(threads_ ? threads_->chain() : chain, *stage_, options.wait,
-                                       options.connect_timeout_ms, options.on_lost, status_);
+                                       options.connect_timeout_ms, options.frame_limit_ms, options.on_lost,
+                                       status_);
   Begin();
 }
 

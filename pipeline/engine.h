@@ -68,6 +68,8 @@ class Engine {
   size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
   const Plan& plan() const { return plan_; }
   const SocketStatus& status() const { return status_; }  // of this socket; any thread
+  // Of the thread that calls this object: its loop beats, and rests between calls where it waits.
+  Pulse& pulse() { return status_.pulse; }
   bool can_be_lost() const { return chain_ != nullptr; }
   Stage& stage() { return *stage_; }  // in a chain: of its ends
   const Stage& stage() const { return *stage_; }

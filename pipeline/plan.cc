@@ -170,6 +170,11 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   return plan;
 }
 
+size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows) {
+  const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);
+  return std::clamp(fit, decode_rows, std::max(prefill_rows, decode_rows));
+}
+
 bool Plan::resident() const {
   return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
 }

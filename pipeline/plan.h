@@ -94,6 +94,10 @@ uint64_t HashOf(const nlohmann::json& key);
 // What defines a model's computation, as the beginning of a key (an array); its weights are not part of it.
 nlohmann::json KeyOf(const model::ModelConfig& config);
 
+// The most rows of a frame whose logits may be wanted: a full decode batch, and for perplexity over small
+// vocabularies as many as rows; at most 64 MB of logits.
+size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows);
+
 // Throws Error when the options cannot be met: more threads than 1024, a context beyond what is sensible, KV
 // larger than the machine's memory (with the numbers and the largest context that fits).
 Plan MakePlan(const model::ModelConfig&, const topology::Topology&, const PlanOptions&);

@@ -63,6 +63,7 @@ void Scheduler::Run(Intake& intake) {
   last_collect_ns_ = NowNs();
   waited_ns_ = engine_.waited_ns();
   for (;;) {
+    engine_.pulse().Beat();
     TakeNew(intake);
     DropCancelled();
     RefuseQueued(intake);
@@ -85,6 +86,7 @@ void Scheduler::Run(Intake& intake) {
 
 // Between steps: sleeps if there is nothing to do, and between attempts on a lost pipeline. False: end.
 bool Scheduler::Rest(Intake& intake) {
+  const Pulse::Rest rest(engine_.pulse());
   const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
   if (!busy() && in_flight_.empty())
     return intake.WaitForWork(lost_ ? pause_ms : engine_.can_be_lost() ? kLookMs : -1);

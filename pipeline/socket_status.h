@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/memory.h"
+#include "base/pulse.h"
 
 namespace larder::pipeline {
 
@@ -25,6 +26,7 @@ struct alignas(kFalseSharingBytes) SocketStatus {
   std::atomic<uint64_t> resident_bytes{0};  // of these, re-read at the speed of L3 when they were packed
   std::atomic<uint64_t> round_trip_ns{0};   // of its link, the last measured; 0: none was
   std::atomic<uint32_t> state{0};           // SocketState
+  Pulse pulse;  // of the thread that drives the frames; rests while it waits for another socket or for work
 
   static void Add(std::atomic<uint64_t>& counter, uint64_t n) {  // one writer: no locked instruction needed
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);

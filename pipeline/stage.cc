@@ -12,14 +12,6 @@ using weight_node::Phase;
 
 namespace {
 
-// Logits of a frame: enough for a full decode batch, and for perplexity over small vocabularies as many as
-// rows; at most 64 MB of them.
-size_t LogitRows(const Plan& plan) {
-  const size_t fit = (size_t{64} << 20) / (plan.config.vocab * sizeof(float) + 1);
-  return std::clamp(fit, plan.options.decode_rows,
-                    std::max(plan.options.prefill_rows, plan.options.decode_rows));
-}
-
 SocketWaits WaitsIn(const StageOptions& options, const Plan& plan) {
   SocketWaits waits{.weight = options.wait, .attention = options.attention_waits};
   if (waits.attention.empty()) waits.attention.assign(plan.attention.size(), options.wait);
@@ -34,11 +26,12 @@ constexpr double kResidencyBudgetS = 0.3;
 Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options)
     : plan_(plan), last_(options.last), waits_of_sockets_(WaitsIn(options, plan)) {
   threadpool::PoolOptions pool;
-  weight_node::WeightNodeOptions weights{.isa = plan.options.isa,
-                                         .decode_rows = plan.options.decode_rows,
-                                         .prefill_rows = plan.options.prefill_rows,
-                                         .logit_rows = LogitRows(plan),
-                                         .node_of_thread = {}};
+  weight_node::WeightNodeOptions weights{
+      .isa = plan.options.isa,
+      .decode_rows = plan.options.decode_rows,
+      .prefill_rows = plan.options.prefill_rows,
+      .logit_rows = LogitRows(plan.config, plan.options.decode_rows, plan.options.prefill_rows),
+      .node_of_thread = {}};
   for (const PlanThread& thread : plan.threads) {
     pool.cpus.push_back(thread.cpu);
     pool.group_of_thread.push_back(thread.l3_group);

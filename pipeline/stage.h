@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct StageOptions {
   std::string socket = "weights";  // this socket's name, which its attention sockets know it by
   std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's, proven to their processes; null: none
   int connect_timeout_ms = 10000;
+  // In a chain: a frame that a stage computes for longer is a fault of the chain, with the stage's name. 0:
+  // no limit.
+  int frame_limit_ms = 10000;
   std::function<void(const LostPeer&)> on_lost;  // a chain's ends: see ChainEnds
   SocketStatus* status = nullptr;  // where an Engine counts its frames; outlives it. Null: it has its own
   bool last = false;               // a chain's last stage: only rows whose logits are wanted leave it
@@ -78,7 +82,12 @@ class Stage {
   const Residency& residency() const { return residency_; }  // as it was when the weights had been packed
   // Of the attention sockets, by number; its round trip is that of the link to it.
   const SocketStatus& attention_status(size_t socket) const { return sockets_->status(socket); }
+  const std::string& AttentionName(size_t socket) const { return plan_.attention.at(socket).name; }
   uint64_t waited_ns() const { return pool_->waited_ns(); }  // of its first thread, inside frames
+  // Any thread, about a frame that does not end: the attention socket that all others wait for, if it is one.
+  std::optional<size_t> HungAttention() const {
+    return sockets_ ? sockets_->Hung() : std::optional<size_t>();
+  }
 
   threadpool::Pool& pool() { return *pool_; }
   weight_node::WeightNode& weights() { return *weights_; }

@@ -1,8 +1,9 @@
 // StageFrame: what crosses the link between two stages of a chain: a header, the rows' slots and positions,
 // which of them want logits, what each socket reports of itself, and the rows' residuals in float32, so that
 // splitting a model changes no bit. The sizes follow from the chain's shape, which both ends know; no
-// pointer, shape or type crosses. A frame comes from another machine: CheckStageFrame holds every field
-// against the shape before anything uses it.
+// pointer, shape or type crosses. A frame comes from another machine, and that machine may go on writing
+// where it came: FrameCopy copies what indexes our memory, holds every field of the copy against the shape,
+// and gives the copy to whoever uses it.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +48,7 @@ static_assert(sizeof(StationReport) == 128 && std::is_trivially_copyable_v<Stati
 // What all ends of a chain agree on.
 struct StageFrameShape {
   uint64_t plan_hash = 0;
-  size_t max_rows = 0, dim = 0;
+  size_t max_rows = 0, max_logit_rows = 0, dim = 0;
   size_t slots = 0, context = 0, in_flight = 1;
   size_t stages = 0;
   // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
@@ -95,9 +96,33 @@ class StageFrameView {
   const StageFrameShape& shape_;
 };
 
-// Why a frame must not be used, or null. `frame`: the bytes that came. step: of the frame that is due.
-// from_last: it comes from the last stage, with the residuals of logit rows only.
-const char* CheckStageFrame(std::span<const std::byte> frame, const StageFrameShape& shape, uint64_t step,
-                            bool from_last);
+// A received frame as it is used: header, rows and reports in memory of our own, made at set-up, which nobody
+// else can write. The residuals stay where they came: floats, of which any bits will do, since nothing is
+// indexed by them.
+class FrameCopy {
+ public:
+  explicit FrameCopy(const StageFrameShape& shape);  // which outlives it
+
+  // Copies, then checks the copy. Why the frame must not be used, or null. `frame`: the bytes that came.
+  // step: of the frame that is due. from_last: it comes from the last stage, with the residuals of logit rows
+  // only. Of a stop message only the header is copied.
+  const char* Take(std::span<const std::byte> frame, uint64_t step, bool from_last);
+
+  // Of the last frame that Take() accepted.
+  const StageFrameHeader& header() const { return view().header(); }
+  const int32_t* slot() const { return view().slot(); }
+  const uint32_t* position() const { return view().position(); }
+  const uint32_t* logit_row() const { return view().logit_row(); }
+  const StationReport* report() const { return view().report(); }
+  const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
+
+ private:
+  StageFrameView<const std::byte> view() const { return {bytes_.data(), shape_}; }
+  void CopyField(std::span<const std::byte> frame, size_t offset, size_t bytes);
+
+  const StageFrameShape& shape_;
+  std::vector<std::byte> bytes_;  // up to the residuals
+  const float* residual_ = nullptr;
+};
 
 }  // namespace larder::pipeline

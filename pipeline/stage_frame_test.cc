@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 
@@ -44,6 +45,11 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a first half that leaves nothing for the second",
        [](TestFrame& f) { f.view().header().first_half = 6; }},
       {"more rows with logits than rows", [](TestFrame& f) { f.view().header().logit_rows = 7; }},
+      {"more rows with logits than there is room for",
+       [](TestFrame& f) {
+         f.view().header().logit_rows = 5;  // of six rows: the logits' memory holds four
+         for (uint32_t i = 0; i < 5; ++i) f.view().logit_row()[i] = i;
+       }},
       {"residuals of other rows than it names", [](TestFrame& f) { f.view().header().residual_rows = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[0] = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[1] = 6; }},
@@ -58,6 +64,23 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
     spoil(frame);
     EXPECT_STREQ(frame.Check(), expected);
   }
+}
+
+// The other end of a link may go on writing into a frame that it has sent.
+TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
+  TestFrame frame(TestFrameShape());
+  frame.view().report()[1].here_ns = 77;
+  FrameCopy copy(frame.shape);
+  ASSERT_EQ(copy.Take(frame.bytes, 7, false), nullptr);
+  std::fill(frame.bytes.begin(), frame.bytes.end(), std::byte{0xff});
+  EXPECT_EQ(copy.header().rows, 6u);
+  EXPECT_EQ(copy.header().first_half, 4u);
+  EXPECT_EQ(copy.header().logit_rows, 2u);
+  EXPECT_EQ(copy.slot()[5], 2);
+  EXPECT_EQ(copy.position()[2], 99u);
+  EXPECT_EQ(copy.logit_row()[1], 5u);
+  EXPECT_EQ(copy.report()[1].here_ns, 77u);
+  EXPECT_EQ(static_cast<const void*>(copy.residual()), frame.view().residual()) << "read where it came";
 }
 
 TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {

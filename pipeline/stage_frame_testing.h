@@ -10,6 +10,7 @@ namespace larder::pipeline {
 inline StageFrameShape TestFrameShape() {
   return {.plan_hash = 0x1234567890abcdef,
           .max_rows = 8,
+          .max_logit_rows = 4,
           .dim = 3,
           .slots = 5,
           .context = 100,
@@ -38,7 +39,7 @@ struct TestFrame {
     view().logit_row()[1] = 5;
   }
   StageFrameView<std::byte> view() { return {bytes.data(), shape}; }
-  const char* Check(bool from_last = false) const { return CheckStageFrame(bytes, shape, 7, from_last); }
+  const char* Check(bool from_last = false) const { return FrameCopy(shape).Take(bytes, 7, from_last); }
 
   const StageFrameShape shape;
   std::vector<std::byte> bytes;

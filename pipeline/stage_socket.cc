@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "pipeline/link_watch.h"
@@ -25,12 +26,15 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const Plan& plan,
     : chain_(chain),
       index_(index),
       shape_(chain.frame_shape()),
+      frame_(shape_),
       wait_(options.wait),
       connect_timeout_ms_(options.connect_timeout_ms),
+      frame_limit_ms_(options.frame_limit_ms),
       status_(status),
       stage_(plan, file, ForChain(options, index + 1 == chain.stages.size())),
       listener_(chain.stages.at(index).endpoint) {
   chain.CheckStage(plan);
+  LARDER_CHECK(stage_.max_rows() >= shape_.max_rows && stage_.max_logit_rows() >= shape_.max_logit_rows);
   status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(stage_.residency().resident_bytes(), std::memory_order_relaxed);
   threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
@@ -49,7 +53,17 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
 
   // Stages are numbered from 1 in what is passed on; 0 is the serving socket.
   const auto here = static_cast<uint32_t>(index_ + 1);
-  LinkWatch watch(in, here - 1, out, last ? 0 : here + 1, nullptr);
+  const auto on_lost = [&](uint32_t stage, const std::string& why) {
+    if (stage == here) log(fmt::format("stage {}: {}", name, why));  // whoever would, hangs
+  };
+  const auto holder = [&] {
+    const auto attention = stage_.HungAttention();
+    if (attention)
+      log(fmt::format("stage {}: attention socket {} hangs", name, stage_.AttentionName(*attention)));
+    return HungAt{here, attention ? static_cast<uint32_t>(*attention) + 1 : 0};
+  };
+  LinkWatch watch(in, here - 1, out, last ? 0 : here + 1, on_lost,
+                  {.status = &status_, .limit_ns = int64_t{frame_limit_ms_} * 1'000'000, .holder = holder});
   const char* wrong = nullptr;
   const Outcome outcome = Run(in, out, &wrong);
   SetState(status_, SocketState::kConnecting);

@@ -42,6 +42,7 @@ class StageSocket {
   void StopListening() { listener_.Stop(); }
 
   Stage& stage() { return stage_; }
+  const Stage& stage() const { return stage_; }
   int port() const { return listener_.port(); }
 
  private:
@@ -55,8 +56,9 @@ class StageSocket {
   const ChainPlan& chain_;
   const size_t index_;
   const StageFrameShape shape_;
+  FrameCopy frame_;  // the one that is computed
   const sync::WaitPolicy wait_;
-  const int connect_timeout_ms_;
+  const int connect_timeout_ms_, frame_limit_ms_;
   SocketStatus& status_;
   Stage stage_;
   rdma::LinkListener listener_;

@@ -19,39 +19,40 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     const sync::ReceivedFrame received = in.BeginReceive();
     if (!received) return Outcome::kLost;
     const uint64_t came = Clock();
-    *wrong = CheckStageFrame({received.bytes, received.size_bytes}, shape_, step, false);
+    *wrong = frame_.Take({received.bytes, received.size_bytes}, step, false);
     if (*wrong != nullptr) {
       SocketStatus::Add(status_.wrong_frames, 1);
       return Outcome::kWrongFrame;
     }
-    const StageFrameView<const std::byte> from(received.bytes, shape_);
     if (!out.WaitSend(wait_)) return Outcome::kLost;
     const sync::SendSlot slot = out.BeginSend();
     if (!slot) return Outcome::kLost;
     const uint64_t started = Clock(), waited_ns = stage_.waited_ns();
     const StageFrameView<std::byte> to(slot.bytes, shape_);
-    to.header() = from.header();
-    const StageFrameHeader& header = to.header();
+    // Nothing is read from either slot but residuals: both may be memory that a neighbour can write.
+    const StageFrameHeader& header = frame_.header();
+    to.header() = header;
     if (header.kind == StageFrameHeader::Kind::kStop) {
       out.EndSend(shape_.bytes(0));
       in.EndReceive();
       return Outcome::kStopped;
     }
     SocketStatus::Add(status_.frames_started, 1);
-    std::copy_n(from.slot(), header.rows, to.slot());
-    std::copy_n(from.position(), header.rows, to.position());
-    std::copy_n(from.logit_row(), header.logit_rows, to.logit_row());
-    std::copy_n(from.report(), shape_.reports(), to.report());
+    std::copy_n(frame_.slot(), header.rows, to.slot());
+    std::copy_n(frame_.position(), header.rows, to.position());
+    std::copy_n(frame_.logit_row(), header.logit_rows, to.logit_row());
+    std::copy_n(frame_.report(), shape_.reports(), to.report());
     threadpool::FrameRows frame{.rows = header.rows,
-                                .slot = to.slot(),
-                                .position = to.position(),
+                                .slot = frame_.slot(),
+                                .position = frame_.position(),
                                 .logit_rows = header.logit_rows,
-                                .logit_row = to.logit_row(),
-                                .received = from.residual(),
+                                .logit_row = frame_.logit_row(),
+                                .received = frame_.residual(),
                                 .sending = to.residual()};
     stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
     in.EndReceive();
-    if (last) to.header().residual_rows = header.logit_rows;
+    const uint32_t residual_rows = last ? header.logit_rows : header.rows;
+    to.header().residual_rows = residual_rows;
     const uint64_t done = Clock();
     // Waiting for attention sockets, layer by layer, is no work of this one.
     const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
@@ -61,7 +62,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     SocketStatus::Add(status_.link_ns, started - came);
     SocketStatus::Add(status_.step_ns, done - started - inside_ns);
     WriteReports(to, done - came);
-    out.EndSend(shape_.bytes(header.residual_rows));
+    out.EndSend(shape_.bytes(residual_rows));
     before = done;
   }
 }

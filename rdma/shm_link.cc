@@ -81,7 +81,7 @@ ShmLink::ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSid
       header_(CheckedHeader(region, shape)),
       slots_(region.data() + sizeof(internal::ShmLinkHeader)),
       position_(header_->first_sequence),
-      other_(header_->first_sequence) {
+      other_(position_) {  // read once: the other process may write there
   const bool sends = side == LinkSide::kSend;
   const uint32_t own = (sends ? header_->sent : header_->received).count.load(std::memory_order_acquire);
   if (own != position_) {

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "sync/copy_once.h"
 #include "sync/fault.h"
 #include "sync/link.h"
 #include "sync/wait.h"
@@ -106,8 +107,8 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
     if (header_->fault.raised()) return {};
     const uint32_t waiting = other_ - position_;
     if (waiting == 0) return {};
-    // a copy: the other process may still write there
-    const internal::ShmSlotHeader header = *reinterpret_cast<const internal::ShmSlotHeader*>(Slot());
+    internal::ShmSlotHeader header;
+    sync::CopyOnce(&header, Slot(), sizeof(header));  // the other process may still write there
     if (waiting > shape_.slots || header.sequence != position_) {
       Fail(sync::FaultCode::kSequence, header.sequence);
       return {};
