@@ -43,6 +43,7 @@ int RunServing(const NodeOptions& o, const std::string& server, const std::vecto
   if (o.model.open_links) arguments.push_back("--open-links");
   if (o.model.isolated) arguments.push_back("--isolated");
   if (o.model.verbose) arguments.push_back("--verbose");
+  arguments.insert(arguments.end(), {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
   arguments.insert(arguments.end(), options.begin(), options.end());
   for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
@@ -88,6 +89,11 @@ int Run(const NodeOptions& o) {
                    .slots = socket.slots,
                    .kv_bytes = socket.kv_bytes},
                   status);
+  const auto watch = [&service](const pipeline::AttentionSocket& attention) -> Service::Guard {
+    return std::make_shared<std::pair<Service::Guard, Service::Guard>>(
+        service.Excuse([&attention] { return !attention.Hangs(); }),  // it waits for its weight socket
+        service.WatchPins([&attention] { return attention.pool().LostPins(); }));
+  };
   service.Describe("mapping the KV cache");
   pipeline::RehearseAttention(sockets.plan, index, *file, waits);
   do {
@@ -103,7 +109,7 @@ int Run(const NodeOptions& o) {
         o.socket, socket.slots, sockets.plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
         sockets.cluster);
     try {
-      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status, key);
+      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status, key, watch);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;

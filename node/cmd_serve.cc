@@ -344,6 +344,23 @@ struct ClosesFirst {
   serving::Server& server;
 };
 
+// All that must go on in this process. Let go before what is watched.
+std::vector<Service::Guard> WatchAll(Service& service, const serving::Server& server,
+                                     pipeline::Engine& engine, bool others_are_processes) {
+  std::vector<Service::Guard> watched = {
+      service.Watch("scheduler", engine.pulse()),
+      service.WatchPins([&engine] { return engine.stage().pool().LostPins(); })};
+  for (const auto& loop : server.loops())
+    watched.push_back(service.Watch(loop.name, *loop.pulse, loop.patience));
+  if (others_are_processes) {
+    watched.push_back(service.Excuse([&engine] { return engine.stage().HungAttention().has_value(); }));
+  } else if (const pipeline::StageThreads* stages = engine.stage_threads()) {
+    for (size_t i = 0; i < stages->chain().stages.size(); ++i)
+      watched.push_back(service.Watch(stages->chain().stages[i].socket, stages->status(i)));
+  }
+  return watched;
+}
+
 int Serve(ServeOptions o) {
   IgnoreBrokenPipes();
   ApiKeyFile keys(o.server.api_keys, o.key_file);
@@ -414,6 +431,8 @@ int Serve(ServeOptions o) {
   if (about.housekeeping_cpus.empty() && !machine.from_xml())
     spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
+  std::vector<Service::Guard> watched;
+  if (service) watched = WatchAll(*service, server, *engine, o.model.join);
   pipeline::Intake& intake = server.Ready(std::move(about));
   open.Open(server);
   PrintAddresses(server, o);

@@ -84,6 +84,7 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
     progress.Update(done, all);
     if (report) report(done, all);
   };
+  stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
   stage.yardstick = YardstickOf(machine, options);
   stage.status = status;
   stage.on_lost = [](const pipeline::LostPeer& peer) {

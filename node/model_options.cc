@@ -39,6 +39,14 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
     if (set.engine) {
       command
+          .add_option(
+              "--frame-timeout", options.frame_timeout_s,
+              "seconds that a stage may compute one frame before it counts as hung; 0: any (default: 10)")
+          ->type_name("S")
+          ->check(NotFinite)
+          ->check(CLI::Range(0.0, 86400.0).description(""))
+          ->group(group);
+      command
           .add_flag(
               "--join", options.join,
               "the manifest's attention sockets are running processes (larder node), not threads of this one")

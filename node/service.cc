@@ -4,7 +4,9 @@
 #include <spdlog/spdlog.h>
 #include <systemd/sd-daemon.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -14,6 +16,7 @@ namespace {
 
 // Pings and the watch for progress in one rhythm: a ping is at most a quarter late.
 constexpr int64_t kPingsPerInterval = 4;
+constexpr int64_t kUsualIntervalNs = 30'000'000'000;  // WatchdogSec of our units: without one, for the log
 
 // The notification protocol is lines; a text with line ends could say READY=1 itself.
 std::string OneLine(std::string text) {
@@ -27,18 +30,6 @@ void Notify(const std::string& lines) { sd_notify(0, lines.c_str()); }  // nobod
 
 }  // namespace
 
-bool ProgressWatch::Alive(const pipeline::SocketStatus& status, int64_t now_ns) {
-  const uint64_t finished = status.frames_finished.load(std::memory_order_relaxed);
-  const uint64_t started = status.frames_started.load(std::memory_order_relaxed);
-  if (since_ns_ < 0 || finished != finished_ || started != started_ || started <= finished) {
-    since_ns_ = now_ns;
-    started_ = started;
-    finished_ = finished;
-    return true;
-  }
-  return now_ns - since_ns_ < patience_ns_;
-}
-
 Service::Service(SocketFacts facts, const pipeline::SocketStatus& status) : status_(status) {
   LogToJournal(facts);
   try {
@@ -49,8 +40,18 @@ Service::Service(SocketFacts facts, const pipeline::SocketStatus& status) : stat
     spdlog::warn("{}; `larder status` will not see this process", error.what());
   }
   uint64_t interval_us = 0;
-  if (sd_watchdog_enabled(0, &interval_us) > 0)
-    watchdog_ = std::thread([this, interval_us] { Watchdog(static_cast<int64_t>(interval_us) * 1000); });
+  pings_ = sd_watchdog_enabled(0, &interval_us) > 0;
+  interval_ns_ = pings_ ? static_cast<int64_t>(interval_us) * 1000 : kUsualIntervalNs;
+  // Frames in flight that the thread of this socket only waits for are others' to finish; so are those for
+  // which the sockets that share this one's work have an excuse for it.
+  loops_.push_back(
+      {.name = "data path, with a frame in flight",
+       .alive = [this, watch = pipeline::ProgressWatch(interval_ns_ / 2)](int64_t now_ns) mutable {
+         const bool resting = status_.pulse.resting();
+         if (watch.Alive(status_, now_ns, resting)) return true;
+         return excuse_ && excuse_();
+       }});
+  watchdog_ = std::thread([this] { Watchdog(); });
 }
 
 Service::~Service() {
@@ -60,7 +61,7 @@ Service::~Service() {
     stop_ = true;
   }
   wake_.notify_all();
-  if (watchdog_.joinable()) watchdog_.join();
+  watchdog_.join();
 }
 
 void Service::Ready(const std::string& text) { Notify(fmt::format("READY=1\nSTATUS={}", OneLine(text))); }
@@ -69,17 +70,80 @@ void Service::Stopping(const std::string& text) {
   Notify(fmt::format("STOPPING=1\nSTATUS={}", OneLine(text)));
 }
 
+Service::Guard Service::Add(Loop loop) {
+  const std::lock_guard lock(mutex_);
+  const auto added = loops_.insert(loops_.end(), std::move(loop));
+  return {nullptr, [this, added](void*) {
+            const std::lock_guard erasing(mutex_);
+            loops_.erase(added);
+          }};
+}
+
+Service::Guard Service::Watch(std::string name, const Pulse& pulse, int patience) {
+  return Add({.name = std::move(name),
+              .alive = [&pulse, watch = pipeline::ProgressWatch(interval_ns_ / 2 * patience)](
+                           int64_t now_ns) mutable { return watch.Alive(pulse, now_ns); }});
+}
+
+Service::Guard Service::Watch(std::string name, const pipeline::SocketStatus& frames) {
+  return Add({.name = std::move(name),
+              .alive = [&frames, watch = pipeline::ProgressWatch(interval_ns_ / 2)](int64_t now_ns) mutable {
+                return watch.Alive(frames, now_ns);
+              }});
+}
+
+Service::Guard Service::Excuse(std::function<bool()> others_hold_it) {
+  const std::lock_guard lock(mutex_);
+  excuse_ = std::move(others_hold_it);
+  return {nullptr, [this](void*) {
+            const std::lock_guard clearing(mutex_);
+            excuse_ = nullptr;
+          }};
+}
+
+Service::Guard Service::WatchPins(std::function<std::vector<std::string>()> lost_pins) {
+  const std::lock_guard lock(mutex_);
+  lost_pins_ = std::move(lost_pins);
+  return {nullptr, [this](void*) {
+            const std::lock_guard clearing(mutex_);
+            lost_pins_ = nullptr;
+            known_lost_pins_.clear();
+          }};
+}
+
+bool Service::Look(int64_t now_ns) {
+  bool all = true;
+  for (Loop& loop : loops_) {
+    const bool alive = loop.alive(now_ns);
+    if (loop.was_alive && !alive)
+      spdlog::error("{}: has not moved for {} s or more", loop.name, static_cast<double>(interval_ns_) / 2e9);
+    if (!loop.was_alive && alive) spdlog::warn("{}: moves again", loop.name);
+    loop.was_alive = alive;
+    all = all && alive;
+  }
+  return all;
+}
+
+void Service::LookAtPins() {
+  if (!lost_pins_) return;
+  std::vector<std::string> lost = lost_pins_();
+  if (lost == known_lost_pins_) return;
+  for (const std::string& line : lost) spdlog::warn("{}; frames may take many times as long", line);
+  if (lost.empty()) spdlog::warn("all threads are pinned again");
+  known_lost_pins_ = std::move(lost);
+}
+
 // A frame may take WatchdogSec: pings stop when one has been in flight for half of it, and systemd counts
 // another whole one from the last ping.
-void Service::Watchdog(int64_t interval_ns) {
-  ProgressWatch watch(interval_ns / 2);
-  bool alive = true;
-  for (std::unique_lock lock(mutex_); !stop_;
-       wake_.wait_for(lock, std::chrono::nanoseconds(interval_ns / kPingsPerInterval))) {
-    const bool now_alive = watch.Alive(status_, NowNs());
-    if (now_alive) Notify("WATCHDOG=1");
-    if (alive && !now_alive) spdlog::error("a frame has not been finished for {} s", interval_ns / 2e9);
-    alive = now_alive;
+void Service::Watchdog() {
+  const int64_t tick_ns = std::min<int64_t>(interval_ns_ / kPingsPerInterval, 1'000'000'000);
+  int64_t next_ping_ns = 0;
+  for (std::unique_lock lock(mutex_); !stop_; wake_.wait_for(lock, std::chrono::nanoseconds(tick_ns))) {
+    const int64_t now_ns = NowNs();
+    LookAtPins();
+    if (!Look(now_ns) || !pings_ || now_ns < next_ping_ns) continue;
+    Notify("WATCHDOG=1");
+    next_ping_ns = now_ns + interval_ns_ / kPingsPerInterval - tick_ns / 2;
   }
 }
 

@@ -1,36 +1,28 @@
 // Service: what a long-running process of `larder` tells its surroundings while it lives. To systemd: READY,
 // STATUS, STOPPING and the watchdog's pings, if it is a unit of Type=notify; to `larder status`: the socket's
 // numbers, on a Unix socket; to the journal: log lines with fields, if stderr is a journal stream.
-// Two sleeping threads; the data path only counts (pipeline/socket_status.h). One a process, made by the main
-// thread before anything is loaded.
+// It watches the socket's frames and whatever loops it is told of: one that hangs is logged by name, and
+// there are no pings until it goes on. Two sleeping threads; who is watched only counts
+// (pipeline/socket_status.h, base/pulse.h). One a process, made by the main thread before anything is loaded.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "base/pulse.h"
 #include "node/service_status.h"
+#include "pipeline/progress_watch.h"
 #include "pipeline/socket_status.h"
 #include "pipeline/stage.h"
 
 namespace larder::node {
-
-// Is the socket's frame loop alive? Pure, so that it can be tested without waiting.
-class ProgressWatch {
- public:
-  // A frame may be in flight for patience_ns before the loop counts as hung.
-  explicit ProgressWatch(int64_t patience_ns) : patience_ns_(patience_ns) {}
-  // False if frames were started that are not finished, and nothing was started or finished for patience_ns.
-  bool Alive(const pipeline::SocketStatus& status, int64_t now_ns);
-
- private:
-  int64_t patience_ns_;
-  uint64_t started_ = 0, finished_ = 0;
-  int64_t since_ns_ = -1;
-};
 
 class Service {
  public:
@@ -48,15 +40,42 @@ class Service {
   void Describe(const std::string& text);  // STATUS= only: loading, connecting
   void Stopping(const std::string& text);  // STOPPING=1: draining; the stop timeout runs from the SIGTERM
 
+  // What holds as long as the result lives: it is let go before what it names, and before this object.
+  using Guard = std::shared_ptr<void>;
+  // A loop of this process that must go round or rest. patience: in units of what frames have.
+  [[nodiscard]] Guard Watch(std::string name, const Pulse& pulse, int patience = 1);
+  [[nodiscard]] Guard Watch(std::string name,
+                            const pipeline::SocketStatus& frames);  // of a stage that is a thread
+  // Asked about frames that do not end: true if other sockets hold them, so that this one has nothing to
+  // answer for. On the watching thread.
+  [[nodiscard]] Guard Excuse(std::function<bool()> others_hold_it);
+  // Asked once a second: a line for each thread that is not where it was pinned. On the watching thread; what
+  // is new is logged.
+  [[nodiscard]] Guard WatchPins(std::function<std::vector<std::string>()> lost_pins);
+
  private:
-  void Watchdog(int64_t interval_ns);
+  struct Loop {
+    std::string name;
+    std::function<bool(int64_t now_ns)> alive;
+    bool was_alive = true;
+  };
+  void Watchdog();
+  bool Look(int64_t now_ns);  // are all alive
+  void LookAtPins();
+  Guard Add(Loop loop);
 
   const pipeline::SocketStatus& status_;
+  int64_t interval_ns_;  // of systemd's watchdog, or what is usual
+  bool pings_ = false;
   std::unique_ptr<StatusSocket> status_socket_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  std::thread watchdog_;  // not started if systemd wants no pings
+  std::list<Loop> loops_;
+  std::function<bool()> excuse_;
+  std::function<std::vector<std::string>()> lost_pins_;
+  std::vector<std::string> known_lost_pins_;
+  std::thread watchdog_;  // last: it uses the others
 };
 
 // Sends log lines to the journal with fields (MESSAGE, PRIORITY, LARDER_CLUSTER, LARDER_SOCKET, LARDER_ROLE)

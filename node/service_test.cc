@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,9 +14,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -35,25 +42,6 @@ SocketFacts Facts(const std::string& socket) {
           .first_layer = 7,
           .layers = 7,
           .weight_bytes = 5'000'000};
-}
-
-TEST(ProgressWatch, IsContentWhileFramesAreFinishedOrNoneIsStarted) {
-  SocketStatus status;
-  ProgressWatch watch(100);
-  EXPECT_TRUE(watch.Alive(status, 0));
-  EXPECT_TRUE(watch.Alive(status, 1'000'000)) << "idle for long";
-  SocketStatus::Add(status.frames_started, 1);
-  EXPECT_TRUE(watch.Alive(status, 1'000'050)) << "just started, however long it was idle before";
-  EXPECT_TRUE(watch.Alive(status, 1'000'149));
-  EXPECT_FALSE(watch.Alive(status, 1'000'150)) << "in flight for all the patience there is";
-  SocketStatus::Add(status.frames_finished, 1);
-  EXPECT_TRUE(watch.Alive(status, 1'000'160)) << "finished after all";
-  SocketStatus::Add(status.frames_started, 2);  // two in flight: each end is progress
-  EXPECT_TRUE(watch.Alive(status, 1'000'170));
-  SocketStatus::Add(status.frames_finished, 1);
-  EXPECT_TRUE(watch.Alive(status, 1'000'260));
-  EXPECT_TRUE(watch.Alive(status, 1'000'350));
-  EXPECT_FALSE(watch.Alive(status, 1'000'360)) << "the other one hangs";
 }
 
 // NOTIFY_SOCKET as systemd sets it, in the abstract namespace.
@@ -87,7 +75,34 @@ class Notified : public testing::Test {
       if (text != "WATCHDOG=1") return text;
     }
   }
+  void PatienceFor(time_t seconds) {
+    const timeval limit{seconds, 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  }
+  // Pings that were due before the patience was over may still come; then there are no more.
+  void ExpectThatPingsStop() {
+    PatienceFor(1);
+    int pings = 0;
+    while (Receive() == "WATCHDOG=1" && pings < 1000) ++pings;
+    EXPECT_LT(pings, 1000) << "it pinged on although nothing moves";
+    PatienceFor(20);
+  }
   rdma::Descriptor fd_;
+};
+
+// What is logged while it lives.
+class Log {
+ public:
+  Log() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_, /*force_flush=*/true)));
+  }
+  ~Log() { spdlog::set_default_logger(before_); }
+  std::string text() const { return text_.str(); }  // once nobody writes any more
+
+ private:
+  std::ostringstream text_;
+  std::shared_ptr<spdlog::logger> before_;
 };
 
 TEST_F(Notified, SaysReadyStatusAndStopping) {
@@ -110,16 +125,77 @@ TEST_F(Notified, PingsUntilAFrameHangs) {
   Service service(Facts("pings"), status);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1");
   SocketStatus::Add(status.frames_started, 1);
-  // Pings that were due before the patience was over may still come; then there are no more.
-  const timeval limit{1, 0};
-  setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  int pings = 0;
-  while (Receive() == "WATCHDOG=1" && pings < 1000) ++pings;
-  EXPECT_LT(pings, 1000) << "it pinged on although nothing moves";
+  ExpectThatPingsStop();
   SocketStatus::Add(status.frames_finished, 1);
-  const timeval longer{20, 0};
-  setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &longer, sizeof(longer));
   EXPECT_EQ(Receive(), "WATCHDOG=1") << "it goes on when the frame is finished";
+}
+
+TEST_F(Notified, ALoopThatStandsStillIsNamedAndEndsThePings) {
+  setenv("WATCHDOG_USEC", "40000", 1);
+  const Log log;
+  {
+    const SocketStatus status;
+    Pulse io, other;
+    Service service(Facts("loops"), status);
+    auto io_rests = std::make_unique<Pulse::Rest>(io);
+    const Pulse::Rest other_rests(other);
+    const auto first = service.Watch("I/O thread", io);
+    auto second = service.Watch("scheduler", other);
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "who rests is alive";
+    io_rests.reset();
+    ExpectThatPingsStop();
+    io.Beat();
+    EXPECT_EQ(Receive(), "WATCHDOG=1") << "it went round";
+    second.reset();  // what is let go is not looked at any more
+  }
+  EXPECT_NE(log.text().find("I/O thread: has not moved"), std::string::npos) << log.text();
+  EXPECT_NE(log.text().find("I/O thread: moves again"), std::string::npos) << log.text();
+  EXPECT_EQ(log.text().find("scheduler"), std::string::npos) << log.text();
+}
+
+TEST_F(Notified, NobodyAnswersForFramesThatOthersHold) {
+  setenv("WATCHDOG_USEC", "40000", 1);
+  SocketStatus status;
+  std::atomic<bool> others_hold_it{true};
+  Service service(Facts("excused"), status);
+  auto excuse = service.Excuse([&] { return others_hold_it.load(); });
+  SocketStatus::Add(status.frames_started, 1);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "another socket's turn";
+  others_hold_it = false;
+  ExpectThatPingsStop();
+  others_hold_it = true;
+  EXPECT_EQ(Receive(), "WATCHDOG=1");
+  excuse.reset();
+  ExpectThatPingsStop();
+}
+
+TEST_F(Notified, AServingSocketThatWaitsForTheChainIsAlive) {
+  setenv("WATCHDOG_USEC", "40000", 1);
+  SocketStatus status;
+  Service service(Facts("waits"), status);
+  auto waits = std::make_unique<Pulse::Rest>(status.pulse);
+  SocketStatus::Add(status.frames_started, 3);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "they are its stages'";
+  waits.reset();
+  ExpectThatPingsStop();  // computing what it has received
+}
+
+TEST(ServiceTest, LostPinsAreLoggedOnce) {
+  const Log log;
+  {
+    const SocketStatus status;
+    std::atomic<int> looks{0};
+    Service service(Facts("pins"), status);
+    const auto pins = service.WatchPins([&] {
+      ++looks;
+      return std::vector<std::string>{"thread 1 was pinned"};
+    });
+    while (looks < 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const std::string text = log.text();
+  const size_t first = text.find("thread 1 was pinned; frames may take");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("thread 1 was pinned", first + 1), std::string::npos) << text;
 }
 
 // As a unit with a watchdog: a thread that takes the signal itself would end the process.

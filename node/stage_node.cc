@@ -47,6 +47,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   stage.wait = waits.weight;
   stage.attention_waits = waits.attention;
   stage.connect_timeout_ms = 30'000;
+  stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
   ModelOptions measured = options;
   measured.measure_residency = true;
   stage.yardstick = YardstickOf(machine, measured);
@@ -72,6 +73,8 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
     stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
     stage_socket = std::make_unique<pipeline::StageSocket>(cluster.chain, index, plan, *file, stage, status);
   }
+  const auto excuse = service.Excuse([&] { return stage_socket->stage().HungAttention().has_value(); });
+  const auto pins = service.WatchPins([&] { return stage_socket->stage().pool().LostPins(); });
   service.Ready(fmt::format("layers {}-{}, {:.1f} MB of weights", part.first_layer,
                             part.first_layer + part.layers - 1,
                             static_cast<double>(plan.weight_bytes) * 1e-6));

@@ -232,7 +232,8 @@ class HostileWeights {
     std::atomic<bool> over{false};
     SocketStatus status;
     std::thread thread([&] {
-      AttentionSocket socket(plan_, 0, *model_.file(), exchange, receiver, report, kTestWait);
+      AttentionSocket socket(plan_, 0, *model_.file(), exchange, receiver, report,
+                             SocketWaits{.weight = kTestWait, .attention = {kTestWait}});
       try {
         socket.Serve(&status);
       } catch (const Error& error) {

@@ -99,7 +99,10 @@ void Background::Run() {
   setpriority(PRIO_PROCESS, 0, kNice);
   std::unique_lock lock(queue_->mutex);
   for (;;) {
-    queue_->wake.wait(lock, [this] { return queue_->stop || !queue_->peers.empty(); });
+    {
+      const Pulse::Rest rest(pulse_);
+      queue_->wake.wait(lock, [this] { return queue_->stop || !queue_->peers.empty(); });
+    }
     if (queue_->stop) return;
     std::function<void()> work = queue_->Next();
     lock.unlock();

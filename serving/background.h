@@ -13,6 +13,8 @@
 #include <string>
 #include <thread>
 
+#include "base/pulse.h"
+
 namespace larder::serving {
 
 // Somebody wants what was posted as long as it lives.
@@ -32,12 +34,14 @@ class Background {
   JobTicket Post(const std::string& peer, std::function<void()> job);
   size_t waiting() const;  // jobs not begun
   void Close();  // when the job at hand is done; the thread that made it, any number of times
+  const Pulse& pulse() const { return pulse_; }  // beats with each job, rests without one
 
  private:
   struct Queue;
   void Run();
   const FailureHandler failed_;
   const std::shared_ptr<Queue> queue_;
+  Pulse pulse_;
   std::thread thread_;
 };
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/pulse.h"
 #include "serving/background.h"
 #include "serving/http_parser.h"
 #include "serving/net_server.h"
@@ -57,6 +58,15 @@ class Server {
   int port() const { return port_; }  // -1: none
   int text_port() const { return text_port_; }
 
+  // What a watchdog may look at, from any thread: the loops of the I/O thread and of the one for large
+  // requests.
+  struct Loop {
+    const char* name;
+    const Pulse* pulse;
+    int patience;  // how many times as long as others it may take for a turn
+  };
+  std::vector<Loop> loops() const;
+
   // Any thread.
   void Loading(const std::string& what, double share);
   // The thread that computes: from here on requests are taken; give the result to Scheduler::Run.
@@ -83,6 +93,7 @@ class Server {
   int port_ = -1, text_port_ = -1;
   int64_t drain_began_ns_ = 0;  // 0: not draining
   bool cancelled_all_ = false;
+  Pulse io_pulse_;
   std::thread thread_;
   JobTicket pinning_;
   Background background_;  // ends before the loop that its jobs post to
