@@ -17,7 +17,8 @@
 // - replayed bytes of an earlier connection fail: the other side's nonce is another one;
 // - a proof that is reflected fails: the two directions have labels of their own, as the hellos have;
 // - a proof for shared memory, TCP or verbs is none for another kind;
-// - who has no key learns a nonce, and may keep one of 32 places for half a second (rdma/link_gate.h);
+// - who has no key learns a nonce, and may keep one of 32 places until somebody else needs it
+// (rdma/link_gate.h);
 // - a listener without the key learns the same: the hello comes after its proof.
 // An eavesdropper sees the hellos, the frames and the beats: nothing is encrypted. A man in the middle can't
 // change a hello, nor what rdma_cm carries; but he can pass the proofs on and then change frames and beats,
