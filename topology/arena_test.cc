@@ -114,8 +114,8 @@ TEST(TouchAllTest, AShortageIsAnAnswerAndNoSignal) {
   void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_HUGETLB | (21 << 26), -1, 0);
   if (map == MAP_FAILED) GTEST_SKIP() << "no 2 MB pages in this kernel: " << std::strerror(errno);
-  std::vector<char> page(kPageBytes);
-  if (madvise(page.data(), 0, 23) != 0) GTEST_SKIP() << "a kernel before 5.14";
+  alignas(kPageBytes) static char page[kPageBytes];
+  if (madvise(page, kPageBytes, 23) != 0) GTEST_SKIP() << "a kernel before 5.14";
   EXPECT_FALSE(TouchAll(map, bytes));
   munmap(map, bytes);
 }
