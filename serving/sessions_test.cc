@@ -308,6 +308,22 @@ TEST_F(SessionsTest, WhatIsBeingReadIsHeldUntilItIsFreed) {
   EXPECT_EQ(admission.used(Resource::kBytes), 0u);
 }
 
+// It can't be told from who only ended its side, as nc does.
+TEST_F(SessionsTest, WhoMayHaveLeftDoesNotWaitToBeReadForever) {
+  Elsewhere elsewhere(test_.state);
+  TestWire wire;
+  TextSession text(wire, test_.state, {});
+  text.OnBytes(LargeLine(R"("prompt":"hello")"));
+  EXPECT_EQ(text.turn(), Turn::kAnswering);
+  text.OnEndOfInput();
+  EXPECT_EQ(text.turn(), Turn::kReceiving) << "which has a time limit";
+  EXPECT_EQ(elsewhere.jobs.size(), 1u);
+  text.OnTimeout();
+  EXPECT_TRUE(elsewhere.jobs.empty());
+  EXPECT_TRUE(wire.written.starts_with("error: too busy")) << wire.written;
+  EXPECT_TRUE(wire.closed);
+}
+
 TEST_F(SessionsTest, RequestsAreInTheBudgetFromBeginToEnd) {
   AdmissionLimits limits;
   limits.requests = {.connection = 2, .peer = 3};

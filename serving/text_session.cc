@@ -458,7 +458,9 @@ void TextSession::OnEndOfInput() {
   if (!later_) Proceed();
 }
 
+// Whoever has ended its side may be gone: its large line waits to be read for as long as a line may take to come.
 Turn TextSession::turn() const {
+  if (preparing_ && end_of_input_ && asked_.empty()) return Turn::kReceiving;
   if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;
   return input_bytes() == 0 ? Turn::kIdle : Turn::kReceiving;
 }
@@ -474,6 +476,12 @@ void TextSession::OnNoRoom(Scope scope) {
 }
 
 void TextSession::OnTimeout() {
+  if (preparing_) {
+    ticket_ = nullptr;
+    state_.CountRefused(Protocol::kText);
+    FailPlain(503, "too busy to read a large line; try again later");
+    return;
+  }
   if (turn() == Turn::kReceiving) {
     state_.CountError(Protocol::kText, 408);
     wire_.Write("error: the line took too long to come\n");
