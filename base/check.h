@@ -19,7 +19,7 @@ namespace larder {
 
 }  // namespace larder
 
-#define LARDER_CHECK(condition, ...)                                                      \
-  (__builtin_expect(!!(condition), 1)                                                     \
-       ? (void)0                                                                          \
+#define LARDER_CHECK(condition, ...)  \
+  (__builtin_expect(!!(condition), 1) \
+       ? (void)0                      \
        : ::larder::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)))

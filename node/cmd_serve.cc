@@ -125,8 +125,9 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(requests);
   command
-      .add_option("--max-held", o.held,
-                  "bytes of clients' requests and answers that are kept, of an address a quarter (default: 256M)")
+      .add_option(
+          "--max-held", o.held,
+          "bytes of clients' requests and answers that are kept, of an address a quarter (default: 256M)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);

@@ -28,8 +28,9 @@ struct ModelOptions {
   std::string server;           // of the manifest; empty: its only one, or the one that says this host's name
   double frame_timeout_s = 10;  // of a cluster's stages; 0: none
   bool join = false;            // the manifest's attention sockets are processes (`larder node`), not threads
-  std::string link_key;         // the cluster's key's file; empty: systemd's credential of that name, if there is one
-  bool open_links = false;      // links to other servers without a key
+  std::string
+      link_key;  // the cluster's key's file; empty: systemd's credential of that name, if there is one
+  bool open_links = false;  // links to other servers without a key
   size_t threads = 0;
   size_t context = 0;
   size_t slots = 1;

@@ -10,8 +10,8 @@
 
 namespace larder::node {
 
-// `words` short English words each, about a token a word, drawn at random, so that a server finds little of one in its
-// cache. The same seed gives the same prompts.
+// `words` short English words each, about a token a word, drawn at random, so that a server finds little of
+// one in its cache. The same seed gives the same prompts.
 std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output_tokens, uint64_t seed);
 
 // A prompt a line: text, or a JSON object with "prompt" and perhaps "output_len". Empty lines are left out;

@@ -95,8 +95,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
     std::promise<void> built;
     ready.push_back(built.get_future());
     auto serve = [&plan, &file, i, waits, served = &sockets->served_[i], exchange = sockets->exchange_.get(),
-                                    link = receiver.get(), report = &sockets->report(i),
-                                    built = std::move(built)]() mutable {
+                  link = receiver.get(), report = &sockets->report(i), built = std::move(built)]() mutable {
       std::unique_ptr<AttentionSocket> socket;
       try {
         socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits);
@@ -173,9 +172,8 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
 }
 
 void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
-                           rdma::ControlListener& listener, const SocketWaits& waits,
-                           SocketStatus* status, const std::shared_ptr<const rdma::LinkKey>& key,
-                           const WatchAttention& watch) {
+                           rdma::ControlListener& listener, const SocketWaits& waits, SocketStatus* status,
+                           const std::shared_ptr<const rdma::LinkKey>& key, const WatchAttention& watch) {
   const SegmentShape shape(plan);
   rdma::ControlChannel channel = listener.AcceptHello(
       MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight),

@@ -100,9 +100,8 @@ class Planner {
       if (attention == nullptr || attention->role != Role::kAttention) continue;  // joined
       stage.attention.push_back(attention->name);
       stage.attention_cores += attention->cores.size();
-      stage.options.attention.push_back(
-          {attention->name, CoresOf(*attention, machine), attention->cpus, attention->slots,
-           options_.isolated || attention->isolated});
+      stage.options.attention.push_back({attention->name, CoresOf(*attention, machine), attention->cpus,
+                                         attention->slots, options_.isolated || attention->isolated});
       kv_l3_bytes = L3Bytes(machine, attention->cores, &kv_groups);
     }
     if (socket.role == Role::kWeight && stage.attention.empty()) {

@@ -247,14 +247,13 @@ void Engine::Run(std::span<const TokenRow> rows) {
 
 void Engine::CheckFinite(const MicroBatch& batch) {
   faults_.clear();
-  // A NaN or an infinity anywhere in a row's residual is in its norm, and so in each of its logits.
   for (size_t i = 0; i < batch.logit_at.size(); ++i) {
     const size_t at = batch.logit_at[i];
-    if (std::isfinite(stage_->logits(at)[0])) continue;
+    if (stage_->finite(at)) continue;
     const uint32_t row = batch.logit_rows[at];
     faults_.resize(batch.logit_at.size());
     faults_[i] = fmt::format(
-        "{}: the model's output is not finite at position {} of slot {} (token {}): its weights or "
+        "{}: the model's residual is not finite at position {} of slot {} (token {}): its weights or "
         "activations overflow; "
         "check the file with `larder inspect`, or convert it again",
         plan_.config.name, batch.positions[row], batch.slots[row], batch.tokens[row]);

@@ -139,9 +139,9 @@ void Fields::Done() const {
   for (const auto& [key, node] : table_) {
     if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
     const std::string_view shown = key.str().substr(0, kShownBytes);
-    const auto nearest = std::min_element(asked_.begin(), asked_.end(), [shown](const auto& a, const auto& b) {
-      return EditDistance(shown, a) < EditDistance(shown, b);
-    });
+    const auto nearest = std::min_element(
+        asked_.begin(), asked_.end(),
+        [shown](const auto& a, const auto& b) { return EditDistance(shown, a) < EditDistance(shown, b); });
     std::string known;
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
     const bool close = EditDistance(shown, *nearest) <= 2;

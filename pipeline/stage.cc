@@ -1,6 +1,7 @@
 #include "pipeline/stage.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "topology/probe.h"
@@ -49,6 +50,7 @@ Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& 
     shared = sockets_->exchange().rows();
     weights.shared_io = &shared;
   }
+  logit_row_.resize(plan_.options.prefill_rows);
   weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
   Load(file, options);
   if (plan_.separated()) {
@@ -241,8 +243,13 @@ void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
   halves[1].slot += first_half;
   halves[1].position += first_half;
   void* const parts[] = {&frame, &halves[0], &halves[1]};
+  KeepLogitRows(frame);
   pool_->Execute(programs_[static_cast<size_t>(phase)][first_half == 0 ? 0 : 1].programs, parts,
                  static_cast<uint32_t>(plan_.config.layers));
+}
+
+void Stage::KeepLogitRows(const threadpool::FrameRows& frame) {
+  if (frame.logit_rows > 0) std::copy_n(frame.logit_row, frame.logit_rows, logit_row_.data());
 }
 
 void Stage::RefreshFlags() {
@@ -261,11 +268,20 @@ void Stage::Embed(threadpool::FrameRows& frame) {
 void Stage::Head(threadpool::FrameRows& frame) {
   LARDER_CHECK(frame.rows == frame.logit_rows && frame.rows >= 1 && frame.rows <= max_logit_rows());
   const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
+  KeepLogitRows(frame);
   pool_->Execute(head_[static_cast<size_t>(phase)].programs, &frame, 0);
 }
 
 std::span<const float> Stage::logits(size_t i) const {
   return {weights_->activations().logits.row(i), plan_.config.vocab};
+}
+bool Stage::finite(size_t i) const {
+  const float* x = weights_->activations().x.row(logit_row_.at(i));
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t bad = 0;
+  for (size_t k = 0; k < plan_.config.dim; ++k)
+    bad |= (std::bit_cast<uint32_t>(x[k]) & kExponent) == kExponent ? 1u : 0u;
+  return bad == 0;
 }
 size_t Stage::max_rows() const { return plan_.options.prefill_rows; }
 size_t Stage::max_logit_rows() const { return weights_->activations().logit_rows; }

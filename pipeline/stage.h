@@ -72,6 +72,9 @@ class Stage {
   void Embed(threadpool::FrameRows& frame);
   void Head(threadpool::FrameRows& frame);
   std::span<const float> logits(size_t i) const;
+  // Whether all of the residual that the i-th logits were made of is finite. (They are finite whatever it is:
+  // quantising turns a NaN into a number.)
+  bool finite(size_t i) const;
   size_t max_rows() const;
   bool separated() const { return plan_.separated(); }
   size_t max_logit_rows() const;
@@ -101,11 +104,13 @@ class Stage {
   void LinkAttentionSockets();
   void BuildPrograms();
   void RefreshFlags();
+  void KeepLogitRows(const threadpool::FrameRows&);
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::Phase, size_t halves);
   bool whole() const { return plan_.config.ends && plan_.config.layers > 0; }
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
 
   Plan plan_;
+  std::vector<uint32_t> logit_row_;  // of the last frame: rows of the residual
   const bool last_;
   const SocketWaits waits_of_sockets_;
   FlagRefresh refresh_;

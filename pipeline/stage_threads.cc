@@ -49,8 +49,8 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model
       try {
         socket->Serve([](const std::string&) {});
       } catch (const std::exception&) {
-        // An Error, or a link's helper thread that could not start. Its neighbours know; the ends of the chain say
-        // what was lost.
+        // An Error, or a link's helper thread that could not start. Its neighbours know; the ends of the
+        // chain say what was lost.
       }
       show(nullptr);
     };
@@ -59,7 +59,8 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model
       built.get();
     } catch (const std::system_error& error) {
       Join();
-      throw Error("stage {}: a thread of it cannot start: {}; look at `ulimit -u`", chain_.stages[i].socket, error.what());
+      throw Error("stage {}: a thread of it cannot start: {}; look at `ulimit -u`", chain_.stages[i].socket,
+                  error.what());
     } catch (...) {
       Join();
       throw;

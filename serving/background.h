@@ -33,7 +33,7 @@ class Background {
   // then, by whoever drops it.
   JobTicket Post(const std::string& peer, std::function<void()> job);
   size_t waiting() const;  // jobs not begun
-  void Close();  // when the job at hand is done; the thread that made it, any number of times
+  void Close();            // when the job at hand is done; the thread that made it, any number of times
   const Pulse& pulse() const { return pulse_; }  // beats with each job, rests without one
 
  private:

@@ -57,8 +57,8 @@ class HttpSession : public Session, private CompletionSink {
   uint64_t requests_ = 0;
   HttpRequest request_;
   Tenant tenant_ = kEverybody;  // whose request it is
-  JobTicket preparing_;  // of a large request
-  Admitted admitted_;    // of completion_
+  JobTicket preparing_;         // of a large request
+  Admitted admitted_;           // of completion_
   std::unique_ptr<Completion> completion_;
   std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone
   bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;

@@ -188,9 +188,9 @@ void Service::Wake() {
 void Service::Dispatch() {
   uint64_t count;
   [[maybe_unused]] const auto got = read(wake_fd_, &count, sizeof count);
-  // Before the ring is read: what comes later wakes us again. An exchange, not a store, because it must acquire what
-  // StepDone's exchange releases: a StepDone that found the flag set wakes nobody, and what it put into the ring before
-  // must be seen by the reads below.
+  // Before the ring is read: what comes later wakes us again. An exchange, not a store, because it must
+  // acquire what StepDone's exchange releases: a StepDone that found the flag set wakes nobody, and what it
+  // put into the ring before must be seen by the reads below.
   wake_pending_.exchange(false, std::memory_order_acq_rel);
   GenerationEvent event;
   while (events_.Pop(event)) {

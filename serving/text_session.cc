@@ -458,7 +458,8 @@ void TextSession::OnEndOfInput() {
   if (!later_) Proceed();
 }
 
-// Whoever has ended its side may be gone: its large line waits to be read for as long as a line may take to come.
+// Whoever has ended its side may be gone: its large line waits to be read for as long as a line may take to
+// come.
 Turn TextSession::turn() const {
   if (preparing_ && end_of_input_ && asked_.empty()) return Turn::kReceiving;
   if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;

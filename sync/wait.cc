@@ -14,9 +14,10 @@
 namespace larder::sync {
 namespace internal {
 
-// Not FUTEX_PRIVATE: flags also lie in memory that two processes share, and one kind of futex for all keeps one
-// kind of flag. The price, a look-up of the page's identity, is paid only by who sleeps or wakes a sleeper. Both calls
-// may fail (EAGAIN, EINTR, no sleeper): each is just a return, and the waiter looks again.
+// Not FUTEX_PRIVATE: flags also lie in memory that two processes share, and one kind of futex for all keeps
+// one kind of flag. The price, a look-up of the page's identity, is paid only by who sleeps or wakes a
+// sleeper. Both calls may fail (EAGAIN, EINTR, no sleeper): each is just a return, and the waiter looks
+// again.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen) {
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
 }

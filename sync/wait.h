@@ -1,6 +1,7 @@
 // How a thread waits for a 32-bit word that another thread will change: spinning, or spinning for a
-// while and then sleeping on a futex (of any process that maps the word). The spinning is inline; sleeping and waking, the only
-// system calls here, are in wait.cc and are reached only when waiting took longer than the policy's spin.
+// while and then sleeping on a futex (of any process that maps the word). The spinning is inline; sleeping
+// and waking, the only system calls here, are in wait.cc and are reached only when waiting took longer than
+// the policy's spin.
 #pragma once
 
 #include <atomic>
@@ -39,12 +40,12 @@ void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen);
 void FutexWakeAll(const std::atomic<uint32_t>& word);
 }  // namespace internal
 
-// What the protocol below is made of: here the processor and the kernel. wait_model_test.cc has another machine, on
-// which it runs the same code in every order that x86 permits.
+// What the protocol below is made of: here the processor and the kernel. wait_model_test.cc has another
+// machine, on which it runs the same code in every order that x86 permits.
 struct HostMachine {
   using Word = std::atomic<uint32_t>;
-  // Polls without a pause before the first one: a hand-over inside an L3 group takes 25-60 ns, less than one pause
-  // on Intel, so the common short wait ends here.
+  // Polls without a pause before the first one: a hand-over inside an L3 group takes 25-60 ns, less than one
+  // pause on Intel, so the common short wait ends here.
   static constexpr uint32_t kEagerPolls = 32;
   static void Pause() { CpuPause(); }
   static void Sleep(const Word& word, uint32_t seen) { internal::FutexWait(word, seen); }
@@ -63,8 +64,8 @@ struct HostMachine {
 // between the waiter's read and its sleep is not lost: the kernel compares `word` with the value read.
 // wait_model_test.cc tries all orders on an x86, and finds who sleeps for ever when one of these is missing.
 template <typename Machine = HostMachine, typename Ready>
-inline void WaitUntil(const typename Machine::Word& word, typename Machine::Word& sleepers, const WaitPolicy& policy,
-                      Ready ready) {
+inline void WaitUntil(const typename Machine::Word& word, typename Machine::Word& sleepers,
+                      const WaitPolicy& policy, Ready ready) {
   for (uint32_t i = 0; i < Machine::kEagerPolls; ++i) {
     if (ready(word.load(std::memory_order_acquire))) return;
   }

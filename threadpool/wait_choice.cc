@@ -18,8 +18,8 @@ constexpr uint64_t kOvercommittedSpinNs = 500;
 
 }  // namespace
 
-sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus, bool isolated,
-                                  std::span<const CpuId> others) {
+sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus,
+                                  bool isolated, std::span<const CpuId> others) {
   using Mode = sync::WaitPolicy::Mode;
   const auto core_of = [&](CpuId cpu) {
     for (const topology::Core& core : topology.cores()) {
