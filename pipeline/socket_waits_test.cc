@@ -115,7 +115,7 @@ TEST_P(SocketWaitsTest, ADifferenceIsRefusedByName) {
       ADD_FAILURE() << "not refused";
     } catch (const Error& error) {
       const std::string said = error.what();
-      EXPECT_NE(said.find("socket attention (pid "), std::string::npos) << said;
+      EXPECT_NE(said.find("/attention (pid "), std::string::npos) << said;
       EXPECT_NE(said.find("isolated"), std::string::npos) << said;
     }
     ExpectSameBits(cluster, theirs);
