@@ -134,14 +134,17 @@ def refused(o, folder):
             node = p.node("attention", "--once", *first)
             try:
                 run = p.run("--join", *second)
-                node.wait(HANGS_S)
             except subprocess.TimeoutExpired:
                 return f"--isolated for {name} only: hangs\n  {hanging([node])}"
             said = run.stderr.decode()
-            if run.returncode != 1 or "socket attention (pid " not in said or "isolated" not in said:
+            if run.returncode != 1 or "/attention (pid " not in said or "isolated" not in said:
                 return f"--isolated for {name} only: status {run.returncode}, said {said[-400:]}"
-            if node.returncode != 1 or "socket weights (pid " not in node.said() or "isolated" not in node.said():
-                return f"--isolated for {name} only: the node ended with {node.returncode}, said {node.said()[-400:]}"
+            # It says so too, and waits for one that agrees.
+            if node.poll() is not None or "socket weights (pid " not in node.said() or "isolated" not in node.said():
+                return f"--isolated for {name} only: the node's status {node.poll()}, said {node.said()[-400:]}"
+            if (again := p.run("--join", *first)).returncode != 0:
+                return f"--isolated for {name}, then for both or none: status {again.returncode}, said {again.stderr.decode()[-400:]}"
+            node.wait(HANGS_S)
             print(said.strip().splitlines()[-1])
     return ""
 
