@@ -60,7 +60,7 @@ void Check(std::string_view input) {
   const auto status = AskStatus(answerer.name(), 5000, &problem);
   LARDER_CHECK(status.has_value() == problem.empty(), "a status or a reason");
   if (status) LARDER_CHECK(status->is_object() && (*status)["socket"].is_string());
-  for (const std::string& name : StatusNames(std::string(input)))
+  for (const std::string& name : StatusNames(std::string(input), ""))
     LARDER_CHECK(name.starts_with(kStatusPrefix) && name.find('\n') == name.npos);
 }
 

@@ -37,11 +37,19 @@ class Machine {
   TestModel model_;
 };
 
+// Until all that was asked is answered: an answer may make room for the next turn.
+void Settle(Session& session, TestWire& wire, Machine& machine) {
+  do {
+    wire.TakeTurns(session);
+    machine.RunToTheEnd();
+  } while (wire.later && !wire.closed);
+}
+
 void Feed(Session& session, TestWire& wire, std::string_view bytes, size_t piece, size_t steps,
           Machine& machine) {
   while (!bytes.empty() && !wire.closed) {
     if (!session.wants_bytes()) {  // what was sent ahead waits for the answer
-      machine.RunToTheEnd();
+      Settle(session, wire, machine);
       if (!session.wants_bytes()) break;
     }
     session.OnBytes(bytes.substr(0, piece));
@@ -62,7 +70,7 @@ void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, co
     const bool leaves = (how & 8) != 0;
     if (!leaves) {
       session.OnEndOfInput();
-      machine.RunToTheEnd();
+      Settle(session, wire, machine);
       LARDER_CHECK(session.turn() != Turn::kAnswering || wire.closed, "what was asked is answered");
     }
   }
