@@ -14,9 +14,9 @@ namespace {
 // Keeps the thread busy until it is let go.
 struct Busy {
   explicit Busy(Background& background) {
-    ticket = background.Post("busy", [this] {
+    ticket = background.Post("busy", [this, gone = let_go.get_future().share()] {
       begun.set_value();
-      let_go.get_future().wait();
+      gone.wait();  // nothing of this object after that: it may be gone
     });
     begun.get_future().wait();
   }
