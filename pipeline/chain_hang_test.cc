@@ -119,11 +119,9 @@ class GatedStages {
   // Once nobody is connected any more.
   ~GatedStages() {
     gate.closed = false;
-    over_ = true;
-    for (size_t i = 0; i < 2; ++i) {
-      sockets_[i].load()->StopListening();
-      threads_[i].join();
-    }
+    for (auto& socket : sockets_) socket.load()->StopListening();
+    over_ = true;  // the sockets live until then
+    for (std::thread& thread : threads_) thread.join();
   }
   // The serving socket's side.
   std::unique_ptr<Engine> Connect(const TestModel& model, StageOptions options) const {

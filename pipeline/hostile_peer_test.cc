@@ -77,8 +77,8 @@ class HostileChain : public testing::Test {
     while (!built) std::this_thread::yield();
   }
   void TearDown() override {
-    over_ = true;
     socket_.load()->StopListening();
+    over_ = true;  // the socket lives until then
     thread_.join();
   }
 
