@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 
+import soak_serve
 from serve_testing import Server, read_all, split_reply
 
 MANIFEST = """name = "soak-{pid}"
@@ -62,7 +63,6 @@ RESTART_S = 1.0     # as RestartSec of larder@.service
 SAMPLE_S = 1.0
 WARM_UP_S = 20.0    # of a process: buffers, pools and the allocator fill
 PATIENCE_S = 120.0  # until a cluster is back on a machine that others use too
-BEGINNINGS = ["Once upon a time", "The cat", "One day, a little girl named", "Tom and Amy went to the", "It was raining. The duck", "In the garden"]
 KINDS = ["text-json", "text-plain", "http-whole", "http-stream", "chat-whole", "chat-stream", "choices", "long", "tokenize"]
 FLAT = {"VmRSS": None, "descriptors": 4, "threads": 2}  # and the floor of how much each may change; of memory --growth-mb
 PLAIN = "The cat\n"
@@ -171,13 +171,9 @@ def free_ports():
 
 
 def make_requests(count, seed, context):
-    rng = random.Random(seed)
-    requests = []
-    for i in range(count):
-        words = " ".join(rng.choice(BEGINNINGS) for _ in range(rng.choice([1, 1, 2, 12])))
-        requests.append({"prompt": words, "max_tokens": rng.randint(1, 60), "temperature": rng.choice([0, 0.7, 1.2]), "seed": i,
-                         "top_k": rng.choice([0, 40]), "repeat_penalty": rng.choice([1, 1.1]), **({"stop": ["."]} if rng.random() < 0.2 else {})})
-    long = " ".join(rng.choice(BEGINNINGS) for _ in range(context // 12))
+    """soak_serve's, and one whose prompt is long."""
+    requests, rng = soak_serve.make_requests(count, seed), random.Random(seed)
+    long = " ".join(rng.choice(soak_serve.BEGINNINGS) for _ in range(context // 12))
     return requests, {"prompt": long, "max_tokens": 20, "temperature": 0.7, "seed": 1}
 
 
