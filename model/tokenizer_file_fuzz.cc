@@ -46,7 +46,7 @@ std::string FileOf(std::string_view input, std::string* text) {
     if (what == "m") file.SetText("tokenizer.ggml.model", line);
     if (what == "p") file.SetText("tokenizer.ggml.pre", line);
     if (what == "t") {
-      types += Raw(static_cast<int32_t>(std::atoi(std::string(Word(line)).c_str())));
+      types += Raw(static_cast<int32_t>(std::strtol(std::string(Word(line)).c_str(), nullptr, 10)));
       scores += Raw(std::strtof(std::string(Word(line)).c_str(), nullptr));
       tokens += RawText(line);
       ++token_count;
@@ -57,7 +57,7 @@ std::string FileOf(std::string_view input, std::string* text) {
                                     std::pair("eom", "eom"), std::pair("unk", "unknown")}) {
       if (what == name)
         file.SetU32(fmt::format("tokenizer.ggml.{}_token_id", key),
-                    static_cast<uint32_t>(std::atoll(std::string(line).c_str())));
+                    static_cast<uint32_t>(std::strtoll(std::string(line).c_str(), nullptr, 10)));
     }
     if (what == "flags") {  // add_bos, add_eos, add_space_prefix
       for (size_t i = 0; i < 3 && i < line.size(); ++i) {
