@@ -113,9 +113,9 @@ class ServerTest : public testing::Test {
       ADD_FAILURE() << "the server still takes connections";
     });
   }
-  void WaitFor(size_t done) const {
+  void WaitForMore(size_t done) const { WaitFor(done_ + done); }
+  void WaitFor(size_t wanted) const {
     const int64_t begin_ns = NowNs();
-    const size_t wanted = done_ + done;
     while (done_ < wanted && SecondsSince(begin_ns) < kLongS) usleep(1000);
     EXPECT_GE(done_, wanted) << "nothing moves";
   }
@@ -165,12 +165,12 @@ TEST_F(ServerTest, NothingIsAskedOfAnEngineThatIsGone) {
     }
   });
   server_->Loading("packing weights", 0.5);
-  WaitFor(20);
+  WaitForMore(20);
   pipeline::Intake& intake = server_->Ready(About());
   std::thread drain([&] {
     const int64_t begin_ns = NowNs();
     while (!(completed && tokenized && said) && SecondsSince(begin_ns) < kLongS) usleep(1000);
-    WaitFor(20);
+    WaitForMore(20);
     server_->Drain();
   });
   std::mutex step;
@@ -210,7 +210,7 @@ TEST_F(ServerTest, ItClosesInTheMiddleOfRequests) {
 
 TEST_F(ServerTest, ItClosesWhileItLoads) {
   Repeat([](Client& client, size_t) { client.Send(Get("/health")) && !client.ReadTo("loading").empty(); });
-  WaitFor(3);
+  WaitForMore(3);
   server_->Close();
   Join();
 }
@@ -234,7 +234,7 @@ TEST_F(ServerTest, KeysAreExchangedUnderLoad) {
     for (int i = 0; i < 20 || refused == 0 || taken == 0; ++i) {
       server_->SetKeys(i % 2 ? std::vector<std::string>{"secret-2", "secret-1"}
                              : std::vector<std::string>{"secret-3"});
-      WaitFor(4);
+      WaitForMore(4);
     }
     server_->Drain();
   });
