@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -109,6 +110,9 @@ class GgufFile {
   std::unique_ptr<Impl> impl_;
 };
 
+// What has been written of one file, in bytes, and how long it will be. What it throws ends the writing.
+using WriteProgress = std::function<void(uint64_t done_bytes, uint64_t all_bytes)>;
+
 // GgufWriter: v3 files, for synth, tests and the malformed-file table. Metadata first, then tensors.
 class GgufWriter {
  public:
@@ -132,8 +136,8 @@ class GgufWriter {
   void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill, void* context);
   // One-dimensional F32 tensor, copied.
   void AddVector(std::string name, std::vector<float> values);
-  // Writes to `path`.tmp and renames. progress(done_bytes, all_bytes) may be null.
-  void Write(const std::string& path, void (*progress)(uint64_t, uint64_t) = nullptr) const;
+  // Writes to `path`.tmp and renames; removes what it has not finished.
+  void Write(const std::string& path, const WriteProgress& progress = {}) const;
 
  private:
   struct Impl;

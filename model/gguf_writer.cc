@@ -181,7 +181,7 @@ void GgufWriter::AddVector(std::string name, std::vector<float> values) {
   impl_->tensors.push_back({std::move(name), TensorType::kF32, 1, cols, nullptr, nullptr, std::move(values)});
 }
 
-void GgufWriter::Write(const std::string& path, void (*progress)(uint64_t, uint64_t)) const {
+void GgufWriter::Write(const std::string& path, const WriteProgress& progress) const {
   uint64_t all_bytes = 0, done_bytes = 0;
   for (const Impl::Tensor& tensor : impl_->tensors) all_bytes += RoundUp(tensor.Bytes(), kAlignment);
   NewFile file(path);
@@ -205,7 +205,7 @@ void GgufWriter::Write(const std::string& path, void (*progress)(uint64_t, uint6
       }
       file.Write(chunk.data(), chunk.size());
       done_bytes += chunk.size();
-      if (progress != nullptr) progress(done_bytes, all_bytes);
+      if (progress) progress(done_bytes, all_bytes);
     }
   }
   file.Commit();

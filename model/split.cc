@@ -64,7 +64,7 @@ void Copy(void* context, size_t row0, size_t n, void* dst) {
 
 template <typename Wanted>
 void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart& part, uint64_t fingerprint,
-               const std::string& path, const Wanted& wanted, void (*progress)(uint64_t, uint64_t)) {
+               const std::string& path, const Wanted& wanted, const WriteProgress& progress) {
   GgufWriter writer;
   // The writer lays tensors out at multiples of GGUF's default.
   for (const GgufFile::Entry& entry : file.entries())
@@ -156,7 +156,7 @@ uint64_t Fingerprint(const GgufFile& file) {
 }
 
 void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages, const std::string& serving_path,
-                void (*progress)(uint64_t, uint64_t)) {
+                const WriteProgress& progress) {
   const ModelConfig config = ReadModelConfig(file);
   if (config.part.kind != ModelPart::Kind::kWhole)
     throw Error("{}: is {} already; expected a whole model", file.path(), Describe(config.part));

@@ -38,9 +38,8 @@ struct SplitStage {
   size_t first_layer = 0, layers = 0;
 };
 // Writes the parts; each appears whole or not at all. The stages have all layers once, in order. Error if the
-// model is no whole one that Larder runs, or if a file can't be written. progress(done, all) in bytes of one
-// file may be null.
+// model is no whole one that Larder runs, or if a file can't be written.
 void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages, const std::string& serving_path,
-                void (*progress)(uint64_t, uint64_t) = nullptr);
+                const WriteProgress& progress = {});
 
 }  // namespace larder::model

@@ -99,7 +99,7 @@ class Synthesis {
  public:
   explicit Synthesis(const SynthOptions& options) : options_(options), shape_(options.shape) {}
 
-  void Write(const std::string& path, void (*progress)(uint64_t, uint64_t)) {
+  void Write(const std::string& path, const WriteProgress& progress) {
     AddKeys();
     AddTokenizer();
     AddTensors();
@@ -256,7 +256,7 @@ class Synthesis {
 
 }  // namespace
 
-void WriteSynth(const SynthOptions& options, const std::string& path, void (*progress)(uint64_t, uint64_t)) {
+void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress) {
   Check(options.shape);
   Synthesis(options).Write(path, progress);
 }

@@ -9,6 +9,7 @@
 
 #include "model/config.h"
 #include "model/formats.h"
+#include "model/gguf.h"
 
 namespace larder::model {
 
@@ -56,8 +57,7 @@ struct SynthOptions {
 };
 
 // Throws Error for a shape that ReadModelConfig would refuse, or if the file can't be written.
-void WriteSynth(const SynthOptions& options, const std::string& path,
-                void (*progress)(uint64_t, uint64_t) = nullptr);
+void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress = {});
 
 // The factors of Llama 3.1's "llama3" rope scaling, rotary_dim / 2 of them: `factor` for waves longer than
 // original_context / low_freq_factor, 1 for those shorter than original_context / high_freq_factor, smooth

@@ -25,8 +25,6 @@ struct SplitOptions {
   size_t stages = 0;
 };
 
-Progress* current_progress = nullptr;  // WriteSplit reports through a plain function
-
 // Layers of each stage with the name of its file: the socket's, or a number.
 std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const model::ModelConfig& config,
                                          std::string* serving) {
@@ -72,17 +70,15 @@ int Run(const SplitOptions& o) {
   {
     const InterruptGuard guard;
     Progress progress("writing");
-    current_progress = &progress;
     try {
-      model::WriteSplit(*file, stages, serving, [](uint64_t done, uint64_t all) {
-        current_progress->Update(done, all);
+      model::WriteSplit(*file, stages, serving, [&](uint64_t done, uint64_t all) {
+        progress.Update(done, all);
         if (Interrupts() > 0) throw Error("interrupted");  // the writer removes what it has not finished
       });
     } catch (const Error&) {
       if (Interrupts() == 0) throw;
       return InterruptExitCode();
     }
-    current_progress = nullptr;
   }
   std::vector<std::string> paths;
   for (const model::SplitStage& stage : stages) paths.push_back(stage.path);

@@ -23,8 +23,6 @@ struct SynthCommandOptions {
   bool list = false;
 };
 
-Progress* current_progress = nullptr;  // WriteSynth reports through a plain function
-
 int List() {
   fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>10} {:>9}\n", "name", "layers", "dim", "ffn",
              "heads / KV", "vocab", "parameters", "Q8_0");
@@ -79,17 +77,15 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
   {
     const InterruptGuard guard;
     Progress progress("writing");
-    current_progress = &progress;
     try {
-      model::WriteSynth(synth, o.output, [](uint64_t done, uint64_t all) {
-        current_progress->Update(done, all);
+      model::WriteSynth(synth, o.output, [&](uint64_t done, uint64_t all) {
+        progress.Update(done, all);
         if (Interrupts() > 0) throw Error("interrupted");  // the writer removes what it has written
       });
     } catch (const Error&) {
       if (Interrupts() == 0) throw;
       return InterruptExitCode();
     }
-    current_progress = nullptr;
   }
   const auto config = model::ReadModelConfig(*model::GgufFile::Open(o.output));
   fmt::print("{}: {:.1f} M parameters, {}\n", o.output, static_cast<double>(config.parameters()) * 1e-6,
