@@ -28,8 +28,8 @@ struct PlanCommandOptions {
 };
 
 // A file's name may hold anything; JSON text may not.
-void Print(const nlohmann::json& json) {
-  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+void Print(const nlohmann::json& object) {
+  fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 // The inputs of a prediction: flags go before what --measure finds on this machine.
@@ -121,9 +121,9 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
     table = pipeline::Table(sockets);
   }
   if (o.json) {
-    nlohmann::json json = plan.Json();
-    json["machine"] = machine.source();
-    Print(json);
+    nlohmann::json object = plan.Json();
+    object["machine"] = machine.source();
+    Print(object);
     return 0;
   }
   fmt::print("machine    {}: {} cores in {} L3 group(s), {:.1f} MB of L3\n{}", machine.source(),

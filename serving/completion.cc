@@ -3,7 +3,6 @@
 #include "base/check.h"
 
 namespace larder::serving {
-namespace {
 
 // Chunks of one choice differ in their text only: what is around it is made once. A tree of JSON for each
 // token costs the I/O thread more than all else that it does with it outside the kernel.
@@ -22,8 +21,6 @@ class ChunkMaker {
  private:
   std::string before_, after_;
 };
-
-}  // namespace
 
 struct Completion::Choice : GenerationListener {
   Choice(Completion& of, size_t at) : completion(of), index(at), chunk(of.head_, at) {}
