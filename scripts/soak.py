@@ -334,8 +334,14 @@ class Faults:
         with self.lock:
             return any(b <= end and (e is None or begin <= e) for b, e in self.windows)
 
+    def spared(self):
+        """The stage that is not killed for now: each lives through a third of the run, long enough to tell a leak from a warm-up."""
+        return STAGES[min(int((time.monotonic() - self.run.begun) * len(STAGES) / self.run.o.seconds), len(STAGES) - 1)]
+
     def once(self):
         kind, name = self.rng.choice(["killed", "stopped", "stopped for a moment"]), self.rng.choice(STAGES)
+        if kind == "killed" and name == self.spared():
+            name = self.rng.choice([stage for stage in STAGES if stage != name])
         process = self.run.cluster.processes[name]
         window = [time.monotonic(), None]
         with self.lock:
@@ -408,7 +414,7 @@ class Watch(threading.Thread):
             time.sleep(SAMPLE_S)
 
     def verdicts(self, seconds, warm_up):
-        """(line, whether it is flat) of each process and quantity. A stage that was killed has a run for each of its processes; they share a slope."""
+        """(line, whether it is flat) of each process and quantity. A stage that was killed has a line for each of its processes; they share a slope."""
         for name, samples in self.samples.items():
             # While a stage is away links and their threads are too.
             warm = [(t, pid, values) for t, pid, age, values in samples
@@ -422,11 +428,13 @@ class Watch(threading.Thread):
                 if len(first) < 5 or len(second) < 5:
                     yield f"{name:12} {what:12} too few samples: {len(first)} and {len(second)}", name != "serving" or seconds < 300
                     continue
+                # Those that were killed soon tell of their warm-up only, if there are others.
+                long = [life for life in lives if life and life[-1][0] - life[0][0] > (seconds - warm_up) / 5] or lives
                 # How much it moves about without going anywhere: in the first part, less that part's own slope.
                 early = slope([[point for point in life if point[0] <= half] for life in lives])
                 level = [v - early * t for t, v in points if t <= half]
                 allowed = floor + max(level) - min(level)
-                per_second = slope(lives)
+                per_second = slope(long)
                 grown = per_second * (seconds - warm_up)
                 # Processes that come and go may each be flat in their short lives, and later ones begin higher.
                 step = median(second) - median(first)

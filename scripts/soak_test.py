@@ -49,6 +49,12 @@ class Judging(unittest.TestCase):
         self.assertEqual(self.verdicts(lambda t: {}, lives), [])
         self.assertEqual(self.verdicts(lambda t: {"VmRSS": t % 60 * 200e3}, lives), ["VmRSS"])  # each leaks in its short life
 
+    def test_a_long_life_tells_more_than_short_ones(self):
+        lives = [(t, t + 40) for t in range(0, 400, 40)] + [(400, 600)]
+        warming = lambda t: {"VmRSS": (t % 40 if t < 400 else min(t - 400, 40)) * 200e3}
+        self.assertEqual(self.verdicts(warming, lives), [])
+        self.assertEqual(self.verdicts(lambda t: {"VmRSS": max(0, t - 400) * 200e3}, lives), ["VmRSS"])
+
     def test_what_happens_while_a_stage_is_away_does_not_count(self):
         self.run_.faults.windows = [[1400.0, 1430.0]]
         self.assertEqual(self.verdicts(lambda t: {"descriptors": 200 if 400 <= t <= 430 else 0}), [])
