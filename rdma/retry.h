@@ -12,12 +12,14 @@ namespace larder::rdma::internal {
 class RetryPause {
  public:
   RetryPause(int first_ms, int longest_ms) : next_ms_(first_ms), longest_ms_(longest_ms) {}
-  // At most limit_ms, from half to the whole of what it may be now.
-  void Sleep(int limit_ms) {
+  // The next one: from half to the whole of what it may be now.
+  int NextMs() {
     const int whole_ms = next_ms_;
     next_ms_ = std::min(2 * next_ms_, longest_ms_);
-    const int chosen_ms = std::uniform_int_distribution(whole_ms / 2, whole_ms)(random_);
-    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(chosen_ms, limit_ms)));
+    return std::uniform_int_distribution(whole_ms / 2, whole_ms)(random_);
+  }
+  void Sleep(int limit_ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(NextMs(), limit_ms)));
   }
 
  private:
