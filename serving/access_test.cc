@@ -202,6 +202,14 @@ TEST_F(AccessTest, WhoHasNoKeyIsLoggedOnceInAWhile) {
   EXPECT_EQ(lines[0].find("secret"), std::string::npos);
 }
 
+TEST_F(AccessTest, WhoShowsNoKeyInALongLineIsLogged) {
+  std::vector<std::string> lines;
+  test_.state.on_denied = [&](const std::string& line) { lines.push_back(line); };
+  test_.state.api_keys = {"secret-1"};
+  EXPECT_TRUE(Text(std::string(9000, 'a')).starts_with("error: this server wants an API key"));
+  EXPECT_EQ(lines.size(), 1u);
+}
+
 TEST_F(AccessTest, AKeyThatIsTakenAwayEndsALongConnectionToo) {
   test_.state.api_keys = {"secret-1", "secret-2"};
   TestWire wire;

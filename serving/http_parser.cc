@@ -11,6 +11,28 @@ namespace larder::serving {
 
 namespace http = boost::beast::http;
 
+namespace {
+
+// All but the body.
+HttpRequest Head(const http::request<http::string_body>& message) {
+  const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
+  HttpRequest request;
+  request.method = text(message.method_string());
+  request.target = text(message.target());
+  request.path = request.target.substr(0, request.target.find('?'));
+  request.authorization = text(message[http::field::authorization]);
+  request.origin = text(message[http::field::origin]);
+  request.host = text(message[http::field::host]);
+  request.fetch_site = text(message["Sec-Fetch-Site"]);
+  request.wants_headers = text(message[http::field::access_control_request_headers]);
+  request.content_type = text(message[http::field::content_type]);
+  request.keep_alive = message.keep_alive();
+  request.http10 = message.version() == 10;
+  return request;
+}
+
+}  // namespace
+
 struct HttpParser::Impl {
   std::optional<http::request_parser<http::string_body>> parser;
 };
@@ -26,7 +48,7 @@ size_t HttpParser::Feed(std::string_view bytes) {
     parser->eager(true);
     parser->header_limit(static_cast<uint32_t>(limits_.header_bytes));
     parser->body_limit(limits_.body_bytes);
-    continue_told_ = false;
+    continue_told_ = head_told_ = false;
   }
   const size_t held = head_.size();
   std::string_view all = bytes;
@@ -105,22 +127,16 @@ bool HttpParser::wants_continue() {
   return true;
 }
 
+std::optional<HttpRequest> HttpParser::NewHead() {
+  if (head_told_ || error_status_ != 0 || !impl_->parser || !impl_->parser->is_header_done()) return {};
+  head_told_ = true;
+  return Head(impl_->parser->get());
+}
+
 HttpRequest HttpParser::Take() {
   auto message = impl_->parser->release();
   impl_->parser.reset();
-  const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
-  HttpRequest request;
-  request.method = text(message.method_string());
-  request.target = text(message.target());
-  request.path = request.target.substr(0, request.target.find('?'));
-  request.authorization = text(message[http::field::authorization]);
-  request.origin = text(message[http::field::origin]);
-  request.host = text(message[http::field::host]);
-  request.fetch_site = text(message["Sec-Fetch-Site"]);
-  request.wants_headers = text(message[http::field::access_control_request_headers]);
-  request.content_type = text(message[http::field::content_type]);
-  request.keep_alive = message.keep_alive();
-  request.http10 = message.version() == 10;
+  HttpRequest request = Head(message);
   request.body = std::move(message.body());
   return request;
 }

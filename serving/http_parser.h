@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,8 @@ class HttpParser {
   bool begun() const;         // part of one is
   HttpRequest Take();         // when done; ready for the next
   size_t held_bytes() const;  // of a request that is not whole yet
+  // A request without its body, as soon as its header is whole; once a request.
+  std::optional<HttpRequest> NewHead();
   // An Expect: 100-continue wants its answer; true once a request.
   bool wants_continue();
   // Not 0: the bytes are no request that we take. Nothing can follow.
@@ -50,7 +53,7 @@ class HttpParser {
   std::string head_;  // what the parser wants to see again: an incomplete header
   int error_status_ = 0;
   std::string error_;
-  bool continue_told_ = false;
+  bool continue_told_ = false, head_told_ = false;
 };
 
 }  // namespace larder::serving

@@ -66,11 +66,15 @@ void HttpSession::Proceed() {
       }
     }
     if (parser_.error_status() != 0) {
-      request_ = {};
-      request_.keep_alive = false;
-      answering_ = true;
-      Send(ErrorReply(parser_.error_status(), parser_.error()));
+      Refuse(ErrorReply(parser_.error_status(), parser_.error()));
       break;
+    }
+    if (!parser_.done()) {  // strangers need not send the body
+      const auto head = parser_.NewHead();
+      if (const auto refusal = head ? Refusal(*head) : std::nullopt) {
+        Refuse(*refusal);
+        break;
+      }
     }
     if (parser_.wants_continue()) wire_.Write("HTTP/1.1 100 Continue\r\n\r\n");
     if (!parser_.done()) break;
@@ -84,14 +88,32 @@ void HttpSession::Proceed() {
   proceeding_ = false;
 }
 
-void HttpSession::Handle() {
-  const std::string why_not = state_.access.WhyNot(request_, !state_.api_keys.empty());
+// Why a request is not taken, whatever its body is; none: it is, and its tenant is known.
+std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
+  const std::string why_not = state_.access.WhyNot(request, !state_.api_keys.empty());
   if (!why_not.empty()) {
     state_.Denied(wire_.peer(), why_not);
-    Send(ErrorReply(403, why_not));
-    return;
+    return ErrorReply(403, why_not);
   }
-  if (request_.method == "OPTIONS" && state_.access.IsNamed(request_.origin)) {  // a browser asks first
+  if (AsksFirst(request)) return {};
+  const std::optional<Tenant> tenant = state_.api_keys.Find(BearerKey(request.authorization));
+  if (!tenant && !IsPublic(request.path)) {
+    state_.Denied(wire_.peer(), "HTTP without a good API key");
+    if (GeneratingRoute(request.path)) state_.CountRefused(Protocol::kHttp);
+    return ErrorReply(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
+  }
+  tenant_ = tenant.value_or(kEverybody);
+  return {};
+}
+
+// A browser, before it sends what a page of a named origin wants to send.
+bool HttpSession::AsksFirst(const HttpRequest& request) const {
+  return request.method == "OPTIONS" && state_.access.IsNamed(request.origin);
+}
+
+void HttpSession::Handle() {
+  if (const auto refusal = Refusal(request_)) return Send(*refusal);
+  if (AsksFirst(request_)) {
     Send({.body = "",
           .headers = fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
                                  "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
@@ -101,12 +123,6 @@ void HttpSession::Handle() {
   }
   const auto dialect = GeneratingRoute(request_.path);
   try {
-    const std::optional<Tenant> tenant = state_.api_keys.Find(BearerKey(request_.authorization));
-    if (!tenant && !IsPublic(request_.path)) {
-      state_.Denied(wire_.peer(), "HTTP without a good API key");
-      throw Refused(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
-    }
-    tenant_ = tenant.value_or(kEverybody);
     if (!dialect) {
       // What another thread does finds a server that is ready.
       if (ReadsBody(request_.path) && state_.service == nullptr) throw Refused(503, "Loading model");
@@ -267,20 +283,20 @@ bool HttpSession::wants_bytes() const {
   return !closed_ && ((!answering_ && !later_) || ahead_.size() - ahead_at_ < kMostAhead);
 }
 
-void HttpSession::Refuse(int status, const char* why) {
+void HttpSession::Refuse(const HttpReply& reply) {
   request_ = {};
   request_.keep_alive = false;
   answering_ = true;
-  Send(ErrorReply(status, why));
+  Send(reply);
 }
 
 void HttpSession::OnTimeout() {
-  if (turn() == Turn::kReceiving) Refuse(408, "the request took too long to come");
+  if (turn() == Turn::kReceiving) Refuse(ErrorReply(408, "the request took too long to come"));
 }
 
 void HttpSession::OnNoRoom(Scope scope) {
   const Refused why = TooMuch(scope, "large requests");
-  if (!answering_) Refuse(why.status(), why.what());
+  if (!answering_) Refuse(ErrorReply(why.status(), why.what()));
 }
 
 }  // namespace larder::serving

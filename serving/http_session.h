@@ -36,6 +36,8 @@ class HttpSession : public Session, private CompletionSink {
   void OnFailure(int status, const std::string& message) override;
 
   void Proceed();
+  std::optional<HttpReply> Refusal(const HttpRequest&);
+  bool AsksFirst(const HttpRequest&) const;
   void Handle();
   void Answer();  // a route that generates nothing
   void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
@@ -44,7 +46,7 @@ class HttpSession : public Session, private CompletionSink {
   bool has_ahead() const { return ahead_at_ < ahead_.size(); }
   void AskLater();
   void Send(const HttpReply&);
-  void Refuse(int status, const char* why);  // a request that is not whole
+  void Refuse(const HttpReply&);  // a request that is not whole: nothing can follow it
   void SendHead(int status, const HttpReply&, const std::string& framing);
   void SendPart(std::string_view data);  // of a stream
   void EndAnswer();

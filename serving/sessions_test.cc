@@ -175,6 +175,13 @@ TEST_F(SessionsTest, HttpRefuses) {
             "401");
   EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-key\r\n")),
             "200");
+  // Strangers are told before they have sent what they would.
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nContent-Length: 1000\r\n";
+  for (const char* more : {"", "{\"prompt\""}) {
+    EXPECT_EQ(status(head + "\r\n" + more), "401");
+    EXPECT_EQ(status(head + "Origin: http://evil.example\r\n\r\n" + more), "403");
+    EXPECT_EQ(Http(head + "Authorization: Bearer long-key\r\n\r\n" + more), "");
+  }
 }
 
 TEST_F(SessionsTest, LoadingIsSaid) {

@@ -364,7 +364,6 @@ void TextSession::TakePlain(PreparedLine& prepared) {
     plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kText);
-    if (refused.status() == 401) state_.Denied(wire_.peer(), "the text stream without an API key");
     FailPlain(refused.status(), refused.what());
   } catch (const Error& error) {
     state_.CountRefused(Protocol::kText);
@@ -438,6 +437,7 @@ void TextSession::WriteError(const json& id, int status, std::string_view messag
 }
 
 void TextSession::FailPlain(int status, const std::string& why) {
+  if (status == 401) state_.Denied(wire_.peer(), "the text stream without an API key");
   state_.CountError(Protocol::kText, status);
   closed_ = true;
   wire_.Write("error: " + why + "\n");
