@@ -4,12 +4,13 @@
 
 #include <algorithm>
 
+#include "pipeline/manifest_text.h"
+
 namespace larder::pipeline {
 namespace {
 
 // GB/s are bytes a nanosecond.
 double Us(double bytes, double gbps) { return gbps > 0 ? bytes / gbps * 1e-3 : 0; }
-double Mb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 
 }  // namespace
 

@@ -8,12 +8,12 @@
 #include "kernels/formats.h"
 #include "pipeline/cluster_layers.h"
 #include "pipeline/cluster_plan.h"
+#include "pipeline/plan.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::pipeline {
 namespace {
 
-constexpr size_t kDefaultContext = 4096;  // as Plan's
 constexpr size_t kUniformFrameRows = 64;  // the least that a Plan would choose
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
 
@@ -45,8 +45,7 @@ ClusterPlan PlanUniformCluster(const model::ModelConfig& config, const SocketSha
                 socket.l3_bytes);
   ClusterPlan plan;
   plan.config = config;
-  plan.context =
-      options.context != 0 ? options.context : std::clamp<size_t>(config.trained_context, 1, kDefaultContext);
+  plan.context = options.context != 0 ? options.context : DefaultContext(config);
   plan.frame_rows = options.prefill_rows != 0 ? options.prefill_rows : kUniformFrameRows;
   const auto budget = static_cast<uint64_t>(static_cast<double>(socket.l3_bytes) * options.l3_fraction);
   const uint64_t layer_bytes = LayerBytes(config);

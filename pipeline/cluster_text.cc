@@ -6,13 +6,13 @@
 
 #include "attention_node/kv_region.h"
 #include "pipeline/cluster_plan.h"
+#include "pipeline/manifest_text.h"
 
 namespace larder::pipeline {
 namespace {
 
 constexpr size_t kMostStagesShown = 24;  // in a table; JSON has all
 
-double Mb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 double Gb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
 
 std::string Name(const std::string& socket) { return socket.empty() ? "(whoever serves)" : socket; }

@@ -13,6 +13,7 @@
 #include "pipeline/manifest_links.h"
 #include "pipeline/manifest_roles.h"
 #include "pipeline/manifest_text.h"
+#include "pipeline/plan.h"
 
 namespace larder::pipeline {
 namespace {
@@ -22,7 +23,6 @@ constexpr size_t kMaxFileBytes = size_t{1} << 20;
 constexpr size_t kMaxServers = 1024;
 constexpr size_t kMaxSockets = 64;  // of a server
 constexpr int64_t kMaxSlots = 65536;
-constexpr int64_t kMaxContext = 1 << 20;
 constexpr int64_t kMaxNode = 65535;
 constexpr int kMaxLayer = 1023;
 constexpr size_t kMaxNameBytes = 32;  // names become those of shared memory segments and systemd units

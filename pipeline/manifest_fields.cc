@@ -9,8 +9,6 @@
 namespace larder::pipeline {
 namespace {
 
-constexpr size_t kShownBytes = 60;
-
 const char* TypeName(toml::node_type type) {
   switch (type) {
     case toml::node_type::table:
@@ -138,14 +136,14 @@ const toml::array* Fields::Tables(std::string_view key) {
 void Fields::Done() const {
   for (const auto& [key, node] : table_) {
     if (std::find(asked_.begin(), asked_.end(), key.str()) != asked_.end()) continue;
-    const std::string_view shown = key.str().substr(0, kShownBytes);
+    const std::string shown = Shown(key.str());
     const auto nearest = std::min_element(
         asked_.begin(), asked_.end(),
-        [shown](const auto& a, const auto& b) { return EditDistance(shown, a) < EditDistance(shown, b); });
+        [&shown](const auto& a, const auto& b) { return EditDistance(shown, a) < EditDistance(shown, b); });
     std::string known;
     for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
     const bool close = EditDistance(shown, *nearest) <= 2;
-    throw Error("{}: unknown key '{}'{}; expected {}", At(path_, LineOf(node), where_), Shown(key.str()),
+    throw Error("{}: unknown key '{}'{}; expected {}", At(path_, LineOf(node), where_), shown,
                 close ? fmt::format(" (did you mean '{}'?)", *nearest) : std::string(), known);
   }
 }

@@ -45,11 +45,6 @@ bool IsTarget(std::string_view text, bool alias) {
   return begins && host && (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
 }
 
-std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket) {
-  return At(manifest.path, socket.line,
-            fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name));
-}
-
 }  // namespace
 
 std::optional<int> ParseNumber(std::string_view text, int most) {

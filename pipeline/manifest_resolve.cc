@@ -9,6 +9,7 @@
 #include "pipeline/manifest_cores.h"
 #include "pipeline/manifest_roles.h"
 #include "pipeline/manifest_text.h"
+#include "pipeline/plan.h"
 #include "topology/host.h"
 #include "weight_node/shard_plan.h"
 
@@ -16,15 +17,6 @@ namespace larder::pipeline {
 namespace {
 
 using topology::Topology;
-
-constexpr size_t kDefaultContext = 4096;  // as Plan's
-
-std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket) {
-  return At(manifest.path, socket.line,
-            fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name));
-}
-
-double Mb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 
 std::string Join(const std::vector<std::string>& words) {
   std::string text;
@@ -208,7 +200,7 @@ class Resolver {
     uint64_t weights = 0;
     for (const auto& [group, bytes] : GroupBytes(first.cores)) weights += bytes;
     size_t context = manifest_.context;
-    if (context == 0) context = std::clamp<size_t>(config_->trained_context, 1, kDefaultContext);
+    if (context == 0) context = DefaultContext(*config_);
     const size_t slots = TotalSlots();
     const uint64_t kv = attention_node::KvShape(*config_, slots, context).bytes();
     const std::string figures = fmt::format(

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "pipeline/manifest.h"
+
 namespace larder::pipeline {
 namespace {
 
@@ -26,6 +28,11 @@ std::string At(const std::string& path, int line, const std::string& where) {
   if (line > 0) at += fmt::format(":{}", line);
   if (!where.empty()) at += ": " + where;
   return at;
+}
+
+std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket) {
+  return At(manifest.path, socket.line,
+            fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name));
 }
 
 }  // namespace larder::pipeline

@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kMaxThreads = 1024;
 constexpr size_t kMaxFrameRows = 4096;
-constexpr size_t kDefaultContext = 4096;
-constexpr size_t kMaxContext = size_t{1} << 20;
 
 // Rows of a prefill frame: their quantised FFN activations, the widest, should stay in one core's L2 beside a
 // panel.
@@ -99,6 +97,10 @@ void NoteResidency(Plan& plan) {
 
 }  // namespace
 
+size_t DefaultContext(const model::ModelConfig& config) {
+  return std::clamp<size_t>(config.trained_context, 1, 4096);
+}
+
 Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topology,
               const PlanOptions& options) {
   Plan plan;
@@ -115,7 +117,7 @@ Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topolo
   if (o.prefill_rows > kMaxFrameRows) {
     throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.prefill_rows, kMaxFrameRows);
   }
-  if (o.context == 0) o.context = std::clamp<size_t>(config.trained_context, 1, kDefaultContext);
+  if (o.context == 0) o.context = DefaultContext(config);
   if (o.context > kMaxContext)
     throw Error("plan: a context of {} tokens; at most {}", o.context, kMaxContext);
   if (o.context > config.trained_context && config.trained_context != 0) {

@@ -44,6 +44,10 @@ struct PlanOptions {
   std::vector<Attention> attention;
 };
 
+inline constexpr size_t kMaxContext = size_t{1} << 20;
+// A slot's context where nobody says: what the model was trained on, at most 4096 tokens.
+size_t DefaultContext(const model::ModelConfig& config);
+
 struct PlanThread {
   CoreId core;
   CpuId cpu;
