@@ -39,8 +39,9 @@ else()
   set(larder_quick_folders)
 endif()
 
-# What includes CLI11, JSON and Asio makes the same thousand inline functions in each file: with LARDER_UNITY several are one.
-set(larder_unity_folders node serving)
+# What includes CLI11, JSON, TOML and Asio makes the same thousand inline functions in each file: with LARDER_UNITY several are one. Not the
+# data path's, which are compiled as they are read.
+set(larder_unity_folders node serving pipeline)
 
 function(larder_folder name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
@@ -59,6 +60,9 @@ function(larder_folder name)
       target_precompile_headers(larder_${name} PRIVATE ${larder_common_headers})
     endif()
     if(LARDER_UNITY AND name IN_LIST larder_unity_folders)
+      set(datapath ${sources})
+      list(FILTER datapath INCLUDE REGEX "_datapath\\.cc$")
+      set_source_files_properties(${datapath} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       set_target_properties(larder_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
     endif()
   else()
