@@ -542,7 +542,7 @@ def main():
         for _ in range(2):  # so that there is a spread from the first attack on
             calibration.against_sink(s1_large_requests_of_who_has_left, 2)
         # It was 3.6 GB: large requests stayed queued after their clients had left.
-        named(server, calibration, s1_large_requests_of_who_has_left, rounds=1, seconds=12)
+        named(server, calibration, s1_large_requests_of_who_has_left, rounds=1, seconds=4 if args.only_print_tpot else 12)
         named(server, calibration, s1_large_lines_of_who_has_left, rounds=1, seconds=3)
         for attack in [s2_tiny_requests_in_a_row, s2_tiny_lines_in_a_row, s7_connections_in_a_row]:
             named(server, calibration, attack, rounds=1 if args.only_print_tpot else 2, seconds=2)
