@@ -35,7 +35,7 @@ if(LARDER_SANITIZE)
   set(larder_quick -O0)
   set(larder_quick_folders node serving)
 else()
-  set(larder_quick $<$<CONFIG:Release>:-O1>)
+  set(larder_quick $<$<CONFIG:Release>:-O0>)
   set(larder_quick_folders)
 endif()
 
