@@ -112,6 +112,7 @@ bool HttpSession::AsksFirst(const HttpRequest& request) const {
 }
 
 void HttpSession::Handle() {
+  // Also of a request whose head was let in: keys may have changed while its body came.
   if (const auto refusal = Refusal(request_)) return Send(*refusal);
   if (AsksFirst(request_)) {
     Send({.body = "",
