@@ -38,6 +38,8 @@ else()
   set(larder_quick $<$<CONFIG:Release>:-O0>)
   set(larder_quick_folders)
 endif()
+# Commands are started once and wait for people: -O1 compiles node/ in two thirds of -O3's time (28 s instead of 43 for a bundle).
+set(larder_cold_folders node)
 
 # What includes CLI11, JSON, TOML and Asio makes the same thousand inline functions in each file: with LARDER_UNITY several are one. Not the
 # data path's, which are compiled as they are read.
@@ -55,6 +57,8 @@ function(larder_folder name)
     target_link_libraries(larder_${name} PUBLIC larder_options ${deps})
     if(name IN_LIST larder_quick_folders)
       target_compile_options(larder_${name} PRIVATE ${larder_quick})
+    elseif(name IN_LIST larder_cold_folders)
+      target_compile_options(larder_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
     if(LARDER_PCH)
       target_precompile_headers(larder_${name} PRIVATE ${larder_common_headers})

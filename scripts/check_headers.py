@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Compiles each header alone, twice in one unit: it includes all that it needs and guards itself.
 
+Left out is what the build itself proves: a guarded header that its own source file includes before anything else. What most headers
+include themselves, directly or not, is parsed once for them.
 Usage: check_headers.py [TREE]        $CXX is the compiler (default: clang++, the faster at this, or c++)
 """
 
 import os
+import re
 import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import tree
 
@@ -16,9 +21,12 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Wno-mi
          '-DLARDER_SOURCE_DIR="."', '-DLARDER_BINARY_DIR="."', '-DLARDER_PROGRAM="."']  # what tests get from cmake/larder.cmake
 
 
-def compile_alone(compiler, root, path):
+COMMON = Path("base/error.h")  # with {fmt}, a second of compiling
+
+
+def compile_alone(compiler, root, path, parsed):
     unit = f'#include "{path}"\n#include "{path}"\n'
-    run = subprocess.run([compiler, *FLAGS, f"-I{root}", "-x", "c++", "-"], input=unit, capture_output=True, text=True,
+    run = subprocess.run([compiler, *FLAGS, f"-I{root}", *parsed, "-x", "c++", "-"], input=unit, capture_output=True, text=True,
                          check=False)
     if run.returncode == 0:
         return []
@@ -26,12 +34,52 @@ def compile_alone(compiler, root, path):
     return [f"{path}: does not compile alone: {(errors or run.stderr.splitlines() or ['?'])[0]}"]
 
 
+def parse_once(compiler, root, folder):
+    """The options that give a unit COMMON as if it had included it first; none of another compiler than clang."""
+    if "clang" not in compiler or not (root / COMMON).exists():
+        return []
+    parsed = f"{folder}/common.pch"
+    run = subprocess.run([compiler, *(flag for flag in FLAGS if flag != "-fsyntax-only"), f"-I{root}", "-x", "c++-header", root / COMMON,
+                          "-o", parsed], capture_output=True, check=False)
+    return ["-include-pch", parsed] if run.returncode == 0 else []
+
+
+def includes(root, path, known):
+    """Of the project, directly or not."""
+    if path not in known:
+        known[path] = set()
+        text = (root / path).read_text() if (root / path).exists() else ""
+        for name in re.findall(r'^#include "(.*)"', text, re.MULTILINE):
+            known[path] |= {Path(name)} | includes(root, Path(name), known)
+    return known[path]
+
+
+def bundled_folders(root):
+    """Whose source files the build translates several at a time, so that a header may profit from what stands before it."""
+    rules = root / "cmake/larder.cmake"
+    if not rules.exists():
+        return set()
+    return set(re.search(r"set\(larder_unity_folders ([^)]*)\)", rules.read_text()).group(1).split())
+
+
+def proven(root, path, bundled):
+    source = root / path.with_suffix(".cc")
+    if not source.exists() or (path.parts[0] in bundled and not source.stem.endswith("_datapath")):
+        return False
+    first = re.search(r'^#include ["<](.*)[">]', source.read_text(), re.MULTILINE)
+    return first is not None and first.group(1) == path.as_posix() and "#pragma once" in (root / path).read_text()
+
+
 def main():
     root = tree.root_from_args()
     compiler = os.environ.get("CXX") or shutil.which("clang++") or "c++"
     paths = list(tree.files(root, ".h"))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda path: compile_alone(compiler, root, path), paths)
+    bundled = bundled_folders(root)
+    alone = [path for path in paths if not proven(root, path, bundled)]
+    known = {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        parsed = parse_once(compiler, root, folder)
+        results = pool.map(lambda path: compile_alone(compiler, root, path, parsed if COMMON in includes(root, path, known) else []), alone)
         found = [line for lines in results for line in lines]
     tree.finish("headers", found, len(paths))
 

@@ -167,6 +167,15 @@ class Headers(CheckTest):
             ("a/twice.h", "inline int Two() { return 2; }\n", "redefinition"),
         ], self.SEED)
 
+    def test_what_the_build_proves_is_left_to_it(self):
+        needs = {"a/needs.h": "#pragma once\ninline std::vector<int> Two();\n"}
+        bundles = {"cmake/larder.cmake": "set(larder_unity_folders a b)\n"}
+        first = {"a/needs.cc": '#include "a/needs.h"\n'}
+        self.expect_clean("check_headers.py", self.SEED | needs | first)
+        for more in [{"a/needs.cc": '#include <vector>\n#include "a/needs.h"\n'}, first | bundles]:
+            status, output = self.run_check("check_headers.py", needs | more, self.SEED)
+            self.assertEqual((status, "a/needs.h: does not compile alone" in output), (1, True), output)
+
 
 class Docs(CheckTest):
     def test_clean(self):
