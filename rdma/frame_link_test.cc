@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "rdma/control_channel.h"
 #include "rdma/link_conformance.h"
 #include "rdma/link_testing.h"
 #include "rdma/stranger_testing.h"
@@ -305,6 +306,26 @@ TEST_P(FrameLinkOf, LargeFramesStress) {
   std::thread sender([&] { SendFrames(ends.sender, 0, frames); });
   EXPECT_EQ(ReceiveFrames(ends.receiver, 0, frames), 0u);
   sender.join();
+}
+
+// It says its hello, is given the region and does nothing more, as a process that is stopped there. (It takes
+// the seconds that a listener gives it.)
+TEST(FrameLinkShm, AConnectorThatStopsInTheSetUpDoesNotHoldTheListener) {
+  const LinkEndpoint endpoint = Endpoint(Transport::kSharedMemory);
+  const LinkShape shape{64, 2};
+  LinkListener listener(endpoint);
+  auto accepting =
+      std::async(std::launch::async, [&] { return listener.Accept(shape, Identity("to"), 3 * kLongMs); });
+  Hello hello;
+  hello.plan_hash = Identity("stopped").plan_hash;
+  hello.memory_bytes = ShmLinkShape{shape.frame_bytes, shape.slots}.bytes();
+  hello.SetSocketName("stopped");
+  const ControlChannel stopped =
+      ConnectHello("larder-link-" + endpoint.name, hello, kLongMs, LinkKey::Open());
+  const FrameLink sender = ConnectLink(endpoint, shape, Identity("from"), 2 * kLongMs);
+  const FrameLink receiver = accepting.get();
+  EXPECT_TRUE(Contains(receiver.peer(), "socket from (")) << receiver.peer();
+  EXPECT_FALSE(receiver.fault());
 }
 
 TEST(FrameLink, ImpossibleNamesAndShapesAreErrors) {
