@@ -235,6 +235,27 @@ TEST_P(FrameLinkOf, ARingOfStrangersKeepsNobodyOut) {
   }
 }
 
+// Whatever a connector was at when its time was over: what it leaves behind ends no listener.
+TEST_P(FrameLinkOf, ConnectorsThatGiveUpInTheSetUpKeepNobodyOut) {
+  LinkEndpoint endpoint = Endpoint(GetParam());
+  LinkListener listener(endpoint);
+  endpoint.port = static_cast<uint16_t>(listener.port());
+  const LinkShape shape{64, 2};
+  std::atomic<bool> stopped = false;
+  auto accepting = std::async(std::launch::async, [&] {
+    for (;;) {
+      const std::string error = ErrorOf([&] { listener.Accept(shape, Identity("to"), kNoTimeout); });
+      if (error != "no error") return stopped ? std::string("stopped") : error;
+    }
+  });
+  for (int ms = 1; ms < 400; ms += 1 + ms / 4)
+    ErrorOf([&] { ConnectLink(endpoint, shape, Identity("from"), ms); });
+  EXPECT_EQ(ErrorOf([&] { ConnectLink(endpoint, shape, Identity("from"), kLongMs); }), "no error");
+  stopped = true;
+  listener.Stop();
+  EXPECT_EQ(accepting.get(), "stopped");
+}
+
 TEST_P(FrameLinkOf, NobodyThereSaysWhatToStart) {
   LinkEndpoint endpoint = Endpoint(GetParam());
   {

@@ -131,7 +131,6 @@ VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const ShmL
         what, name, ring_bytes >> 10, std::strerror(errno));
   }
   CreateQueues(shape, side, what);
-  PostReceives(shape, side, what);
 }
 
 void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what) {
@@ -171,7 +170,7 @@ void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, cons
     ibv_qp_init_attr attributes = asked;
     attributes.cap.max_inline_data = wanted;
     pair.reset(ibv_create_qp(domain.get(), &attributes));
-    if (pair && Move(IBV_QPS_INIT, 0)) {
+    if (pair) {
       inline_bytes = attributes.cap.max_inline_data;
       return;
     }
@@ -216,7 +215,11 @@ int VerbsResources::PathMtu(int wanted) const {
   return wanted == 0 ? path : std::min(path, wanted);
 }
 
-bool VerbsResources::Connect(int mtu) { return Move(IBV_QPS_RTR, mtu) && Move(IBV_QPS_RTS, 0); }
+bool VerbsResources::Connect(const ShmLinkShape& shape, LinkSide side, int mtu, const std::string& what) {
+  if (!Move(IBV_QPS_INIT, 0)) return false;
+  PostReceives(shape, side, what);
+  return Move(IBV_QPS_RTR, mtu) && Move(IBV_QPS_RTS, 0);
+}
 
 std::string VerbsResources::Describe() const {
   ibv_qp_attr attributes = {};

@@ -38,16 +38,17 @@ class VerbsResources {
   static constexpr uint32_t kCreditSends = 32;
   static constexpr uint32_t kCreditReceives = 8;
 
-  // Takes over an id whose device is known, and makes a queue pair there, with all receives posted. what: for
-  // Errors. Error if the device refuses, with the remedy.
+  // Takes over an id whose device is known, and makes a queue pair there. what: for Errors. Error if the
+  // device refuses, with the remedy.
   VerbsResources(EventChannel the_channel, CmId the_id, const ShmLinkShape& shape, LinkSide side,
                  const std::string& what);
   VerbsResources(const VerbsResources&) = delete;
   VerbsResources& operator=(const VerbsResources&) = delete;
 
-  // Joins the queue pair to the other end's, once rdma_cm knows it. mtu: at most so many bytes in a packet,
-  // the same at both ends; 0: what the path takes. False: the connection is gone again.
-  bool Connect(int mtu);
+  // Posts all receives and joins the queue pair to the other end's, once rdma_cm knows it. mtu: at most so
+  // many bytes in a packet, the same at both ends; 0: what the path takes. False: the connection is gone
+  // again, as of a connector that waited too long. Error if the device refuses a receive.
+  bool Connect(const ShmLinkShape& shape, LinkSide side, int mtu, const std::string& what);
   // Bytes of a packet: what the path takes, or `wanted` (0: all) if that is less. Before Connect().
   int PathMtu(int wanted) const;
 

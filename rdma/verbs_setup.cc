@@ -310,8 +310,9 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   event = NextEvent(channel.get(), step_ns());
   if (!event || event->type != RDMA_CM_EVENT_ROUTE_RESOLVED) return failed("route", event);
 
-  auto resources = std::make_unique<VerbsResources>(
-      std::move(channel), std::move(id), ShmLinkShape{shape.frame_bytes, shape.slots}, LinkSide::kSend, what);
+  const ShmLinkShape ring{shape.frame_bytes, shape.slots};
+  auto resources =
+      std::make_unique<VerbsResources>(std::move(channel), std::move(id), ring, LinkSide::kSend, what);
   RequestData request;
   request.mtu = static_cast<uint32_t>(endpoint.mtu);
   request.pair = resources->pair->qp_num;
@@ -329,7 +330,8 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   AnswerData answer;
   if (!FromPeer(*event, control->session, kVerbsAnswer, &answer))
     return failed("answer of another link", event);
-  if (!resources->Connect(static_cast<int>(answer.mtu)) || rdma_establish(resources->id.get()) != 0)
+  if (!resources->Connect(ring, LinkSide::kSend, static_cast<int>(answer.mtu), what) ||
+      rdma_establish(resources->id.get()) != 0)
     return failed("joining the queue pairs", std::nullopt);
   return Make(std::move(*control), std::move(resources), shape, LinkSide::kSend, answer);
 }
@@ -409,8 +411,8 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   if (rdma_migrate_id(request.get(), own_channel.get()) != 0) {
     throw Error("{}: rdma_cm: {}", what, std::strerror(errno));
   }
-  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request),
-                                                    ShmLinkShape{shape.frame_bytes, shape.slots},
+  const ShmLinkShape ring{shape.frame_bytes, shape.slots};
+  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request), ring,
                                                     LinkSide::kReceive, what);
   AnswerData answer;
   answer.ring_address = reinterpret_cast<uint64_t>(resources->memory.data());
@@ -421,7 +423,8 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   answer.pair = resources->pair->qp_num;
   control.session.Seal(kVerbsAnswer, answer);
   rdma_conn_param parameters = Parameters(*resources, &answer, sizeof(answer));
-  if (!resources->Connect(static_cast<int>(answer.mtu)) || rdma_accept(resources->id.get(), &parameters) != 0)
+  if (!resources->Connect(ring, LinkSide::kReceive, static_cast<int>(answer.mtu), what) ||
+      rdma_accept(resources->id.get(), &parameters) != 0)
     return std::nullopt;
   const std::optional<CmEvent> event = NextEvent(resources->channel.get(), deadline_ns, control_fd);
   if (!event || event->type != RDMA_CM_EVENT_ESTABLISHED) return std::nullopt;
