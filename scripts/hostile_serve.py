@@ -140,7 +140,8 @@ class Bystander:
     """Somebody who uses the server as it is meant, one request after another, while others misuse it. A process of its
     own: this one's interpreter is busy."""
 
-    def __init__(self, larder, server):
+    def __init__(self, larder, server, once):
+        self.once = once
         self.command = [larder, "bench-serve", "--endpoint", "text", "--port", str(server.text), "--max-concurrency", "1",
                         "--num-prompts", "10", "--input-len", "8", "--output-len", "100", "--ignore-eos", "-o", "json"]
         self.done = threading.Event()
@@ -154,15 +155,19 @@ class Bystander:
         deadline = time.monotonic() + seconds
         seen = [self.tpot_ms()]
         while time.monotonic() < deadline:
-            seen.append(self.tpot_ms())
+            if self.once:
+                time.sleep(0.1)
+            else:
+                seen.append(self.tpot_ms())
         return statistics.mean(seen)
 
     def during(self, attack, server):
-        """The mean of what it sees from the attack's begin to its end."""
+        """The mean of what it sees from the attack's begin to its end, or at its begin."""
         seen = []
 
         def watch():
-            while not self.done.is_set():
+            seen.append(self.tpot_ms())
+            while not self.once and not self.done.is_set():
                 seen.append(self.tpot_ms())
         self.done.clear()
         thread = threading.Thread(target=watch)
@@ -537,7 +542,7 @@ def main():
     with Server(args.larder, args.model, *options) as server:
         answers(server)
         before = server.resident_bytes()
-        bystander = Bystander(args.larder, server)
+        bystander = Bystander(args.larder, server, once=args.only_print_tpot)
         calibration = Calibration(bystander, args.only_print_tpot)
         for _ in range(2):  # so that there is a spread from the first attack on
             calibration.against_sink(s1_large_requests_of_who_has_left, 2)

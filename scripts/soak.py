@@ -59,6 +59,7 @@ cores = "cores:0"
 """
 SOCKETS = {"a-weight": "a", "a-attention": "a", "serving": "a", "b-stage": "b"}
 STAGES = ["a-weight", "a-attention", "b-stage"]
+SHARED_FATES = (("a-weight", "a-attention"), ("b-stage",))
 RESTART_S = 1.0     # as RestartSec of larder@.service
 SAMPLE_S = 1.0
 WARM_UP_S = 20.0    # of a process: buffers, pools and the allocator fill
@@ -335,13 +336,14 @@ class Faults:
             return any(b <= end and (e is None or begin <= e) for b, e in self.windows)
 
     def spared(self):
-        """The stage that is not killed for now: each lives through a third of the run, long enough to tell a leak from a warm-up."""
-        return STAGES[min(int((time.monotonic() - self.run.begun) * len(STAGES) / self.run.o.seconds), len(STAGES) - 1)]
+        """Who is stopped for a moment only, for now: each lives through half of the run, long enough to tell a leak from a warm-up.
+        A weight and its attention socket share a fate: who loses the other ends and is started again."""
+        return SHARED_FATES[int(time.monotonic() - self.run.begun > self.run.o.seconds / 2)]
 
     def once(self):
         kind, name = self.rng.choice(["killed", "stopped", "stopped for a moment"]), self.rng.choice(STAGES)
-        if kind == "killed" and name == self.spared():
-            name = self.rng.choice([stage for stage in STAGES if stage != name])
+        if kind != "stopped for a moment" and name in self.spared():
+            name = self.rng.choice([stage for stage in STAGES if stage not in self.spared()])
         process = self.run.cluster.processes[name]
         window = [time.monotonic(), None]
         with self.lock:
