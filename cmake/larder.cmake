@@ -27,7 +27,8 @@ if(LARDER_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-# With LARDER_PCH (CI) these are parsed once a target; scripts/check_headers.py sees to it that nobody relies on it.
+# With LARDER_PCH (CI) these are parsed once a target, and what a folder has in larder_NAME_headers, libraries that take seconds;
+# scripts/check_headers.py sees to it that nobody relies on it.
 set(larder_common_headers <algorithm> <atomic> <cstdint> <functional> <memory> <span> <string> <vector> <fmt/format.h>)
 
 # Where compiling takes longer than running: tests everywhere, and in builds with sanitizers all that surrounds the engine.
@@ -61,7 +62,7 @@ function(larder_folder name)
       target_compile_options(larder_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
     if(LARDER_PCH)
-      target_precompile_headers(larder_${name} PRIVATE ${larder_common_headers})
+      target_precompile_headers(larder_${name} PRIVATE ${larder_common_headers} ${larder_${name}_headers})
     endif()
     if(LARDER_UNITY AND name IN_LIST larder_unity_folders)
       set(datapath ${sources})

@@ -20,13 +20,13 @@ install(FILES ${root}/deploy/debian/lintian-overrides DESTINATION share/lintian/
 foreach(page larder larder-cluster)
   set(compressed ${PROJECT_BINARY_DIR}/deploy/${page}.1.gz)
   add_custom_command(OUTPUT ${compressed} DEPENDS ${root}/deploy/man/${page}.1 VERBATIM
-    COMMAND sh -c "mkdir -p \"$(dirname $2)\" && gzip -9nc \"$1\" >\"$2\"" gzip ${root}/deploy/man/${page}.1 ${compressed})
+    COMMAND sh -c "mkdir -p \"$(dirname \"$2\")\" && gzip -9nc \"$1\" >\"$2\"" gzip ${root}/deploy/man/${page}.1 ${compressed})
   list(APPEND compressed_files ${compressed})
   install(FILES ${compressed} DESTINATION share/man/man1)
 endforeach()
 set(compressed ${PROJECT_BINARY_DIR}/deploy/changelog.gz)
 add_custom_command(OUTPUT ${compressed} DEPENDS ${root}/deploy/debian/changelog VERBATIM
-  COMMAND sh -c "mkdir -p \"$(dirname $2)\" && gzip -9nc \"$1\" >\"$2\"" gzip ${root}/deploy/debian/changelog ${compressed})
+  COMMAND sh -c "mkdir -p \"$(dirname \"$2\")\" && gzip -9nc \"$1\" >\"$2\"" gzip ${root}/deploy/debian/changelog ${compressed})
 install(FILES ${compressed} DESTINATION ${doc})
 add_custom_target(larder_package_files ALL DEPENDS ${compressed_files} ${compressed})
 
