@@ -1,6 +1,6 @@
 // llama_logits: a program of ours against the public API of a llama.cpp that the user has: runs token ids as
 // one sequence and writes the logits of every position, [ids][vocab] float32. No part of the build:
-// bench/compare compiles it against the llama.h that the user names.
+// bench/compare compiles it against the headers that the user names.
 //   llama_logits MODEL IDS LOGITS THREADS KV      KV: f16, or q8_0 (with flash attention)
 #include <ggml.h>
 #include <llama.h>

@@ -323,10 +323,11 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
   };
   for (const auto& [expected, spoil] : table) {
-    const std::string said = weights.Talk(1, [&spoil = spoil](FrameMessage& message) -> std::vector<Flipper::Word> {
-      spoil(message);
-      return {{&message.reserved, 0, 0}};
-    });
+    const std::string said =
+        weights.Talk(1, [&spoil = spoil](FrameMessage& message) -> std::vector<Flipper::Word> {
+          spoil(message);
+          return {{&message.reserved, 0, 0}};
+        });
     EXPECT_NE(said.find(expected), std::string::npos) << expected << ": " << said;
   }
 }

@@ -98,8 +98,8 @@ TEST_P(SocketWaitsTest, AsProcesses) {
   EXPECT_EQ(processes.Statuses(), std::vector<int>{0});
 }
 
-// Who takes the other's threads for spinners that sleep, or the other way round, is refused by name; who does not
-// is served after that.
+// Who takes the other's threads for spinners that sleep, or the other way round, is refused by name; who does
+// not is served after that.
 TEST_P(SocketWaitsTest, ADifferenceIsRefusedByName) {
   const std::string cluster = fmt::format("test-{}", getpid());
   const auto other = [](const sync::WaitPolicy& wait) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the *.md files: the paths that they name exist, each folder has a README.md, links lead somewhere.
+"""Checks the *.md files: the paths that they name exist, each folder has a README.md, links lead somewhere; and that the files exist that
+comments of *.h and *.cc name.
 
 Usage: check_docs.py [TREE]
 
@@ -15,6 +16,8 @@ _FENCE = re.compile(r"^\s*(```|~~~)")
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _OURS = re.compile(r"^[\w.*-]+\.(h|cc|cmake|md|py)$")
+_COMMENT = re.compile(r"//(.*)")
+_NAMED = re.compile(r"(?<![\w/.<*-])((?:[\w-]+/)*[\w-]+\.(?:h|cc|cmake|md|py|toml|service))\b")
 _PLACEHOLDER = re.compile(r"[<>{}$%]|\.\.\.|\b(FILE|PATH|NAME|FOLDER|DIR)\b")
 # Words of how the work was done, not of what was made; they mean nothing to a reader.
 _LEAKS = re.compile(r"/work/|\bHELPER\.md\b|\bissues show\b|\bteam lead\b|\bsub-?agents?\b", re.IGNORECASE)
@@ -58,6 +61,14 @@ def check_document(root, path, folders):
                     yield f"{path}:{number}: the link to {target} leads nowhere"
 
 
+def check_comments(root, path):
+    for number, line in enumerate((root / path).read_text().split("\n"), 1):
+        for comment in _COMMENT.findall(line):
+            for name in _NAMED.findall(comment):
+                if not re.search(r"NAME|FILE", name) and not exists(root, path.parent, name):
+                    yield f"{path}:{number}: {name} does not exist"
+
+
 def main():
     root = tree.root_from_args()
     folders = {p.name for p in root.iterdir() if p.is_dir() and (p.name == ".ci" or not p.name.startswith((".", "build")))}
@@ -65,6 +76,8 @@ def main():
     for path in tree.files(root, ".md"):
         checked += 1
         found += check_document(root, path, folders)
+    for path in tree.files(root, tree.SOURCE):
+        found += check_comments(root, path)
     for path in tree.files(root, _LEAKS_IN):
         for number, line in enumerate((root / path).read_text(errors="replace").split("\n"), 1):
             leak = _LEAKS.search(line)

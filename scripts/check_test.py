@@ -177,6 +177,19 @@ class Headers(CheckTest):
             self.assertEqual((status, "a/needs.h: does not compile alone" in output), (1, True), output)
 
 
+class Format(CheckTest):
+    SEED = {".clang-format": "BasedOnStyle: Google\n", "a/one.h": "#pragma once\n"}
+
+    def test_clean(self):
+        self.expect_clean("check_format.py", self.SEED)
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_format.py")
+
+    def test_planted(self):
+        self.expect_found("check_format.py", [("a/two.cc", "int  Two( ) { return 2; }\n", "a/two.cc:1: not as clang-format has it")], self.SEED)
+
+
 class Docs(CheckTest):
     def test_clean(self):
         self.expect_clean("check_docs.py")
@@ -193,6 +206,8 @@ class Docs(CheckTest):
             ("base/README.md", "See `gone.h`.\n", "base/README.md:2: gone.h does not exist"),
             ("base/README.md", "See `model/x_*.h`.\n", "model/x_*.h does not exist"),
             ("base/id.h", "// as in /work/x\n", "of no use to a reader"),
+            ("base/id.h", "// see base/gone.h\n", "base/id.h:5: base/gone.h does not exist"),
+            ("sync/flag_test.cc", "int x;  // not flag.h but gone.cc\n", "sync/flag_test.cc:4: gone.cc does not exist"),
             ("extra/x.txt", "x\n", "extra/: has no README.md"),
         ])
 

@@ -1,6 +1,6 @@
 // Activations: the buffers of one socket that its threads share while a frame runs, and those that each
 // thread has for itself. Allocated once; every row count is at most what the constructor was told. Who writes
-// what, and when, is ordered by the steps' flags and barriers (weight_program.h).
+// what, and when, is ordered by the steps' flags and barriers (weight_steps.h).
 #pragma once
 
 #include <cstddef>
