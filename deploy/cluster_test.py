@@ -213,7 +213,7 @@ class Cluster(unittest.TestCase):
         self.run_it("push")
         ssh = self.folder / "bin/ssh"
         ssh.unlink()
-        ssh.write_text(f'#!/bin/sh\necho "Welcome to $LARDER_FAKE_HOSTS"; echo; printf "no line end, a=b"\nexec {HERE}/testing/ssh "$@"\n')
+        ssh.write_text(f'#!/bin/sh\necho "Welcome to $LARDER_FAKE_HOSTS"; echo; printf "no line end, a=b"\nexec "{HERE}/testing/ssh" "$@"\n')
         ssh.chmod(0o755)
         self.assertEqual({row[0] for row in self.rows(self.run_it("push")[0]).values()}, {"same"})
         self.assertNotIn("to push", self.run_it("check", expect=0 if os.geteuid() == 0 else 1)[0])

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/temporary_folder_testing.h"
 #include "base/test_data_testing.h"
 #include "model/chat.h"
 
@@ -78,7 +79,8 @@ TEST_P(ChatJinja, RendersAsPublished) {
   const std::string published(std::istreambuf_iterator<char>(file), {});
   EXPECT_EQ(DetectChatFormat(published), GetParam().format);
 
-  const std::string base = testing::TempDir() + "larder_chat_" + GetParam().file;
+  const TemporaryFolder folder;
+  const std::string base = folder / "chat";
   std::ofstream(base + ".py") << kScript;
   std::vector<std::string> expected;
   {

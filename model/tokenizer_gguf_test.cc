@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/temporary_folder_testing.h"
 #include "model/tokenizer_fixture.h"
 
 namespace larder::model {
@@ -13,26 +14,31 @@ namespace {
 
 using Change = std::function<void(GgufWriter&)>;
 
-// TinySpm's vocabulary as a file, with what `change` adds.
-std::string Write(const Change& change, bool with_scores = true) {
-  const TokenizerData data = TinySpm();
-  std::vector<int32_t> types;
-  for (const TokenType type : data.types) types.push_back(static_cast<int32_t>(type));
-  GgufWriter writer;
-  writer.Add("tokenizer.ggml.model", "llama");
-  writer.Add("tokenizer.ggml.tokens", data.tokens);
-  writer.Add("tokenizer.ggml.token_type", types);
-  if (with_scores) writer.Add("tokenizer.ggml.scores", data.scores);
-  change(writer);
-  const std::string path = testing::TempDir() + "larder_tokenizer_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name() + ".gguf";
-  writer.Write(path);
-  return path;
-}
+class TokenizerGguf : public testing::Test {
+ protected:
+  // TinySpm's vocabulary as a file, with what `change` adds.
+  std::string Write(const Change& change, bool with_scores = true) {
+    const TokenizerData data = TinySpm();
+    std::vector<int32_t> types;
+    for (const TokenType type : data.types) types.push_back(static_cast<int32_t>(type));
+    GgufWriter writer;
+    writer.Add("tokenizer.ggml.model", "llama");
+    writer.Add("tokenizer.ggml.tokens", data.tokens);
+    writer.Add("tokenizer.ggml.token_type", types);
+    if (with_scores) writer.Add("tokenizer.ggml.scores", data.scores);
+    change(writer);
+    const std::string path = folder_ / "vocabulary.gguf";
+    writer.Write(path);
+    return path;
+  }
 
-std::shared_ptr<const Tokenizer> Load(const Change& change) {
-  return Tokenizer::FromGguf(*GgufFile::Open(Write(change)));
-}
+  std::shared_ptr<const Tokenizer> Load(const Change& change) {
+    return Tokenizer::FromGguf(*GgufFile::Open(Write(change)));
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
 
 std::string ErrorOf(const std::string& path) {
   try {
@@ -43,7 +49,7 @@ std::string ErrorOf(const std::string& path) {
   return "no error";
 }
 
-TEST(TokenizerGguf, ReadsTheKeys) {
+TEST_F(TokenizerGguf, ReadsTheKeys) {
   const auto tokenizer = Load([](GgufWriter& writer) {
     writer.Add("tokenizer.ggml.bos_token_id", uint32_t{2});
     writer.Add("tokenizer.ggml.eos_token_id", uint32_t{1});
@@ -60,7 +66,7 @@ TEST(TokenizerGguf, ReadsTheKeys) {
   EXPECT_EQ(tokenizer->chat_template(), "a template");
 }
 
-TEST(TokenizerGguf, AssumesSentencePiecesIds) {
+TEST_F(TokenizerGguf, AssumesSentencePiecesIds) {
   const auto tokenizer = Load([](GgufWriter& writer) {
     writer.Add("tokenizer.ggml.eos_token_id",
                std::numeric_limits<uint32_t>::max());  // "none", as some converters write it
@@ -73,7 +79,7 @@ TEST(TokenizerGguf, AssumesSentencePiecesIds) {
   EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("hello", true, false)), "hello");
 }
 
-TEST(TokenizerGguf, RefusesIdsOutsideTheVocabulary) {
+TEST_F(TokenizerGguf, RefusesIdsOutsideTheVocabulary) {
   for (const uint32_t id : {5000u, 3000000000u}) {
     const std::string path =
         Write([&](GgufWriter& writer) { writer.Add("tokenizer.ggml.bos_token_id", id); });
@@ -83,7 +89,7 @@ TEST(TokenizerGguf, RefusesIdsOutsideTheVocabulary) {
   }
 }
 
-TEST(TokenizerGguf, RefusesAFileWithoutScores) {
+TEST_F(TokenizerGguf, RefusesAFileWithoutScores) {
   const std::string path = Write([](GgufWriter&) {}, false);
   EXPECT_NE(ErrorOf(path).find("'tokenizer.ggml.scores' has 0 entries"), std::string::npos) << ErrorOf(path);
 }

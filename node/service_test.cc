@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -376,7 +377,13 @@ TEST(Journal, ALostPeerIsALineWithFields) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     constexpr int kCannot = 77;
-    if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannot);
+    if (unshare(CLONE_NEWNS) != 0) {  // not root: so of a namespace of its own
+      const std::string users = fmt::format("0 {} 1", getuid()), groups = fmt::format("0 {} 1", getgid());
+      if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannot);
+      std::ofstream("/proc/self/setgroups") << "deny";
+      std::ofstream("/proc/self/uid_map") << users;
+      std::ofstream("/proc/self/gid_map") << groups;
+    }
     if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", "/run", "tmpfs", 0, nullptr) != 0)
       _exit(kCannot);

@@ -9,6 +9,7 @@ import argparse
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,7 +188,11 @@ def main():
     print(f"{len(rounds.failures)} failures; the next start {'is clean and its text the same' if clean else 'FAILED'}")
     for line in rounds.failures[:20]:
         print("  " + line)
-    return 1 if rounds.failures or not clean else 0
+    if rounds.failures or not clean:
+        print(f"what they said is in {rounds.folder}")
+        return 1
+    shutil.rmtree(rounds.folder)
+    return 0
 
 
 if __name__ == "__main__":

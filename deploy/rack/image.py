@@ -159,8 +159,14 @@ def make_initramfs(cache, kernel):
 
 
 def make_root(cache, depends):
-    """A squashfs with systemd, an SSH server and `depends`, the packages that the .deb of Larder depends on."""
+    """A squashfs with systemd, an SSH server and `depends`, the packages that the .deb of Larder depends on. Its files are root's, so it takes root
+    or sudo."""
     require("mmdebstrap", "mksquashfs")
+    as_root = []
+    if os.geteuid() != 0:
+        as_root = ["sudo", "--non-interactive"]
+        require("sudo")
+        run([*as_root, "true"])
     packages = sorted({*ROOT_PACKAGES, *depends})
     key = hashlib.sha256(" ".join([*packages, *MASKED_UNITS]).encode()).hexdigest()[:12]
     file = cache / f"root-{key}.squashfs"
@@ -173,10 +179,13 @@ def make_root(cache, depends):
         clean = 'rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*.bin "$1"/etc/ssh/ssh_host_*; : >"$1/etc/machine-id"'
         new = pathlib.Path(temporary) / "root.squashfs"
         tree = pathlib.Path(temporary) / "root"
-        run(["mmdebstrap", "--variant=minbase", "--quiet", "--include=" + ",".join(packages),
-             '--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"', *excluded,
-             f"--customize-hook={mask}", f"--customize-hook={clean}", "bookworm", tree, *sources[:1]])
-        run(["mksquashfs", tree, new, "-noappend", "-quiet", "-no-progress", "-comp", "zstd", "-Xcompression-level", "3"])
+        try:
+            run([*as_root, "mmdebstrap", "--variant=minbase", "--quiet", "--include=" + ",".join(packages),
+                 '--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"', *excluded,
+                 f"--customize-hook={mask}", f"--customize-hook={clean}", "bookworm", tree, *sources[:1]])
+            run([*as_root, "mksquashfs", tree, new, "-noappend", "-quiet", "-no-progress", "-comp", "zstd", "-Xcompression-level", "3"])
+        finally:
+            subprocess.run([*as_root, "rm", "-rf", "--one-file-system", tree], check=False)
         new.rename(file)
     return file
 
