@@ -3,6 +3,7 @@
 // table: positions are offsets. The thread that owns a head appends to it and so touches it first.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +14,12 @@
 namespace larder::attention_node {
 
 struct KvShape {
+  static constexpr size_t kMaxContext = size_t{1} << 20;  // tokens of a slot
+  // A slot's where nobody says: what the model was trained on, at most 4096.
+  static size_t DefaultContext(const model::ModelConfig& config) {
+    return std::clamp<size_t>(config.trained_context, 1, 4096);
+  }
+
   KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens)
       : layers(config.layers),
         kv_heads(config.kv_heads),

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/gguf.h"
-#include "pipeline/engine.h"
+#include "pipeline/engine/engine.h"
 
 namespace larder::bench {
 

@@ -1,6 +1,8 @@
 # How every folder is built: larder_folder(NAME deps...) makes the library larder_NAME from the
 # folder's *.cc, with LARDER_TESTS one test program NAME_test from its *_test.cc, and with LARDER_FUZZ one
-# libFuzzer program from each *_fuzz.cc.
+# libFuzzer program from each *_fuzz.cc. A folder of several subjects has rooms, each built like a folder:
+# larder_folder(NAME/ROOM deps...) in NAME/ROOM makes larder_NAME_ROOM; larder_rooms(NAME ROOM...) in NAME, lowest
+# first, adds them, and larder_NAME stands for all of them.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -46,7 +48,20 @@ set(larder_cold_folders node)
 # data path's, which are compiled as they are read.
 set(larder_unity_folders node serving pipeline)
 
-function(larder_folder name)
+function(larder_rooms name)
+  foreach(room ${ARGN})
+    add_subdirectory(${room})
+  endforeach()
+  add_library(larder_${name} INTERFACE)
+  list(TRANSFORM ARGN PREPEND larder_${name}_)
+  target_link_libraries(larder_${name} INTERFACE ${ARGN})
+endfunction()
+
+function(larder_folder path)
+  string(REPLACE "/" "_" name ${path})
+  string(REPLACE "/" "." test_prefix ${path})
+  string(REGEX REPLACE "/.*" "" folder ${path})
+  list(TRANSFORM ARGN REPLACE "/" "_")
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "(_test|_fuzz|/main|_stress)\\.cc$")
@@ -56,15 +71,15 @@ function(larder_folder name)
   if(sources)
     add_library(larder_${name} STATIC ${sources})
     target_link_libraries(larder_${name} PUBLIC larder_options ${deps})
-    if(name IN_LIST larder_quick_folders)
+    if(folder IN_LIST larder_quick_folders)
       target_compile_options(larder_${name} PRIVATE ${larder_quick})
-    elseif(name IN_LIST larder_cold_folders)
+    elseif(folder IN_LIST larder_cold_folders)
       target_compile_options(larder_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
     if(LARDER_PCH)
-      target_precompile_headers(larder_${name} PRIVATE ${larder_common_headers} ${larder_${name}_headers})
+      target_precompile_headers(larder_${name} PRIVATE ${larder_common_headers} ${larder_${folder}_headers})
     endif()
-    if(LARDER_UNITY AND name IN_LIST larder_unity_folders)
+    if(LARDER_UNITY AND folder IN_LIST larder_unity_folders)
       set(datapath ${sources})
       list(FILTER datapath INCLUDE REGEX "_datapath\\.cc$")
       set_source_files_properties(${datapath} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -83,7 +98,7 @@ function(larder_folder name)
     endif()
     target_compile_definitions(${name}_test PRIVATE
       LARDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LARDER_BINARY_DIR="${PROJECT_BINARY_DIR}")
-    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
+    gtest_discover_tests(${name}_test TEST_PREFIX "${test_prefix}." DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT 300)
   endif()
   # Run: NAME_fuzz -max_total_time=60 -malloc_limit_mb=64 NEW_CORPUS FOLDER/fuzz/NAME
   if(LARDER_FUZZ AND fuzzers)

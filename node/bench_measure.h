@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine.h"
+#include "pipeline/engine/engine.h"
 #include "topology/probe.h"
 
 namespace larder::node {

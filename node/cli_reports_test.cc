@@ -86,7 +86,7 @@ TEST_F(Cli, PlanOfANamedShape) {
   const auto plan = nlohmann::json::parse(got.out);
   EXPECT_EQ(plan["model"]["layers"], 28);
   EXPECT_EQ(plan["threads"].size(), 2u);
-  const std::string machine = LARDER_SOURCE_DIR "/pipeline/testdata/two-packages.xml";
+  const std::string machine = LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml";
   const Outcome other = Run({"plan", "--shape", "bench-24m", "--topology", machine});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.out.find(machine), std::string::npos) << other.out;

@@ -18,7 +18,7 @@
 #include "node/service.h"
 #include "node/signals.h"
 #include "node/stage_node.h"
-#include "pipeline/attention_sockets.h"
+#include "pipeline/stage/attention_sockets.h"
 
 namespace larder::node {
 namespace {

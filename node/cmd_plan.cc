@@ -9,7 +9,7 @@
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/model_options.h"
-#include "pipeline/cluster_plan.h"
+#include "pipeline/plan/cluster_plan.h"
 #include "topology/probe.h"
 
 namespace larder::node {

@@ -25,7 +25,7 @@
 #include "node/serve_view.h"
 #include "node/service.h"
 #include "node/signals.h"
-#include "pipeline/scheduler.h"
+#include "pipeline/engine/scheduler.h"
 #include "serving/server.h"
 
 namespace larder::node {

@@ -13,8 +13,8 @@
 #include "node/progress.h"
 #include "node/signals.h"
 #include "node/terminal.h"
-#include "pipeline/cluster_layers.h"
-#include "pipeline/cluster_plan.h"
+#include "pipeline/plan/cluster_layers.h"
+#include "pipeline/plan/cluster_plan.h"
 
 namespace larder::node {
 namespace {

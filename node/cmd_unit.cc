@@ -14,7 +14,7 @@
 #include "node/load_cluster.h"
 #include "node/model_options.h"
 #include "node/service_unit.h"
-#include "pipeline/cluster_chain.h"
+#include "pipeline/chain/cluster_chain.h"
 
 namespace larder::node {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/tokenizer.h"
-#include "pipeline/engine.h"
+#include "pipeline/engine/engine.h"
 #include "serving/sampler.h"
 
 namespace larder::node {

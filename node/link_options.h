@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "node/model_options.h"
-#include "pipeline/chain_plan.h"
+#include "pipeline/chain/chain_plan.h"
 #include "rdma/link_key.h"
 
 namespace larder::node {

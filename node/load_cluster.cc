@@ -9,7 +9,7 @@
 #include "node/link_options.h"
 #include "node/progress.h"
 #include "node/service.h"
-#include "pipeline/cluster_chain.h"
+#include "pipeline/chain/cluster_chain.h"
 #include "threadpool/wait_choice.h"
 
 namespace larder::node {

@@ -5,8 +5,8 @@
 
 #include "model/gguf.h"
 #include "node/model_options.h"
-#include "pipeline/cluster_plan.h"
-#include "pipeline/engine.h"
+#include "pipeline/engine/engine.h"
+#include "pipeline/plan/cluster_plan.h"
 
 namespace larder::node {
 

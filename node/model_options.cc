@@ -12,7 +12,7 @@
 #include "node/link_options.h"
 #include "node/load_cluster.h"
 #include "node/progress.h"
-#include "pipeline/residency.h"
+#include "pipeline/stage/residency.h"
 #include "threadpool/wait_choice.h"
 
 namespace larder::node {

@@ -8,10 +8,10 @@
 
 #include "kernels/isa.h"
 #include "model/gguf.h"
-#include "pipeline/engine.h"
-#include "pipeline/manifest.h"
-#include "pipeline/manifest_plan.h"
-#include "pipeline/plan.h"
+#include "pipeline/engine/engine.h"
+#include "pipeline/manifest/manifest.h"
+#include "pipeline/plan/manifest_plan.h"
+#include "pipeline/plan/plan.h"
 #include "topology/topology.h"
 
 namespace CLI {

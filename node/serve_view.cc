@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "kernels/isa.h"
 #include "node/load_cluster.h"
-#include "pipeline/cluster_chain.h"
+#include "pipeline/chain/cluster_chain.h"
 
 namespace larder::node {
 namespace {

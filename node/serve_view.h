@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "node/model_options.h"
-#include "pipeline/engine.h"
-#include "pipeline/scheduler.h"
+#include "pipeline/engine/engine.h"
+#include "pipeline/engine/scheduler.h"
 #include "serving/status.h"
 #include "topology/topology.h"
 

@@ -3,7 +3,8 @@
 // numbers, on a Unix socket; to the journal: log lines with fields, if stderr is a journal stream.
 // It watches the socket's frames and whatever loops it is told of: one that hangs is logged by name, and
 // there are no pings until it goes on. Two sleeping threads; who is watched only counts
-// (pipeline/socket_status.h, base/pulse.h). One a process, made by the main thread before anything is loaded.
+// (pipeline/stage/socket_status.h, base/pulse.h). One a process, made by the main thread before anything is
+// loaded.
 #pragma once
 
 #include <condition_variable>
@@ -18,9 +19,9 @@
 
 #include "base/pulse.h"
 #include "node/service_status.h"
-#include "pipeline/progress_watch.h"
-#include "pipeline/socket_status.h"
-#include "pipeline/stage.h"
+#include "pipeline/stage/progress_watch.h"
+#include "pipeline/stage/socket_status.h"
+#include "pipeline/stage/stage.h"
 
 namespace larder::node {
 

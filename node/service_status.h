@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "pipeline/socket_status.h"
+#include "pipeline/stage/socket_status.h"
 #include "rdma/fd_watch.h"
 #include "rdma/local_socket.h"
 

@@ -12,8 +12,8 @@
 #include "node/load_cluster.h"
 #include "node/progress.h"
 #include "node/service.h"
-#include "pipeline/cluster_chain.h"
-#include "pipeline/stage_socket.h"
+#include "pipeline/chain/cluster_chain.h"
+#include "pipeline/chain/stage_socket.h"
 
 namespace larder::node {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "model/gguf.h"
 #include "node/model_options.h"
-#include "pipeline/manifest_plan.h"
+#include "pipeline/plan/manifest_plan.h"
 
 namespace larder::node {
 

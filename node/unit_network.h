@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/manifest.h"
+#include "pipeline/manifest/manifest.h"
 
 namespace larder::node {
 

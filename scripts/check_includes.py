@@ -8,7 +8,8 @@ import re
 
 import tree
 
-# Floor, and what a folder's sources may include. "folder" is all its headers, "folder/x.h" that one only.
+# Floor, and what a folder's sources may include. "folder" is all its headers, "folder/x.h" that one only. A folder of several subjects
+# has rooms, "folder/room", and floors among them.
 _RUNTIME = ["base", "model", "sync", "topology", "threadpool", "kernels"]
 _NODES = ["weight_node", "attention_node"]
 FLOORS = {
@@ -21,8 +22,12 @@ FLOORS = {
     "rdma": (2, ["base", "sync", "topology"]),
     "weight_node": (3, _RUNTIME),
     "attention_node": (3, _RUNTIME),
-    "pipeline": (4, _RUNTIME + ["rdma"] + _NODES),
-    "serving": (5, ["base", "model", "pipeline/request.h"]),
+    "pipeline/manifest": (4.0, ["base", "model", "topology", "kernels", "rdma"] + _NODES),
+    "pipeline/plan": (4.1, _RUNTIME + ["rdma"] + _NODES + ["pipeline/manifest"]),
+    "pipeline/stage": (4.2, _RUNTIME + ["rdma"] + _NODES + ["pipeline/plan"]),
+    "pipeline/chain": (4.3, _RUNTIME + ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/stage"]),
+    "pipeline/engine": (4.4, _RUNTIME + ["rdma", "pipeline/plan", "pipeline/stage", "pipeline/chain"]),
+    "serving": (5, ["base", "model", "pipeline/engine/request.h"]),
     "node": (6, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving"]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),
@@ -61,17 +66,28 @@ SYSTEM = re.compile(
     r"|stdlib|string|syscall|termios|time|ucontext|unistd)\.h$")
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
-_FOLDER = re.compile(r"^\s*larder_folder\(\s*(\w+)([^)]*)\)", re.MULTILINE)
+_FOLDER = re.compile(r"^\s*larder_folder\(\s*([\w/]+)([^)]*)\)", re.MULTILINE)
+
+
+def room_of(path):
+    """The folder of the table that a path is of, or its first part if that is none."""
+    parts = path.split("/")
+    room = "/".join(parts[:2])
+    return room if room in FLOORS else parts[0]
+
+
+def is_among(target, names):
+    return target in names or target.split("/")[0] in names
 
 
 def check_project(path, header, target, may, is_test):
     """What is wrong with including the project's `header` from `path`, or None."""
-    folder = path.parts[0]
-    if header in NEVER.get(folder, ()) and not is_test:
+    folder = room_of(path.as_posix())
+    if header in NEVER.get(path.parts[0], ()) and not is_test:
         return f"{folder}/ never includes {header}"
     if TEST_FILE.search(header) and not is_test:
         return f"{header} is for tests only"
-    if target == folder or target in may or header in may:
+    if target == folder or is_among(target, may) or header in may:
         return None
     if is_test and FLOORS[target][0] < FLOORS[folder][0]:
         return None
@@ -102,7 +118,7 @@ def check_system(path, header, is_test):
 
 def check_source(root, path):
     """The violations of one file, and the folders that it includes."""
-    folder = path.parts[0]
+    folder = room_of(path.as_posix())
     is_test = bool(TEST_FILE.search(path.name))
     found, used = [], set()
     text = (root / path).read_text()
@@ -112,17 +128,17 @@ def check_source(root, path):
         if ".." in header.split("/"):
             problem = f'"{header}": includes are rooted at the repository, never "../"'
         elif quote == "<":
-            target = header.split("/")[0]
+            target = room_of(header)
             if "/" in header and target in FLOORS and (root / header).exists():
                 problem = f'<{header}> is ours: write "{header}"'
             else:
                 problem = check_system(path, header, is_test)
-        elif header.split("/")[0] not in FLOORS or "/" not in header:
+        elif room_of(header) not in FLOORS or "/" not in header:
             problem = f'"{header}" is not rooted at the repository: write "{folder}/{header}", or <> if not ours'
         elif not (root / header).exists():
             problem = f'"{header}" does not exist'
         else:
-            target = header.split("/")[0]
+            target = room_of(header)
             problem = check_project(path, header, target, FLOORS[folder][1], is_test)
             if not problem and not is_test and target != folder:
                 used.add(target)
@@ -143,11 +159,11 @@ def check_cmake(root, folder, used):
     name, listed = match.group(1), match.group(2).split()
     if name != folder:
         found.append(f"{folder}/CMakeLists.txt: larder_folder({name}) in {folder}/")
-    allowed = {entry.split("/")[0] for entry in FLOORS[folder][1]}
+    allowed = {entry.rsplit("/", 1)[0] if entry.endswith(".h") else entry for entry in FLOORS[folder][1]}
     for other in listed:
-        if other not in allowed:
+        if not is_among(other, allowed):
             found.append(f"{folder}/CMakeLists.txt: {folder} may not link {other}")
-    for other in sorted((used or set()) - set(listed) - {folder}):
+    for other in sorted(other for other in (used or set()) - {folder} if not is_among(other, listed)):
         found.append(f"{folder}/CMakeLists.txt: {folder}'s sources include {other}/ but do not link {other}")
     return found
 
@@ -156,7 +172,7 @@ def main():
     root = tree.root_from_args()
     found, used, checked = [], {}, 0
     for path in tree.files(root, tree.SOURCE):
-        folder = path.parts[0]
+        folder = room_of(path.as_posix())
         checked += 1
         if folder not in FLOORS:
             found.append(f"{path}: no floor: {folder} is not in the table of scripts/check_includes.py")

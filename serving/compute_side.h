@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "pipeline/request.h"
+#include "pipeline/engine/request.h"
 #include "serving/generation.h"
 #include "serving/metrics.h"
 #include "serving/sampler.h"

@@ -1,8 +1,8 @@
 // What Prometheus is told of serving: GET /metrics. One ServingMetrics a process, made before the first
 // request and alive until the last; its methods may be called from any thread, but are meant for the I/O
 // thread: an observation is a lock nobody else wants and a few atomic additions. Compute threads only count
-// for themselves (pipeline/socket_status.h); the I/O thread brings their counts here with SetSocket when
-// somebody asks.
+// for themselves (pipeline/stage/socket_status.h); the I/O thread brings their counts here with SetSocket
+// when somebody asks.
 #pragma once
 
 #include <cstddef>

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "pipeline/request.h"
+#include "pipeline/engine/request.h"
 #include "serving/compute_side.h"
 #include "serving/failures.h"
 #include "serving/generation.h"

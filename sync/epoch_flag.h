@@ -3,7 +3,7 @@
 // Comparison is by signed difference: the counter may wrap, but a flag that is waited on must have been
 // signalled within the last 2^31 epochs, or it counts as reached. An epoch is a layer of a frame: 2^31 of
 // them are ten hours of a small model. So a flag that is not signalled in every frame is signalled anew
-// before it gets so old (FlagRefresh, pipeline/exchange.h).
+// before it gets so old (FlagRefresh, pipeline/stage/exchange.h).
 #pragma once
 
 #include <atomic>

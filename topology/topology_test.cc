@@ -182,7 +182,7 @@ TEST_F(BadXml, WhatIsNotATopologyIsRefused) {
 }
 
 TEST_F(BadXml, ATruncatedDumpIsRefused) {
-  std::ifstream in(LARDER_SOURCE_DIR "/pipeline/testdata/two-packages.xml");
+  std::ifstream in(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml");
   std::string text(5000, ' ');
   ASSERT_TRUE(in.read(text.data(), static_cast<std::streamsize>(text.size())));
   std::ofstream(path_) << text;

@@ -36,7 +36,7 @@ struct ThreadActivations {
 };
 
 // The rows that weights and attention exchange. Colocated, Activations allocates them; separated, they lie in
-// memory that both sockets map (pipeline/exchange.h), with the same strides.
+// memory that both sockets map (pipeline/stage/exchange.h), with the same strides.
 struct AttentionIoRows {
   FloatRows qkv;   // [kv_heads][group_panels * 16]: LayerShape's order
   FloatRows attn;  // attention output, [heads * head_size]

@@ -1,0 +1,189 @@
+#include "pipeline/chain/chain_ends.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace larder::pipeline {
+namespace {
+
+// One attempt; who asks decides how often. Longer ones follow, since an emulated adapter may need more.
+constexpr int kReconnectMs = 1000, kLongestReconnectMs = 4000;
+
+// The stage that holds a frame says so when its limit is over. This end waits for that a little longer, and
+// for what a frame may wait in front of other stages: each in its turn may need nearly all of its limit.
+int64_t WholeLimitNs(int frame_limit_ms, size_t stages) {
+  constexpr int64_t kNewsMs = 2000;  // five beats of a LinkMonitor, should the first be lost
+  if (frame_limit_ms == 0) return 0;
+  return (int64_t{frame_limit_ms} * static_cast<int64_t>(stages) + kNewsMs) * 1'000'000;
+}
+
+uint64_t NewSession() {
+  std::random_device random;  // no other process's either
+  return (uint64_t{random()} << 32 | random()) | 1;
+}
+
+}  // namespace
+
+ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait,
+                     int connect_timeout_ms, int frame_limit_ms, std::function<void(const LostPeer&)> on_lost,
+                     SocketStatus& status)
+    : chain_(chain),
+      shape_(chain.frame_shape()),
+      frame_(shape_),
+      ends_(ends),
+      wait_(wait),
+      frame_limit_ms_(frame_limit_ms),
+      status_(status),
+      shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
+      listener_(chain.serving),
+      on_lost_(std::move(on_lost)),
+      in_flight_(chain.in_flight),
+      logit_row_(chain.frame_rows) {
+  LARDER_CHECK(ends.max_rows() >= shape_.max_rows && ends.max_logit_rows() >= shape_.max_logit_rows);
+  std::iota(logit_row_.begin(), logit_row_.end(), 0u);
+  Connect(connect_timeout_ms);
+}
+
+ChainEnds::~ChainEnds() {
+  if (!connected_) return;
+  // What is in flight comes back before the stop does; then the links may go.
+  if (!SendFrame({.kind = StageFrameHeader::Kind::kStop, .plan_hash = shape_.plan_hash}, nullptr)) return;
+  while (in_.WaitReceive(wait_)) {
+    const sync::ReceivedFrame frame = in_.BeginReceive();
+    if (!frame || frame.size_bytes < sizeof(StageFrameHeader)) return;
+    const bool stop =
+        reinterpret_cast<const StageFrameHeader*>(frame.bytes)->kind == StageFrameHeader::Kind::kStop;
+    in_.EndReceive();
+    if (stop) return;
+  }
+}
+
+// Connects to the first stage, unless that was done before, and waits for the last one to connect to here.
+// What was begun stays when the time is over, for the next call: stages that need longer to find each other
+// would have to begin anew, one after the other, each time.
+void ChainEnds::Connect(int timeout_ms) {
+  const Pulse::Rest rest(status_.pulse);
+  const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
+  status_.state.store(static_cast<uint32_t>(SocketState::kConnecting), std::memory_order_relaxed);
+  if (session_ == 0) {
+    const uint64_t session = NewSession();
+    out_ = rdma::ConnectLink(chain_.first, chain_.link_shape(),
+                             chain_.identity(chain_.serving_socket, session), timeout_ms);
+    session_ = session;
+  }
+  const auto left_ms = static_cast<int>(std::max<int64_t>(1000, (deadline - NowNs()) / 1'000'000));
+  CheckFirstLink();
+  try {
+    in_ = listener_.Accept(chain_.link_shape(), chain_.identity(chain_.serving_socket, session_), left_ms);
+  } catch (const Error&) {
+    CheckFirstLink();
+    throw;
+  }
+  sent_ = received_ = 0;
+  connected_ = true;
+  watch_ = std::make_unique<LinkWatch>(
+      in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
+      [this](uint32_t stage, const std::string& why) {
+        if (on_lost_) on_lost_({chain_.station(stage), why});
+      },
+      FrameLimit{
+          .status = &status_, .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()), .holder = {}});
+  status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  SetStates(SocketState::kServing);
+}
+
+void ChainEnds::CheckFirstLink() {
+  const sync::Fault fault = out_.fault();
+  if (!fault) return;
+  const std::string why = out_.FaultText();
+  HangUp();
+  if (fault.code == sync::FaultCode::kStation && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
+    throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
+                chain_.stages[fault.detail - 1].socket, why);
+  }
+  throw Error("the chain is broken: {}", why);
+}
+
+void ChainEnds::SetStates(SocketState of_stages) {
+  for (size_t i = 0; i < shape_.reports(); ++i)
+    shown_[i].state.store(static_cast<uint32_t>(of_stages), std::memory_order_relaxed);
+}
+
+void ChainEnds::Disconnect() {
+  watch_.reset();
+  connected_ = false;
+  SocketStatus::Add(status_.reconnects, 1);
+  status_.state.store(static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
+  SetStates(SocketState::kConnecting);
+  HangUp();
+}
+
+void ChainEnds::HangUp() {
+  SocketStatus::Add(status_.frames_finished, sent_ - received_);
+  session_ = 0;
+  out_ = {};
+  in_ = {};
+  sent_ = received_ = 0;
+}
+
+void ChainEnds::Lost() {
+  uint32_t stage = 0;
+  const std::string why = watch_->Lost(&stage);
+  Disconnect();
+  if (stage > 0 && stage <= chain_.stages.size()) {
+    shown_[(stage - 1) * shape_.reports_a_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
+                                                               std::memory_order_relaxed);
+    throw PipelineLost("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
+                       chain_.stages[stage - 1].socket, why);
+  }
+  throw PipelineLost("lost the chain: {}", why);
+}
+
+void ChainEnds::MakeWhole() {
+  if (!connected_) {
+    try {
+      Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
+      attempts_ = 0;
+    } catch (const Error& error) {
+      attempts_ += session_ == 0;  // the last stage's turn is waited for in short pieces
+      throw PipelineLost("{}", error.what());
+    }
+  }
+  if (in_.fault()) Lost();
+}
+
+void ChainEnds::Send(threadpool::FrameRows& frame, uint32_t first_half) {
+  LARDER_CHECK(sent_ - received_ < chain_.in_flight);
+  MakeWhole();
+  in_flight_[sent_ % chain_.in_flight] = {frame.rows, frame.logit_rows};
+  const StageFrameHeader header{.plan_hash = shape_.plan_hash,
+                                .step = sent_,
+                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.in_flight),
+                                .rows = frame.rows,
+                                .first_half = first_half,
+                                .logit_rows = frame.logit_rows,
+                                .residual_rows = frame.rows};
+  if (!SendFrame(header, &frame)) Lost();
+  ++sent_;
+}
+
+void ChainEnds::Receive() {
+  LARDER_CHECK(received_ < sent_);
+  const char* wrong = nullptr;
+  if (!ReceiveFrame(&wrong)) {
+    if (wrong == nullptr) Lost();
+    SocketStatus::Add(status_.wrong_frames, 1);
+    const std::string peer = in_.peer();
+    in_.Fail(sync::FaultCode::kMalformed);
+    out_.Fail(sync::FaultCode::kMalformed);
+    Disconnect();
+    throw PipelineLost("{} sent a wrong frame: {}", peer, wrong);
+  }
+  ++received_;
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,87 @@
+// Frames of the serving socket: out to the first stage, in from the last.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "pipeline/chain/chain_ends.h"
+
+namespace larder::pipeline {
+namespace {
+
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a vDSO read
+
+}  // namespace
+
+bool ChainEnds::SendFrame(StageFrameHeader header, threadpool::FrameRows* frame) {
+  const uint64_t before = Clock();
+  {
+    const Pulse::Rest rest(status_.pulse);
+    if (!out_.WaitSend(wait_)) return false;
+  }
+  const sync::SendSlot slot = out_.BeginSend();
+  if (!slot) return false;
+  const uint64_t started = Clock();
+  const StageFrameView<std::byte> view(slot.bytes, shape_);
+  view.header() = header;
+  std::fill_n(view.report(), shape_.reports(), StationReport{});
+  if (frame != nullptr) {
+    std::copy_n(frame->slot, frame->rows, view.slot());
+    std::copy_n(frame->position, frame->rows, view.position());
+    std::copy_n(frame->logit_row, frame->logit_rows, view.logit_row());
+    frame->sending = view.residual();
+    SocketStatus::Add(status_.frames_started, 1);
+    ends_.Embed(*frame);
+  }
+  out_.EndSend(shape_.bytes(header.residual_rows));
+  SocketStatus::Add(status_.link_ns, started - before);
+  const uint64_t left = Clock();
+  SocketStatus::Add(status_.step_ns, left - started);
+  alone_since_ns_ = sent_ == received_ ? left : 0;
+  return true;
+}
+
+// Of a frame that met no other on its way, whatever is not a stage's was the links'.
+void ChainEnds::ShowReports(const StationReport* reports, uint64_t came_ns) {
+  uint64_t stages_ns = 0;
+  for (size_t i = 0; i < shape_.reports(); ++i) {
+    Show(reports[i].socket, shown_[i]);
+    stages_ns += reports[i].here_ns;
+  }
+  if (alone_since_ns_ != 0 && sent_ == received_ + 1 && came_ns > alone_since_ns_ + stages_ns)
+    status_.round_trip_ns.store(came_ns - alone_since_ns_ - stages_ns, std::memory_order_relaxed);
+}
+
+bool ChainEnds::ReceiveFrame(const char** wrong) {
+  const uint64_t before = Clock();
+  {
+    const Pulse::Rest rest(status_.pulse);  // frames in flight are others' to finish
+    if (!in_.WaitReceive(wait_)) return false;
+  }
+  const sync::ReceivedFrame received = in_.BeginReceive();
+  if (!received) return false;
+  const uint64_t came = Clock();
+  *wrong = frame_.Take({received.bytes, received.size_bytes}, received_, true);
+  if (*wrong != nullptr) return false;
+  const StageFrameHeader& header = frame_.header();
+  const InFlight& expected = in_flight_[received_ % chain_.in_flight];
+  if (header.kind != StageFrameHeader::Kind::kRows || header.rows != expected.rows ||
+      header.logit_rows != expected.logit_rows) {
+    *wrong = "not the rows that were sent";
+    return false;
+  }
+  ShowReports(frame_.report(), came);
+  if (header.logit_rows > 0) {
+    threadpool::FrameRows frame{.rows = header.logit_rows,
+                                .logit_rows = header.logit_rows,
+                                .logit_row = logit_row_.data(),
+                                .received = frame_.residual()};
+    ends_.Head(frame);
+  }
+  in_.EndReceive();
+  SocketStatus::Add(status_.frames_finished, 1);
+  SocketStatus::Add(status_.rows, header.rows);
+  SocketStatus::Add(status_.wait_ns, came - before);
+  SocketStatus::Add(status_.step_ns, Clock() - came);
+  return true;
+}
+
+}  // namespace larder::pipeline

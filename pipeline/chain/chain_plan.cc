@@ -1,0 +1,59 @@
+#include "pipeline/chain/chain_plan.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "pipeline/plan/plan.h"
+
+namespace larder::pipeline {
+
+uint64_t ChainPlan::hash() const {
+  nlohmann::json key = KeyOf(config);
+  key.push_back({context, slots, frame_rows, decode_rows, in_flight, slot_ends, serving_socket, fingerprint});
+  for (const ChainStage& stage : stages) key.push_back({stage.socket, stage.first_layer, stage.layers});
+  return HashOf(key);
+}
+
+StageFrameShape ChainPlan::frame_shape() const {
+  return {.plan_hash = hash(),
+          .max_rows = frame_rows,
+          .max_logit_rows = LogitRows(config, decode_rows, frame_rows),
+          .dim = config.dim,
+          .slots = slots,
+          .context = context,
+          .in_flight = in_flight,
+          .stages = stages.size(),
+          .slot_ends = slot_ends};
+}
+
+rdma::LinkShape ChainPlan::link_shape() const {
+  // One slot more than can be in flight, for the stop message.
+  return {.frame_bytes = frame_shape().bytes(), .slots = in_flight + 1};
+}
+
+PlanOptions ChainPlan::OptionsOf(PlanOptions options) const {
+  options.context = context;
+  options.slots = slots;
+  options.prefill_rows = frame_rows;
+  options.decode_rows = decode_rows;
+  return options;
+}
+
+void ChainPlan::CheckStage(const Plan& plan) const {
+  if (plan.options.slots != slots) {
+    throw Error("stage with {} slots in a chain of {}: all sockets that hold KV need the same (key slots)",
+                plan.options.slots, slots);
+  }
+  if (!plan.separated()) return;
+  std::vector<size_t> ends;
+  for (const PlanAttentionSocket& socket : plan.attention) ends.push_back(socket.first_slot + socket.slots);
+  if (ends != slot_ends) {
+    throw Error(
+        "attention sockets from '{}' on split the slots in another way than those of other stages: each "
+        "stage "
+        "needs as many attention sockets with the same slots (key slots)",
+        plan.attention.front().name);
+  }
+}
+
+}  // namespace larder::pipeline

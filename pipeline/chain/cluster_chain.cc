@@ -1,0 +1,131 @@
+#include "pipeline/chain/cluster_chain.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "pipeline/plan/manifest_plan.h"
+
+namespace larder::pipeline {
+namespace {
+
+rdma::Transport ToRdma(Transport transport) {
+  LARDER_CHECK(transport != Transport::kAuto);
+  return transport == Transport::kShm   ? rdma::Transport::kSharedMemory
+         : transport == Transport::kTcp ? rdma::Transport::kTcp
+                                        : rdma::Transport::kVerbs;
+}
+
+std::string HostOf(const Endpoint& at) { return at.host.empty() ? "127.0.0.1" : at.host; }
+
+// `here`: the link keys of the end that uses the endpoint.
+rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& listener, Transport transport,
+                               const Endpoint& at, const LinkSpec& here) {
+  return {.transport = ToRdma(transport),
+          .name = fmt::format("larder/{}/{}/frames", cluster, listener),
+          .host = HostOf(at),
+          .port = at.port,
+          .device = here.device.value_or(""),
+          .device_port = here.device_port.value_or(1),
+          .gid_index = here.gid_index.value_or(-1),
+          .mtu = here.mtu.value_or(0)};
+}
+
+}  // namespace
+
+ChainPlan ChainOf(const Manifest& manifest, const ClusterPlan& cluster) {
+  const size_t stages = cluster.stages.size();
+  LARDER_CHECK(cluster.links.size() == stages + 1);
+  ChainPlan chain;
+  chain.cluster = cluster.cluster;
+  chain.config = cluster.config;
+  chain.serving_socket = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
+  chain.context = cluster.context;
+  chain.slots = cluster.slots;
+  chain.frame_rows = cluster.frame_rows;
+  chain.decode_rows = cluster.stages[0].options.decode_rows;
+  chain.in_flight = cluster.micro_batches;
+
+  // The stations of the loop, the serving socket first.
+  struct Station {
+    std::string name;
+    Endpoint at;
+    LinkSpec link;
+  };
+  std::vector<Station> loop(1);
+  auto station = [&](const std::string& name) -> Station {
+    const ServerSpec& server = manifest.server_of_socket(name);
+    const auto socket = std::find_if(server.sockets.begin(), server.sockets.end(),
+                                     [&](const SocketSpec& s) { return s.name == name; });
+    return {name, EndpointOf(manifest, server, *socket), LinkOf(manifest, *socket)};
+  };
+  for (const StagePlan& stage : cluster.stages) loop.push_back(station(stage.socket));
+  if (cluster.serving_socket.empty()) {
+    loop[0] = {chain.serving_socket, loop[1].at, manifest.link};
+    --loop[0].at.port;
+  } else {
+    loop[0] = station(cluster.serving_socket);
+  }
+  auto receiving = [&](size_t i, size_t user) {
+    const size_t link = i == 0 ? stages : i - 1;  // links[k] leads from station k to the next
+    rdma::LinkEndpoint endpoint =
+        EndpointFor(chain.cluster, loop[i].name, cluster.links[link].transport, loop[i].at, loop[user].link);
+    if (user == i) {
+      endpoint.peer_host = HostOf(loop[link].at);  // links[k] comes from station k
+    } else {
+      endpoint.own_host = HostOf(loop[user].at);
+    }
+    return endpoint;
+  };
+  for (size_t i = 0; i < stages; ++i) {
+    const StagePlan& stage = cluster.stages[i];
+    const size_t next = i + 1 == stages ? 0 : i + 2;
+    chain.stages.push_back({.socket = stage.socket,
+                            .first_layer = stage.first_layer,
+                            .layers = stage.layers,
+                            .endpoint = receiving(i + 1, i + 1),
+                            .next = receiving(next, i + 1)});
+    if (!stage.options.attention.empty() && chain.slot_ends.empty()) {
+      size_t end = 0;
+      for (const auto& socket : stage.options.attention) chain.slot_ends.push_back(end += socket.slots);
+    }
+  }
+  chain.serving = receiving(0, 0);
+  chain.first = receiving(1, 0);
+  return chain;
+}
+
+Plan PlanOfStage(const ClusterPlan& cluster, size_t stage, const topology::Topology& machine) {
+  const StagePlan& part = cluster.stages.at(stage);
+  PlanOptions options = part.options;
+  options.prefill_rows = cluster.frame_rows;
+  return MakePlan(model::LayersOf(cluster.config, part.first_layer, part.layers), machine, options);
+}
+
+Plan PlanOfEnds(const Manifest& manifest, const ClusterPlan& cluster, size_t threads,
+                const topology::Topology& machine) {
+  PlanOptions options = cluster.stages[0].options;
+  options.attention.clear();
+  options.context = cluster.context;
+  options.slots = cluster.slots;
+  options.prefill_rows = cluster.frame_rows;
+  options.cores.clear();
+  options.cpus.clear();
+  options.isolated = false;
+  options.threads = std::max<size_t>(1, threads);
+  if (cluster.serving_socket.empty()) {
+    options.cores = machine.PickCores(options.threads);
+    options.cpus.assign(options.cores.size(), CpuId{});
+  } else {
+    const ServerSpec& server = manifest.server_of_socket(cluster.serving_socket);
+    for (const ResolvedSocket& socket : Resolve(manifest, server, machine, &cluster.config, nullptr)) {
+      if (socket.name != cluster.serving_socket) continue;
+      options.cores = CoresOf(socket, machine);
+      options.cpus = socket.cpus;
+      options.isolated = socket.isolated;
+    }
+  }
+  return MakePlan(model::EndsOf(cluster.config), machine, options);
+}
+
+}  // namespace larder::pipeline

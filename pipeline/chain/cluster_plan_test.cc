@@ -1,0 +1,389 @@
+#include "pipeline/plan/cluster_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "pipeline/chain/cluster_chain.h"
+#include "pipeline/manifest/manifest_testing.h"
+#include "pipeline/plan/cluster_layers.h"
+#include "pipeline/plan/manifest_plan.h"
+
+namespace larder::pipeline {
+namespace {
+
+using topology::Topology;
+using Sizes = std::vector<size_t>;
+
+constexpr uint64_t kMb = 1000 * 1000;
+
+model::ModelConfig Shape(const char* name) { return model::ConfigOfShape(model::ShapeByName(name), name); }
+
+Sizes Share(size_t layers, const std::vector<uint64_t>& weights) { return ShareLayers(layers, weights); }
+
+TEST(ClusterLayers, InProportion) {
+  EXPECT_EQ(Share(28, {1, 1, 1, 1}), (Sizes{7, 7, 7, 7}));
+  EXPECT_EQ(Share(30, {1, 1, 1, 1}), (Sizes{8, 8, 7, 7}));
+  EXPECT_EQ(Share(12, {300, 100}), (Sizes{9, 3}));
+  EXPECT_EQ(Share(12, {100, 300, 200}), (Sizes{2, 6, 4}));
+  EXPECT_EQ(Share(4, {1000, 1, 1}), (Sizes{2, 1, 1})) << "every stage has a layer";
+  EXPECT_EQ(Share(80, std::vector<uint64_t>(80, 7)), Sizes(80, 1));
+  EXPECT_EQ(Share(5, {0, 0}), (Sizes{3, 2})) << "nothing known";
+  EXPECT_EQ(Share(1000, {uint64_t{1} << 50, uint64_t{1} << 50}), (Sizes{500, 500}));
+  EXPECT_NE(ErrorOf([] { Share(3, {1, 1, 1, 1}); }).find("3 layers for 4 sockets"), std::string::npos);
+  EXPECT_NE(ErrorOf([] { Share(3, {}); }).find("3 layers for 0 sockets"), std::string::npos);
+}
+
+// No other division leaves the fullest stage emptier.
+TEST(ClusterLayers, TheFullestStageIsAsEmptyAsItCanBe) {
+  const std::vector<uint64_t> weights = {5, 9, 4};
+  const size_t layers = 17;
+  const Sizes share = Share(layers, weights);
+  const auto fullest = [&](const Sizes& s) {
+    double most = 0;
+    for (size_t i = 0; i < s.size(); ++i)
+      most = std::max(most, static_cast<double>(s[i]) / static_cast<double>(weights[i]));
+    return most;
+  };
+  EXPECT_EQ(share[0] + share[1] + share[2], layers);
+  for (size_t a = 1; a < layers; ++a) {
+    for (size_t b = 1; a + b < layers; ++b)
+      EXPECT_LE(fullest(share), fullest({a, b, layers - a - b}) + 1e-12) << a << " " << b;
+  }
+}
+
+// The paper's table 1: EPYC 9684X sockets, 96 cores and 1152 MB of L3, three quarters of it for weights.
+TEST(ClusterShape, TheSocketsOfTheLiterature) {
+  struct Row {
+    const char* name;
+    size_t layers, sockets, layers_a_socket;
+    double int8_gb;
+  };
+  for (const Row& row : {Row{"llama-3.2-3b", 28, 4, 7, 3.21}, Row{"llama-2-7b", 32, 8, 4, 6.74},
+                         Row{"qwen3-8b", 36, 9, 4, 8.19}, Row{"llama-2-70b", 80, 80, 1, 68.98}}) {
+    // A vendor's MB has 2^20 bytes; the answer must not hang on it.
+    for (const uint64_t l3_bytes : {1152 * kMb, uint64_t{1152} << 20}) {
+      SCOPED_TRACE(fmt::format("{} {}", row.name, l3_bytes));
+      const model::ModelConfig config = Shape(row.name);
+      const ClusterPlan plan = PlanUniformCluster(config, {96, l3_bytes}, {}, {});
+      EXPECT_EQ(config.layers, row.layers);
+      EXPECT_EQ(plan.stages.size(), row.sockets);
+      for (const StagePlan& stage : plan.stages) EXPECT_EQ(stage.layers, row.layers_a_socket);
+      EXPECT_EQ(plan.serving_socket, "serving");
+      EXPECT_EQ(fmt::format("{:.2f}", static_cast<double>(config.parameters()) * 1e-9),
+                fmt::format("{:.2f}", row.int8_gb));
+      EXPECT_EQ(plan.micro_batches, row.sockets + 1);
+      const std::string table = plan.Table();
+      EXPECT_NE(
+          table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets, row.layers_a_socket)),
+          std::string::npos)
+          << table;
+      EXPECT_NE(table.find(fmt::format("{:.2f} GB at a byte a parameter", row.int8_gb)), std::string::npos)
+          << table;
+      EXPECT_EQ(plan.Json()["sockets"], row.sockets);
+    }
+  }
+}
+
+TEST(ClusterShape, SaysWhenALayerIsMoreThanASocketsBudget) {
+  const ClusterPlan fits = PlanUniformCluster(Shape("llama-2-7b"), {96, 1152 * kMb}, {}, {});
+  EXPECT_TRUE(fits.resident());
+  EXPECT_TRUE(fits.notes.empty());
+  const ClusterPlan large = PlanUniformCluster(Shape("llama-2-70b"), {96, 1000 * kMb}, {}, {});
+  EXPECT_FALSE(large.resident());
+  ASSERT_EQ(large.notes.size(), 1u);
+  EXPECT_NE(large.notes[0].find("it fits the L3 with less room"), std::string::npos) << large.notes[0];
+  const ClusterPlan small = PlanUniformCluster(Shape("llama-2-70b"), {96, 100 * kMb}, {}, {});
+  EXPECT_NE(small.notes[0].find("it streams from memory"), std::string::npos) << small.notes[0];
+  EXPECT_GT(small.prediction.Point(1).tpot_ms, 2 * large.prediction.Point(1).tpot_ms);
+}
+
+// A 2-layer model whose numbers can be computed by head.
+TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
+  Prediction p;
+  p.speeds = {.l3_core_gbps = 10,
+              .dram_socket_gbps = 50,
+              .core_gops = 1000,
+              .layer_sync_us = 3,
+              .link_latency_us = 5,
+              .link_gbps = 1,
+              .source = "the test"};
+  p.context = 100;
+  p.micro_batches = 3;
+  p.row_bytes = 1000;
+  p.links = 3;
+  const PredictedStage stage{.name = "a",
+                             .layers = 2,
+                             .cores = 10,
+                             .weight_bytes = 10 * kMb,  // 100 us at 100 GB/s
+                             .weight_parameters = 9 * kMb,
+                             .weights_in_l3 = true,
+                             .kv_bytes = kMb,  // 10 us
+                             .kv_cores = 10,
+                             .kv_room_bytes = 12 * kMb};
+  PredictedStage far = stage;
+  far.weights_in_l3 = false;  // 200 us at 50 GB/s
+  p.stages = {stage, far, {.name = "s", .cores = 10, .weight_bytes = 2 * kMb, .weights_in_l3 = true}};
+  const PredictedTimes one = p.Times(stage, 1);
+  EXPECT_NEAR(one.weights_us, 100, 1e-9);
+  EXPECT_NEAR(one.attention_us, 10, 1e-9);
+  EXPECT_NEAR(one.stage_us, 2 * (100 + 10 + 3), 1e-9);
+  EXPECT_FALSE(one.compute_bound);
+  EXPECT_TRUE(one.kv_in_l3) << "3 in flight x 2 layers x 1 MB";
+  EXPECT_NEAR(p.Times(far, 1).stage_us, 2 * (200 + 10 + 3), 1e-9);
+  EXPECT_NEAR(p.LinkUs(1), 5 + 1, 1e-9);
+  const double path_us = 226 + 426 + 20 + 3 * 6;
+  EXPECT_NEAR(p.Point(1).alone_ms, path_us * 1e-3, 1e-9);
+  EXPECT_NEAR(p.Point(1).tpot_ms, 3 * 426 * 1e-3, 1e-9) << "three in flight wait for the slowest stage";
+  EXPECT_NEAR(p.Point(1).tokens_per_s, 3 / (3 * 426e-6), 1e-6);
+  // Large batches: arithmetic, 2 x 64 x 9 M at 10000 GOP/s; and KV that no longer fits.
+  const PredictedTimes many = p.Times(stage, 64);
+  EXPECT_TRUE(many.compute_bound);
+  EXPECT_NEAR(many.weights_us, 2 * 64 * 9e6 / 1e13 * 1e6, 1e-9);
+  EXPECT_FALSE(many.kv_in_l3);
+  EXPECT_NEAR(many.attention_us, 64 * 20, 1e-9);
+  const std::string text = p.Text();
+  for (const char* part :
+       {"(the test)", "2 layers x (weights 10.00 MB / 100 GB/s L3 + attention 1.00 MB / 100 GB/s L3",
+        "2 x (100.0 + 10.0 + 3.0 us) = 226.0 us", "10.00 MB / 50 GB/s memory",
+        "head 2.00 MB / 100 GB/s L3 = 20.0 us", "5 us + 1.0 KB / 1 GB/s = 6.0 us, 3 a token",
+        "226.0 + 426.0 + 20.0 + 3 x 6.0 us = 0.690 ms", "3 x slowest) = 1.278 ms"})
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in\n" << text;
+}
+
+// two servers of two packages of 64 MB; three stages, one of them colocated with half of the L3.
+constexpr const char* kThree =
+    "name = \"three\"\n[model]\ncontext = 256\nslots = 5\n"
+    "[[server]]\nname = \"a\"\naddress = \"10.0.0.1\"\n"
+    "[[server.socket]]\nname = \"w\"\nrole = \"weight\"\ncores = \"package:0\"\n"
+    "[[server.socket]]\nname = \"k1\"\nrole = \"attention\"\ncores = \"l3:2\"\n"
+    "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"l3:3\"\nslots = 4\n"
+    "[[server]]\nname = \"b\"\naddress = \"10.0.0.2\"\n"
+    "[[server.socket]]\nname = \"c1\"\nrole = \"colocated\"\ncores = \"l3:0\"\n"
+    "[[server.socket]]\nname = \"c2\"\nrole = \"colocated\"\ncores = \"package:1\"\n";
+
+ClusterPlan PlanOf(const std::string& text, const model::ModelConfig& config, const char* machine) {
+  const Manifest manifest = Manifest::Parse(text, "m.toml");
+  const std::vector<Topology> machines(manifest.servers.size(), TestMachine(machine));
+  return PlanCluster(manifest, config, {}, machines);
+}
+
+model::ModelConfig TenLayers() {
+  model::ModelConfig config = Shape("bench-24m");
+  config.layers = 10;
+  return config;
+}
+
+TEST(ClusterPlanTest, ThreeStagesOnTwoServers) {
+  const model::ModelConfig config = TenLayers();
+  const ClusterPlan plan = PlanOf(kThree, config, "two-packages");
+  ASSERT_EQ(plan.stages.size(), 3u);
+  EXPECT_FALSE(plan.single());
+  const Sizes layers = {4, 2, 4}, first = {0, 4, 6};
+  for (size_t i = 0; i < 3; ++i) {
+    const StagePlan& stage = plan.stages[i];
+    EXPECT_EQ(stage.layers, layers[i]);
+    EXPECT_EQ(stage.first_layer, first[i]);
+    EXPECT_EQ(stage.weight_bytes, layers[i] * LayerBytes(config)) << "no head in a stage";
+    EXPECT_FALSE(stage.holds_head);
+    EXPECT_EQ(stage.options.slots, 5u);
+    EXPECT_EQ(stage.options.context, 256u);
+    EXPECT_EQ(stage.options.prefill_rows, plan.frame_rows);
+    EXPECT_EQ(stage.options.cores.size(), stage.cores);
+  }
+  EXPECT_EQ(plan.stages[0].attention, (std::vector<std::string>{"k1", "k2"}));
+  ASSERT_EQ(plan.stages[0].options.attention.size(), 2u);
+  EXPECT_EQ(plan.stages[0].options.attention[0].slots, 1u);
+  EXPECT_EQ(plan.stages[0].options.attention[1].slots, 4u);
+  EXPECT_EQ(plan.stages[0].attention_cores, 4u);
+  EXPECT_TRUE(plan.stages[1].attention.empty());
+  EXPECT_EQ(plan.stages[1].server, "b");
+  EXPECT_EQ(plan.stages[0].l3_budget_bytes, 3 * (uint64_t{64} << 20) / 4);
+  EXPECT_EQ(plan.serving_server, "a");
+  EXPECT_EQ(plan.serving_socket, "");
+  EXPECT_EQ(plan.context, 256u);
+  EXPECT_EQ(plan.slots, 5u);
+  EXPECT_EQ(plan.micro_batches, 4u);
+  EXPECT_GE(plan.frame_rows, 64u);
+  EXPECT_EQ(&plan.stage_of_socket("k2"), &plan.stages[0]);
+  EXPECT_EQ(&plan.stage_of_socket("c2"), &plan.stages[2]);
+  EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("x"); }).find("those are: w, k1, k2, c1, c2"),
+            std::string::npos);
+  // serving -> w -> c1 -> c2 -> serving
+  ASSERT_EQ(plan.links.size(), 4u);
+  const char* ends[] = {"", "w", "c1", "c2", ""};
+  const Transport transports[] = {Transport::kShm, Transport::kTcp, Transport::kShm, Transport::kTcp};
+  const char* hosts[] = {"10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"};
+  const uint16_t ports[] = {7171, 7171, 7172, 7170};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(plan.links[i].from, ends[i]);
+    EXPECT_EQ(plan.links[i].to, ends[i + 1]);
+    EXPECT_EQ(plan.links[i].transport, transports[i]) << i;
+    EXPECT_EQ(plan.links[i].listener.host, hosts[i]);
+    EXPECT_EQ(plan.links[i].listener.port, ports[i]);
+  }
+  const std::string table = plan.Table();
+  EXPECT_NE(table.find("3+1: 3 with 2 to 4 layers each"), std::string::npos) << table;
+  const auto json = plan.Json();
+  EXPECT_EQ(json["stages"][2]["first_layer"], 6);
+  EXPECT_EQ(json["links"][1]["transport"], "tcp");
+}
+
+// Each socket's ends, of both its links, are of the device that its own keys name.
+TEST(ClusterPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
+  const std::string text =
+      std::string(kThree).insert(std::string(kThree).find("[[server]]"),
+                                 "[link]\ndevice = \"rxe0\"\ntransport = \"verbs\"\nmtu = 4096\n") +
+      "device = \"rxe1\"\ndevice_port = 2\ngid_index = 3\nmtu = 1024\n";
+  const ChainPlan chain = ChainOf(Manifest::Parse(text, "m.toml"), PlanOf(text, TenLayers(), "two-packages"));
+  ASSERT_EQ(chain.stages.size(), 3u);
+  for (const rdma::LinkEndpoint* end : {&chain.stages[2].endpoint, &chain.stages[2].next}) {
+    EXPECT_EQ(end->device, "rxe1");
+    EXPECT_EQ(end->device_port, 2);
+    EXPECT_EQ(end->gid_index, 3);
+    EXPECT_EQ(end->mtu, 1024);
+  }
+  for (const rdma::LinkEndpoint* end : {&chain.serving, &chain.first, &chain.stages[0].endpoint,
+                                        &chain.stages[1].endpoint, &chain.stages[1].next}) {
+    EXPECT_EQ(end->transport, rdma::Transport::kVerbs);
+    EXPECT_EQ(end->device, "rxe0");
+    EXPECT_EQ(end->device_port, 1);
+    EXPECT_EQ(end->gid_index, -1);
+    EXPECT_EQ(end->mtu, 4096);
+  }
+}
+
+TEST(ClusterPlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
+  const model::ModelConfig config = TenLayers();
+  const uint64_t hash = PlanOf(kThree, config, "two-packages").hash();
+  EXPECT_EQ(PlanOf(kThree, config, "two-packages").hash(), hash);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = kThree;
+    text.replace(text.find(from), from.size(), to);
+    return PlanOf(text, config, "two-packages").hash();
+  };
+  EXPECT_NE(changed("context = 256", "context = 512"), hash);
+  EXPECT_NE(changed("slots = 5", "slots = 6"), hash);
+  EXPECT_NE(changed("\"c1\"", "\"c3\""), hash);
+  EXPECT_NE(changed("cores = \"l3:0\"", "cores = \"package:0\""), hash) << "other layers";
+  EXPECT_EQ(changed("cores = \"l3:2\"", "cores = \"cores:4\""), hash) << "a server's own business";
+  model::ModelConfig other = config;
+  other.ffn += 32;
+  EXPECT_NE(PlanOf(kThree, other, "two-packages").hash(), hash);
+}
+
+TEST(ClusterPlanTest, LayersAsTheManifestSays) {
+  const auto text = [](const char* first, const char* second) {
+    return fmt::format(
+        "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
+        "\"cores:0\"\n"
+        "layers = \"{}\"\n[[server.socket]]\nname = \"y\"\nrole = \"colocated\"\ncores = \"cores:1\"\n"
+        "layers = \"{}\"\n",
+        first, second);
+  };
+  const ClusterPlan plan = PlanOf(text("7-9", "0-6"), TenLayers(), "two-cores");
+  EXPECT_EQ(plan.stages[0].socket, "y") << "in the order of the layers";
+  EXPECT_EQ(plan.stages[0].layers, 7u);
+  EXPECT_EQ(plan.stages[1].first_layer, 7u);
+  EXPECT_EQ(plan.slots, 3u) << "one for each micro-batch in flight, since nothing is said";
+  EXPECT_NE(ErrorOf([&] {
+              PlanOf(text("0-6", "7-10"), TenLayers(), "two-cores");
+            }).find("the model has 10 layers; expected the last stage to end with layer 9"),
+            std::string::npos);
+}
+
+TEST(ClusterPlanTest, ServingSocketAndOneStage) {
+  const std::string one =
+      "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
+      "\"package:0\"\n";
+  const model::ModelConfig config = Shape("bench-24m");
+  const ClusterPlan alone = PlanOf(one, config, "two-packages");
+  EXPECT_TRUE(alone.single());
+  EXPECT_TRUE(alone.links.empty());
+  EXPECT_EQ(alone.micro_batches, 1u);
+  EXPECT_TRUE(alone.stages[0].holds_head);
+  EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + HeadBytes(config));
+  const ClusterPlan served =
+      PlanOf(one + "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"package:1\"\n", config,
+             "two-packages");
+  EXPECT_FALSE(served.single());
+  EXPECT_EQ(served.serving_socket, "s");
+  EXPECT_EQ(served.serving_cores, 4u);
+  EXPECT_TRUE(served.serving_resident);
+  EXPECT_EQ(served.links.size(), 2u);
+  EXPECT_EQ(served.stages[0].weight_bytes, config.layers * LayerBytes(config));
+  EXPECT_EQ(served.weight_bytes(), alone.weight_bytes());
+}
+
+TEST(ClusterPlanTest, RefusesAndNotes) {
+  const model::ModelConfig big = Shape("llama-3.2-1b");
+  EXPECT_FALSE(PlanOf(kThree, big, "two-packages").resident());
+  std::string strict = kThree;
+  strict.replace(strict.find("[model]\n"), 8, "[model]\nrequire_resident = true\n");
+  EXPECT_NE(
+      ErrorOf([&] { PlanOf(strict, big, "two-packages"); }).find("require_resident = true forbids that"),
+      std::string::npos);
+  EXPECT_EQ(PlanOf(strict, TenLayers(), "two-packages").stages.size(), 3u) << "fits";
+  model::ModelConfig two = TenLayers();
+  two.layers = 2;
+  EXPECT_NE(ErrorOf([&] { PlanOf(kThree, two, "two-packages"); }).find("2 layers for 3 sockets"),
+            std::string::npos);
+  std::string few = kThree;
+  few.replace(few.find("slots = 5"), 9, "slots = 2");
+  few.replace(few.find("slots = 4"), 9, "slots = 1");
+  const ClusterPlan plan = PlanOf(few, TenLayers(), "two-packages");
+  EXPECT_NE(plan.Table().find("2 slots for 4 micro-batches in flight: the pipeline is never full"),
+            std::string::npos);
+}
+
+TEST(ClusterPlanTest, SocketsThatWereJoined) {
+  const std::string text =
+      "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"auto\"\ncores = \"package:0\"\n"
+      "[[server.socket]]\nname = \"y\"\nrole = \"auto\"\ncores = \"package:1\"\n";
+  const ClusterPlan plan = PlanOf(text, Shape("bench-24m"), "two-packages");
+  ASSERT_TRUE(plan.single());
+  EXPECT_EQ(plan.stages[0].cores, 8u);
+  EXPECT_TRUE(plan.stages[0].attention.empty());
+  EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("y"); }).find("its cores became part of socket 'x'"),
+            std::string::npos);
+  // What `larder node --socket y` says.
+  const Manifest manifest = Manifest::Parse(text, "m.toml");
+  const ManifestPlan server =
+      PlanManifest(manifest, manifest.servers[0], Shape("bench-24m"), TestMachine("two-packages"), {});
+  const std::string message = ErrorOf([&] { AttentionIndex(server, "y"); });
+  EXPECT_NE(message.find("socket 'y' has role auto and its cores became part of socket 'x' (joined: "),
+            std::string::npos)
+      << message;
+}
+
+TEST(ClusterPlanTest, TheFileOfASocket) {
+  const Manifest manifest = Manifest::Parse(kThree, "m.toml");
+  EXPECT_EQ(ModelFileOf(manifest, "/models/m.gguf", "k2"), "/models/m.gguf") << "no folder";
+  EXPECT_EQ(ModelFileOf(manifest, "/tmp", "k2"), "/tmp/w.gguf");
+  EXPECT_EQ(ModelFileOf(manifest, "/tmp", "c2"), "/tmp/c2.gguf");
+  EXPECT_EQ(ModelFileOf(manifest, "/tmp", ""), "/tmp/serving.gguf");
+}
+
+TEST(ClusterPlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
+  const auto text = [](size_t slots) {
+    return fmt::format(
+        "[model]\nslots = 3\n[[server]]\nname = \"a\"\n"
+        "[[server.socket]]\nname = \"w1\"\nrole = \"weight\"\ncores = \"cores:0\"\n"
+        "[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"cores:1\"\n"
+        "[[server.socket]]\nname = \"k1\"\nrole = \"attention\"\ncores = \"cores:2\"\nfor = \"w1\"\nslots = "
+        "1\n"
+        "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"cores:3\"\nfor = \"w1\"\n"
+        "[[server.socket]]\nname = \"k3\"\nrole = \"attention\"\ncores = \"cores:4\"\nfor = \"w2\"\nslots = "
+        "{}\n"
+        "[[server.socket]]\nname = \"k4\"\nrole = \"attention\"\ncores = \"cores:5\"\nfor = \"w2\"\n",
+        slots);
+  };
+  EXPECT_EQ(PlanOf(text(1), TenLayers(), "two-packages").stages.size(), 2u);
+  EXPECT_NE(ErrorOf([&] {
+              PlanOf(text(2), TenLayers(), "two-packages");
+            }).find("the attention sockets of 'w2' have other slots than those of 'w1'"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,128 @@
+// StageFrame: what crosses the link between two stages of a chain: a header, the rows' slots and positions,
+// which of them want logits, what each socket reports of itself, and the rows' residuals in float32, so that
+// splitting a model changes no bit. The sizes follow from the chain's shape, which both ends know; no
+// pointer, shape or type crosses. A frame comes from another machine, and that machine may go on writing
+// where it came: FrameCopy copies what indexes our memory, holds every field of the copy against the shape,
+// and gives the copy to whoever uses it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/memory.h"
+#include "pipeline/stage/socket_status.h"
+
+namespace larder::pipeline {
+
+inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
+inline constexpr uint32_t kStageFrameVersion = 2;
+
+struct StageFrameHeader {
+  enum class Kind : uint32_t { kRows = 1, kStop = 2 };
+  uint64_t magic = kStageFrameMagic;
+  uint32_t version = kStageFrameVersion;
+  Kind kind = Kind::kRows;
+  uint64_t plan_hash = 0;
+  uint64_t step = 0;         // micro-batches that entered the chain before this one
+  uint32_t micro_batch = 0;  // step % those in flight: its place among them
+  uint32_t rows = 0;
+  uint32_t first_half = 0;     // rows of the first half; 0: not cut
+  uint32_t logit_rows = 0;     // of them want logits
+  uint32_t residual_rows = 0;  // rows; from the last stage on logit_rows
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<StageFrameHeader>);
+
+// What a socket of the chain adds on the way. Only counters: nothing is used as an index or a size.
+struct StationReport {
+  SocketReport socket;
+  uint64_t here_ns = 0;  // this frame's time in the stage, so that the rest of its round is the links'
+  uint64_t reserved[7] = {};
+};
+static_assert(sizeof(StationReport) == 128 && std::is_trivially_copyable_v<StationReport>);
+
+// What all ends of a chain agree on.
+struct StageFrameShape {
+  uint64_t plan_hash = 0;
+  size_t max_rows = 0, max_logit_rows = 0, dim = 0;
+  size_t slots = 0, context = 0, in_flight = 1;
+  size_t stages = 0;
+  // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
+  std::vector<size_t> slot_ends;
+
+  size_t bytes() const { return residual_offset() + max_rows * dim * sizeof(float); }
+  size_t bytes(size_t residual_rows) const { return residual_offset() + residual_rows * dim * sizeof(float); }
+  size_t slot_offset() const { return sizeof(StageFrameHeader); }
+  size_t position_offset() const { return slot_offset() + max_rows * sizeof(int32_t); }
+  size_t logit_row_offset() const { return position_offset() + max_rows * sizeof(uint32_t); }
+  size_t report_offset() const {
+    return RoundUp(logit_row_offset() + max_rows * sizeof(uint32_t), kCacheLineBytes);
+  }
+  // Of each stage: its own report, then those of its attention sockets.
+  size_t reports_a_stage() const { return 1 + slot_ends.size(); }
+  size_t reports() const { return stages * reports_a_stage(); }
+  size_t residual_offset() const {
+    return RoundUp(report_offset() + reports() * sizeof(StationReport), kCacheLineBytes);
+  }
+};
+
+// A frame in a slot of a link.
+template <typename Byte>
+class StageFrameView {
+  template <typename T>
+  using As = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+
+ public:
+  StageFrameView(Byte* bytes, const StageFrameShape& shape) : bytes_(bytes), shape_(shape) {}
+  As<StageFrameHeader>& header() const { return *reinterpret_cast<As<StageFrameHeader>*>(bytes_); }
+  As<int32_t>* slot() const { return reinterpret_cast<As<int32_t>*>(bytes_ + shape_.slot_offset()); }
+  As<uint32_t>* position() const {
+    return reinterpret_cast<As<uint32_t>*>(bytes_ + shape_.position_offset());
+  }
+  As<uint32_t>* logit_row() const {
+    return reinterpret_cast<As<uint32_t>*>(bytes_ + shape_.logit_row_offset());
+  }
+  As<StationReport>* report() const {
+    return reinterpret_cast<As<StationReport>*>(bytes_ + shape_.report_offset());
+  }
+  As<float>* residual() const { return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset()); }
+
+ private:
+  Byte* bytes_;
+  const StageFrameShape& shape_;
+};
+
+// A received frame as it is used: header, rows and reports in memory of our own, made at set-up, which nobody
+// else can write. The residuals stay where they came: floats, of which any bits will do, since nothing is
+// indexed by them.
+class FrameCopy {
+ public:
+  explicit FrameCopy(const StageFrameShape& shape);  // which outlives it
+
+  // Copies, then checks the copy. Why the frame must not be used, or null. `frame`: the bytes that came.
+  // step: of the frame that is due. from_last: it comes from the last stage, with the residuals of logit rows
+  // only. Of a stop message only the header is copied.
+  const char* Take(std::span<const std::byte> frame, uint64_t step, bool from_last);
+
+  // Of the last frame that Take() accepted.
+  const StageFrameHeader& header() const { return view().header(); }
+  const int32_t* slot() const { return view().slot(); }
+  const uint32_t* position() const { return view().position(); }
+  const uint32_t* logit_row() const { return view().logit_row(); }
+  const StationReport* report() const { return view().report(); }
+  const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
+
+ private:
+  StageFrameView<const std::byte> view() const { return {bytes_.data(), shape_}; }
+  void CopyField(std::span<const std::byte> frame, size_t offset, size_t bytes);
+
+  const StageFrameShape& shape_;
+  std::vector<std::byte> bytes_;  // up to the residuals
+  const float* residual_ = nullptr;
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,79 @@
+// The copy and the checks of a frame that came over a link. Plain arithmetic, once for each frame: rows are
+// few.
+#include "pipeline/chain/stage_frame.h"
+#include "sync/copy_once.h"
+
+namespace larder::pipeline {
+namespace {
+
+using View = StageFrameView<const std::byte>;
+
+// Rows of a half, [begin, end): known slots and positions, neighbours of one slot without a gap, in the order
+// of attention sockets.
+const char* CheckRows(const View& view, const StageFrameShape& shape, size_t begin, size_t end) {
+  size_t socket = 0;
+  for (size_t m = begin; m < end; ++m) {
+    const int32_t slot = view.slot()[m];
+    if (slot < 0 || static_cast<size_t>(slot) >= shape.slots) return "a slot that does not exist";
+    if (view.position()[m] >= shape.context) return "a position beyond the context";
+    if (m > begin && slot == view.slot()[m - 1] && view.position()[m] != view.position()[m - 1] + 1)
+      return "positions of a slot with a gap";
+    if (shape.slot_ends.empty()) continue;
+    while (static_cast<size_t>(slot) >= shape.slot_ends[socket]) ++socket;
+    if (socket > 0 && static_cast<size_t>(slot) < shape.slot_ends[socket - 1])
+      return "rows out of the attention sockets' order";
+  }
+  return nullptr;
+}
+
+const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, const StageFrameShape& shape,
+                        uint64_t step, bool from_last) {
+  if (header.magic != kStageFrameMagic) return "no frame of a stage (magic)";
+  if (header.version != kStageFrameVersion) return "another version of frames";
+  if (header.plan_hash != shape.plan_hash) return "another plan's frame";
+  if (header.kind == StageFrameHeader::Kind::kStop) return nullptr;
+  if (header.kind != StageFrameHeader::Kind::kRows) return "an unknown kind";
+  if (header.step != step || header.micro_batch != step % shape.in_flight) return "not the step that is due";
+  if (header.rows == 0 || header.rows > shape.max_rows) return "an impossible number of rows";
+  if (header.first_half >= header.rows) return "a first half that leaves nothing for the second";
+  if (header.logit_rows > header.rows) return "more rows with logits than rows";
+  if (header.logit_rows > shape.max_logit_rows) return "more rows with logits than there is room for";
+  if (header.residual_rows != (from_last ? header.logit_rows : header.rows))
+    return "residuals of other rows than it names";
+  if (frame_bytes < shape.bytes(header.residual_rows)) return "fewer bytes than its rows need";
+  return nullptr;
+}
+
+const char* CheckLogitRows(const View& view) {
+  const StageFrameHeader& header = view.header();
+  for (uint32_t i = 0; i < header.logit_rows; ++i) {
+    const uint32_t row = view.logit_row()[i];
+    if (row >= header.rows || (i > 0 && row <= view.logit_row()[i - 1]))
+      return "rows with logits out of order";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void FrameCopy::CopyField(std::span<const std::byte> frame, size_t offset, size_t bytes) {
+  sync::CopyOnce(bytes_.data() + offset, frame.data() + offset, bytes);
+}
+
+const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, bool from_last) {
+  if (frame.size() < shape_.bytes(0) || frame.size() > shape_.bytes()) return "a size that no frame has";
+  CopyField(frame, 0, sizeof(StageFrameHeader));
+  if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
+  if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
+  // Only what its rows need: the fields have room for max_rows.
+  CopyField(frame, shape_.slot_offset(), header().rows * sizeof(int32_t));
+  CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
+  CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));
+  CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(StationReport));
+  residual_ = View(frame.data(), shape_).residual();
+  if (const char* wrong = CheckLogitRows(view())) return wrong;
+  if (const char* wrong = CheckRows(view(), shape_, 0, header().first_half)) return wrong;
+  return CheckRows(view(), shape_, header().first_half, header().rows);
+}
+
+}  // namespace larder::pipeline

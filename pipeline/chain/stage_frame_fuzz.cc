@@ -1,0 +1,49 @@
+// Any bytes over a valid frame: it is refused, or every index that a stage would use is in range.
+#include <algorithm>
+#include <cstdint>
+
+#include "base/check.h"
+#include "pipeline/chain/stage_frame_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+void Check(const uint8_t* data, size_t size) {
+  TestFrame frame(TestFrameShape());
+  if (size > 0) frame.bytes.resize(std::min(frame.bytes.size(), size_t{40} + 8 * data[0]));
+  for (size_t i = 1; i < size && i <= frame.bytes.size(); ++i) frame.bytes[i - 1] ^= std::byte{data[i]};
+  const StageFrameShape& shape = frame.shape;
+  for (const bool from_last : {false, true}) {
+    std::vector<std::byte> came = frame.bytes;
+    FrameCopy copy(shape);
+    if (copy.Take(came, 7, from_last) != nullptr) continue;
+    std::fill(came.begin(), came.end(), std::byte{0xff});  // as a peer may do from here on
+    const StageFrameHeader& header = copy.header();
+    if (header.kind == StageFrameHeader::Kind::kStop) continue;
+    // What Stage::Execute() and Head() want, as checks that abort.
+    LARDER_CHECK(header.rows >= 1 && header.rows <= shape.max_rows && header.first_half < header.rows);
+    LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
+    LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows));
+    for (uint32_t m = 0; m < header.rows; ++m) {
+      LARDER_CHECK(copy.slot()[m] >= 0 && static_cast<size_t>(copy.slot()[m]) < shape.slots &&
+                   copy.position()[m] < shape.context);
+    }
+    for (uint32_t i = 0; i < header.logit_rows; ++i) LARDER_CHECK(copy.logit_row()[i] < header.rows);
+    // Rows in the order of attention sockets, in each half: AttentionSockets::Send().
+    const uint32_t ends[] = {header.first_half, header.rows};
+    for (uint32_t half = 0, m = 0; half < 2; ++half) {
+      for (const size_t end : shape.slot_ends) {
+        while (m < ends[half] && static_cast<size_t>(copy.slot()[m]) < end) ++m;
+      }
+      LARDER_CHECK(m == ends[half]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  larder::pipeline::Check(data, size);
+  return 0;
+}

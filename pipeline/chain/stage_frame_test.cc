@@ -1,0 +1,109 @@
+#include "pipeline/chain/stage_frame.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "pipeline/chain/stage_frame_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+TEST(StageFrameTest, AValidOneIsAccepted) {
+  TestFrame frame(TestFrameShape());
+  EXPECT_EQ(frame.Check(), nullptr);
+  frame.bytes.resize(frame.shape.bytes(6));
+  EXPECT_EQ(frame.Check(), nullptr) << "only its own rows need to have come";
+}
+
+TEST(StageFrameTest, FromTheLastStageResidualsAreThoseOfLogitRows) {
+  TestFrame frame(TestFrameShape());
+  EXPECT_STREQ(frame.Check(true), "residuals of other rows than it names");
+  frame.view().header().residual_rows = 2;
+  EXPECT_EQ(frame.Check(true), nullptr);
+  EXPECT_STREQ(frame.Check(false), "residuals of other rows than it names");
+}
+
+TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
+  using Spoil = std::function<void(TestFrame&)>;
+  const std::vector<std::pair<const char*, Spoil>> table = {
+      {"a size that no frame has", [](TestFrame& f) { f.bytes.resize(10); }},
+      {"a size that no frame has", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
+      {"fewer bytes than its rows need", [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6) - 1); }},
+      {"no frame of a stage (magic)", [](TestFrame& f) { f.view().header().magic ^= 1; }},
+      {"another version of frames", [](TestFrame& f) { f.view().header().version = 1; }},
+      {"another plan's frame", [](TestFrame& f) { f.view().header().plan_hash ^= 1; }},
+      {"an unknown kind",
+       [](TestFrame& f) { f.view().header().kind = static_cast<StageFrameHeader::Kind>(3); }},
+      {"not the step that is due", [](TestFrame& f) { f.view().header().step = 8; }},
+      {"not the step that is due", [](TestFrame& f) { f.view().header().micro_batch = 2; }},
+      {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = 0; }},
+      {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = 9; }},
+      {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = ~0u; }},
+      {"a first half that leaves nothing for the second",
+       [](TestFrame& f) { f.view().header().first_half = 6; }},
+      {"more rows with logits than rows", [](TestFrame& f) { f.view().header().logit_rows = 7; }},
+      {"more rows with logits than there is room for",
+       [](TestFrame& f) {
+         f.view().header().logit_rows = 5;  // of six rows: the logits' memory holds four
+         for (uint32_t i = 0; i < 5; ++i) f.view().logit_row()[i] = i;
+       }},
+      {"residuals of other rows than it names", [](TestFrame& f) { f.view().header().residual_rows = 5; }},
+      {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[0] = 5; }},
+      {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[1] = 6; }},
+      {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = 5; }},
+      {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = -1; }},
+      {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
+      {"positions of a slot with a gap", [](TestFrame& f) { f.view().position()[1] = 12; }},
+      {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = 0; }},
+  };
+  for (const auto& [expected, spoil] : table) {
+    TestFrame frame(TestFrameShape());
+    spoil(frame);
+    EXPECT_STREQ(frame.Check(), expected);
+  }
+}
+
+// The other end of a link may go on writing into a frame that it has sent.
+TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
+  TestFrame frame(TestFrameShape());
+  frame.view().report()[1].here_ns = 77;
+  FrameCopy copy(frame.shape);
+  ASSERT_EQ(copy.Take(frame.bytes, 7, false), nullptr);
+  std::fill(frame.bytes.begin(), frame.bytes.end(), std::byte{0xff});
+  EXPECT_EQ(copy.header().rows, 6u);
+  EXPECT_EQ(copy.header().first_half, 4u);
+  EXPECT_EQ(copy.header().logit_rows, 2u);
+  EXPECT_EQ(copy.slot()[5], 2);
+  EXPECT_EQ(copy.position()[2], 99u);
+  EXPECT_EQ(copy.logit_row()[1], 5u);
+  EXPECT_EQ(copy.report()[1].here_ns, 77u);
+  EXPECT_EQ(static_cast<const void*>(copy.residual()), frame.view().residual()) << "read where it came";
+}
+
+TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {
+  StageFrameShape shape = TestFrameShape();
+  shape.slot_ends.clear();
+  TestFrame frame(shape);
+  frame.view().slot()[3] = 0;
+  EXPECT_EQ(frame.Check(), nullptr);
+}
+
+TEST(StageFrameTest, FieldsDoNotOverlap) {
+  const StageFrameShape shape = TestFrameShape();
+  EXPECT_EQ(shape.slot_offset(), sizeof(StageFrameHeader));
+  EXPECT_GE(shape.position_offset(), shape.slot_offset() + shape.max_rows * 4);
+  EXPECT_GE(shape.logit_row_offset(), shape.position_offset() + shape.max_rows * 4);
+  EXPECT_GE(shape.residual_offset(), shape.logit_row_offset() + shape.max_rows * 4);
+  EXPECT_EQ(shape.residual_offset() % kCacheLineBytes, 0u);
+  EXPECT_EQ(shape.report_offset() % alignof(StationReport), 0u);
+  EXPECT_LE(shape.logit_row_offset() + shape.max_rows * 4, shape.report_offset());
+  EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
+  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(StationReport), shape.residual_offset());
+  EXPECT_EQ(shape.bytes(), shape.residual_offset() + shape.max_rows * shape.dim * 4);
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,48 @@
+// A valid frame in memory, for tests and the fuzzer to spoil.
+#pragma once
+
+#include <vector>
+
+#include "pipeline/chain/stage_frame.h"
+
+namespace larder::pipeline {
+
+inline StageFrameShape TestFrameShape() {
+  return {.plan_hash = 0x1234567890abcdef,
+          .max_rows = 8,
+          .max_logit_rows = 4,
+          .dim = 3,
+          .slots = 5,
+          .context = 100,
+          .in_flight = 3,
+          .stages = 2,
+          .slot_ends = {2, 5}};
+}
+
+struct TestFrame {
+  // Step 7: six rows, cut after four; two of slot 1, one of slots 3, 4, then 0, 2.
+  explicit TestFrame(const StageFrameShape& frame_shape) : shape(frame_shape), bytes(shape.bytes()) {
+    view().header() = {.plan_hash = shape.plan_hash,
+                       .step = 7,
+                       .micro_batch = 1,
+                       .rows = 6,
+                       .first_half = 4,
+                       .logit_rows = 2,
+                       .residual_rows = 6};
+    const int32_t slots[] = {1, 1, 3, 4, 0, 2};
+    const uint32_t positions[] = {10, 11, 99, 0, 5, 6};
+    for (size_t m = 0; m < 6; ++m) {
+      view().slot()[m] = slots[m];
+      view().position()[m] = positions[m];
+    }
+    view().logit_row()[0] = 1;
+    view().logit_row()[1] = 5;
+  }
+  StageFrameView<std::byte> view() { return {bytes.data(), shape}; }
+  const char* Check(bool from_last = false) const { return FrameCopy(shape).Take(bytes, 7, from_last); }
+
+  const StageFrameShape shape;
+  std::vector<std::byte> bytes;
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,121 @@
+#include "pipeline/chain/stage_socket.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "pipeline/chain/link_watch.h"
+
+namespace larder::pipeline {
+namespace {
+
+StageOptions ForChain(StageOptions options, bool last) {
+  options.last = last;
+  return options;
+}
+
+void SetState(SocketStatus& status, SocketState state) {
+  status.state.store(static_cast<uint32_t>(state), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+StageSocket::StageSocket(const ChainPlan& chain, size_t index, const Plan& plan, const model::GgufFile& file,
+                         StageOptions options, SocketStatus& status)
+    : chain_(chain),
+      index_(index),
+      shape_(chain.frame_shape()),
+      frame_(shape_),
+      wait_(options.wait),
+      connect_timeout_ms_(options.connect_timeout_ms),
+      frame_limit_ms_(options.frame_limit_ms),
+      status_(status),
+      stage_(plan, file, ForChain(options, index + 1 == chain.stages.size())),
+      listener_(chain.stages.at(index).endpoint) {
+  chain.CheckStage(plan);
+  LARDER_CHECK(stage_.max_rows() >= shape_.max_rows && stage_.max_logit_rows() >= shape_.max_logit_rows);
+  status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
+  status_.resident_bytes.store(stage_.residency().resident_bytes(), std::memory_order_relaxed);
+  threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
+}
+
+void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
+  const std::string& name = chain_.stages[index_].socket;
+  const bool last = index_ + 1 == chain_.stages.size();
+  const rdma::LinkShape shape = chain_.link_shape();
+  SetState(status_, SocketState::kConnecting);
+  rdma::FrameLink in = listener_.Accept(shape, chain_.identity(name), rdma::kNoTimeout);
+  log(fmt::format("stage {}: receives from {} by {}", name, in.peer(), in.description()));
+  rdma::FrameLink out = ConnectNext(in);
+  log(fmt::format("stage {}: sends to {} by {}", name, out.peer(), out.description()));
+  SetState(status_, SocketState::kServing);
+
+  // Stages are numbered from 1 in what is passed on; 0 is the serving socket.
+  const auto here = static_cast<uint32_t>(index_ + 1);
+  const auto on_lost = [&](uint32_t stage, const std::string& why) {
+    if (stage == here) log(fmt::format("stage {}: {}", name, why));  // whoever would, hangs
+  };
+  const auto holder = [&] {
+    const auto attention = stage_.HungAttention();
+    if (attention)
+      log(fmt::format("stage {}: attention socket {} hangs", name, stage_.AttentionName(*attention)));
+    return HungAt{here, attention ? static_cast<uint32_t>(*attention) + 1 : 0};
+  };
+  LinkWatch watch(in, here - 1, out, last ? 0 : here + 1, on_lost,
+                  {.status = &status_, .limit_ns = int64_t{frame_limit_ms_} * 1'000'000, .holder = holder});
+  const char* wrong = nullptr;
+  const Outcome outcome = Run(in, out, &wrong);
+  SetState(status_, SocketState::kConnecting);
+  if (outcome == Outcome::kStopped) {
+    // The chain is taken apart from its beginning: what this stage has sent must be read before its link
+    // goes.
+    WaitForClose(in);
+    return;
+  }
+  SocketStatus::Add(status_.reconnects, 1);
+  if (outcome == Outcome::kWrongFrame) {
+    in.Fail(sync::FaultCode::kMalformed, here);
+    out.Fail(sync::FaultCode::kMalformed, here);
+    throw Error("stage {}: {} sent a wrong frame: {}", name, in.peer(), wrong);
+  }
+  uint32_t lost = 0;
+  const std::string why = watch.Lost(&lost);
+  throw PeerLost({chain_.station(lost), why}, name);
+}
+
+// The next stage may be away for long; if the one before gives up meanwhile, it must find us listening when
+// it comes again.
+rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
+  const std::string& name = chain_.stages[index_].socket;
+  const rdma::LinkEndpoint& next = chain_.stages[index_].next;
+  const int attempt_ms = next.transport == rdma::Transport::kVerbs ? 2000 : 500;
+  const auto before_is_there = [&] {
+    if (in.fault()) throw PeerLost({chain_.station(static_cast<uint32_t>(index_)), in.FaultText()}, name);
+  };
+  for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {
+    const int64_t began_ns = NowNs();
+    try {
+      rdma::FrameLink out = rdma::ConnectLink(next, chain_.link_shape(), chain_.identity(name, in.session()),
+                                              std::min(left_ms, attempt_ms));
+      before_is_there();
+      return out;
+    } catch (const PeerLost&) {
+      throw;
+    } catch (const Error&) {
+      before_is_there();
+      const bool refused = NowNs() - began_ns < int64_t{attempt_ms} * 1'000'000;  // another Plan: for ever
+      if (left_ms > attempt_ms && !refused) continue;
+      const bool last = index_ + 1 == chain_.stages.size();
+      in.Fail(sync::FaultCode::kStation, static_cast<uint32_t>(last ? 0 : index_ + 2));
+      throw;
+    }
+  }
+}
+
+void StageSocket::WaitForClose(rdma::FrameLink& in) {
+  // Nothing follows a stop message, so any end of this wait is the other end's closing.
+  in.WaitReceive(wait_);
+}
+
+}  // namespace larder::pipeline

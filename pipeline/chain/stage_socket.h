@@ -1,0 +1,67 @@
+// StageSocket: one stage of a chain: receives frames, computes its layers, sends them on. Constructed and
+// served by one thread, which becomes thread 0 of its pool: a std::thread of the serving process, or the main
+// thread of `larder node`. When a neighbour is lost it tells the other one, and waits for a new chain with
+// its weights in place.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+#include "model/gguf.h"
+#include "pipeline/chain/chain_plan.h"
+#include "pipeline/stage/socket_status.h"
+#include "pipeline/stage/stage.h"
+#include "rdma/frame_link.h"
+
+namespace larder::pipeline {
+
+// The chain is lost: with which socket of it, and why.
+class PeerLost : public Error {
+ public:
+  PeerLost(const LostPeer& peer, const std::string& here)
+      : Error("stage {}: lost socket {}: {}", here, peer.socket, peer.reason), peer_(peer) {}
+  const LostPeer& peer() const { return peer_; }
+
+ private:
+  LostPeer peer_;
+};
+
+class StageSocket {
+ public:
+  // Loads and listens; all arguments outlive it. Throws Error.
+  StageSocket(const ChainPlan& chain, size_t index, const Plan& plan, const model::GgufFile& file,
+              StageOptions options, SocketStatus& status);
+
+  // Waits for the stage before, connects to the next (for at most connect_timeout_ms), and executes frames
+  // until the serving socket says stop. Throws PeerLost when a socket of the chain is lost, Error when one is
+  // refused; the next call makes a new chain. log: what a person may want to know, a line each.
+  void Serve(const std::function<void(const std::string&)>& log);
+
+  // Any thread: who waits in Serve() for the stage before stops waiting, with an Error; so do later calls.
+  void StopListening() { listener_.Stop(); }
+
+  Stage& stage() { return stage_; }
+  const Stage& stage() const { return stage_; }
+  int port() const { return listener_.port(); }
+
+ private:
+  enum class Outcome { kStopped, kLost, kWrongFrame };
+  // Data path, from the first frame to the stop message or a fault.
+  Outcome Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong);
+  void WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns);
+  rdma::FrameLink ConnectNext(rdma::FrameLink& in);
+  void WaitForClose(rdma::FrameLink& in);
+
+  const ChainPlan& chain_;
+  const size_t index_;
+  const StageFrameShape shape_;
+  FrameCopy frame_;  // the one that is computed
+  const sync::WaitPolicy wait_;
+  const int connect_timeout_ms_, frame_limit_ms_;
+  SocketStatus& status_;
+  Stage stage_;
+  rdma::LinkListener listener_;
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,78 @@
+// The loop of a stage: a frame comes, its layers are computed, it goes on.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "pipeline/chain/stage_socket.h"
+
+namespace larder::pipeline {
+namespace {
+
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: four vDSO reads a frame
+
+}  // namespace
+
+StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong) {
+  const bool last = index_ + 1 == chain_.stages.size();
+  uint64_t before = Clock();
+  for (uint64_t step = 0;; ++step) {
+    if (!in.WaitReceive(wait_)) return Outcome::kLost;
+    const sync::ReceivedFrame received = in.BeginReceive();
+    if (!received) return Outcome::kLost;
+    const uint64_t came = Clock();
+    *wrong = frame_.Take({received.bytes, received.size_bytes}, step, false);
+    if (*wrong != nullptr) {
+      SocketStatus::Add(status_.wrong_frames, 1);
+      return Outcome::kWrongFrame;
+    }
+    if (!out.WaitSend(wait_)) return Outcome::kLost;
+    const sync::SendSlot slot = out.BeginSend();
+    if (!slot) return Outcome::kLost;
+    const uint64_t started = Clock(), waited_ns = stage_.waited_ns();
+    const StageFrameView<std::byte> to(slot.bytes, shape_);
+    // Nothing is read from either slot but residuals: both may be memory that a neighbour can write.
+    const StageFrameHeader& header = frame_.header();
+    to.header() = header;
+    if (header.kind == StageFrameHeader::Kind::kStop) {
+      out.EndSend(shape_.bytes(0));
+      in.EndReceive();
+      return Outcome::kStopped;
+    }
+    SocketStatus::Add(status_.frames_started, 1);
+    std::copy_n(frame_.slot(), header.rows, to.slot());
+    std::copy_n(frame_.position(), header.rows, to.position());
+    std::copy_n(frame_.logit_row(), header.logit_rows, to.logit_row());
+    std::copy_n(frame_.report(), shape_.reports(), to.report());
+    threadpool::FrameRows frame{.rows = header.rows,
+                                .slot = frame_.slot(),
+                                .position = frame_.position(),
+                                .logit_rows = header.logit_rows,
+                                .logit_row = frame_.logit_row(),
+                                .received = frame_.residual(),
+                                .sending = to.residual()};
+    stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
+    in.EndReceive();
+    const uint32_t residual_rows = last ? header.logit_rows : header.rows;
+    to.header().residual_rows = residual_rows;
+    const uint64_t done = Clock();
+    // Waiting for attention sockets, layer by layer, is no work of this one.
+    const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
+    SocketStatus::Add(status_.frames_finished, 1);
+    SocketStatus::Add(status_.rows, header.rows);
+    SocketStatus::Add(status_.wait_ns, came - before + inside_ns);
+    SocketStatus::Add(status_.link_ns, started - came);
+    SocketStatus::Add(status_.step_ns, done - started - inside_ns);
+    WriteReports(to, done - came);
+    out.EndSend(shape_.bytes(residual_rows));
+    before = done;
+  }
+}
+
+void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
+  StationReport* report = to.report() + index_ * shape_.reports_a_stage();
+  report[0] = {.socket = ReportOf(status_), .here_ns = here_ns};
+  if (!stage_.separated()) return;
+  for (size_t socket = 0; socket < shape_.slot_ends.size(); ++socket)
+    report[1 + socket] = {.socket = ReportOf(stage_.attention_status(socket))};
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,79 @@
+// Test support: chains of stages of a small model. Included by tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/engine/engine_testing.h"
+
+namespace larder::pipeline {
+
+inline model::SynthOptions FourLayers() {
+  model::SynthOptions options = AwkwardModel();
+  options.shape.layers = 4;
+  return options;
+}
+
+struct TestStage {
+  size_t layers;
+  size_t threads = 1;
+  std::vector<TestEngineOptions::Attention> attention = {};
+};
+
+struct TestChain {
+  ChainPlan chain;
+  Plan ends;
+  std::vector<Plan> stages;
+};
+
+// The model's layers in stages, all with `slots` slots.
+inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<TestStage>& stages,
+                               size_t slots, size_t in_flight, size_t frame_rows = 64) {
+  const model::ModelConfig config = model::ReadModelConfig(file);
+  const auto machine = topology::Topology::Detect();
+  TestChain test;
+  test.chain.cluster = "test";
+  test.chain.config = config;
+  test.chain.context = 768;
+  test.chain.slots = slots;
+  test.chain.frame_rows = frame_rows;
+  test.chain.decode_rows = 8;
+  test.chain.in_flight = in_flight;
+  size_t first = 0;
+  for (const TestStage& stage : stages) {
+    PlanOptions options;
+    options.threads = stage.threads;
+    for (const auto& socket : stage.attention) {
+      options.attention.push_back({.name = fmt::format("a{}-{}", first, options.attention.size()),
+                                   .cores = machine.PickCores(socket.threads),
+                                   .cpus = {},
+                                   .slots = socket.slots});
+    }
+    test.stages.push_back(MakePlan(model::LayersOf(config, first, stage.layers), machine,
+                                   test.chain.OptionsOf(std::move(options))));
+    if (test.stages.back().separated()) {
+      test.chain.slot_ends.clear();
+      for (const auto& socket : test.stages.back().attention)
+        test.chain.slot_ends.push_back(socket.first_slot + socket.slots);
+    }
+    test.chain.stages.push_back({fmt::format("stage{}", first), first, stage.layers, {}});
+    first += stage.layers;
+  }
+  EXPECT_EQ(first, config.layers);
+  PlanOptions ends;
+  ends.threads = 1;
+  test.ends = MakePlan(model::EndsOf(config), machine, test.chain.OptionsOf(ends));
+  return test;
+}
+
+inline std::unique_ptr<Engine> MakeChainEngine(const TestModel& model, const TestChain& test) {
+  StageOptions options;
+  options.wait = kTestWait;
+  return std::make_unique<Engine>(model.file(), test.chain, test.ends, test.stages, options);
+}
+
+}  // namespace larder::pipeline

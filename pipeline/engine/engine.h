@@ -1,0 +1,122 @@
+// Engine: a loaded model that takes tokens and gives logits. What node/ and the scheduler call. It keeps each
+// slot's length, splits rows into micro-batches and keeps as many of them in flight as the pipeline has room
+// for. One thread: the one that made it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pipeline/chain/chain_ends.h"
+#include "pipeline/chain/stage_threads.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/stage/socket_status.h"
+#include "pipeline/stage/stage.h"
+
+namespace larder::pipeline {
+
+// One token to process: at `position` of `slot`'s sequence. logits: whether the next-token logits are wanted.
+struct TokenRow {
+  int32_t token = 0;
+  int32_t slot = 0;
+  uint32_t position = 0;
+  bool logits = false;
+};
+
+class Engine {
+ public:
+  // All layers on one socket, or on a weight socket and its attention sockets.
+  Engine(std::shared_ptr<const model::GgufFile>, const Plan&, const StageOptions&);
+  // The serving socket of a chain of stages. `ends`: the Plan of its own part. `stages`: the Plans of the
+  // others if they are to be threads of this process; empty: they are processes (`larder node`).
+  Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const Plan& ends, std::vector<Plan> stages,
+         const StageOptions&);
+
+  // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence
+  // (or rewrite its end: the sequence is cut there). At most max_logits() of the rows may want logits. Throws
+  // Error for a token outside the vocabulary, a position beyond the context, a gap: nothing has happened
+  // then. Runs any number of rows to the end; nothing may be in flight.
+  void Run(std::span<const TokenRow> rows);
+
+  // The same, piece by piece: hands over a micro-batch of 1 to max_rows() rows. At most in_flight_limit() of
+  // them may wait for their Collect. Two in flight may continue the same slot (a long prompt). Throws
+  // PipelineLost, as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit
+  // tries to connect again.
+  void Submit(std::span<const TokenRow> rows);
+  // What Submit does first, for whoever has nothing to submit: notices that the pipeline was lost (throws
+  // PipelineLost), and after that tries to connect again, for a second or two.
+  void MakeWhole();
+  // Ends the oldest micro-batch. A row whose output is not finite is that row's fault(), not an error.
+  void Collect();
+  size_t in_flight() const { return in_flight_.size(); }
+  // One stage: 1, since the next step's tokens are not known before this one's logits.
+  size_t in_flight_limit() const { return chain_ ? chain_->chain().in_flight : 1; }
+  size_t max_rows() const { return stage_->max_rows(); }
+  size_t slots() const { return lengths_.size(); }
+
+  // Logits of the i-th row of the last Run or Collect that wanted them, [vocab]; valid until the next one.
+  std::span<const float> logits(size_t i) const;
+  // Of the same row: why its logits mean nothing; empty: they do. (Run throws it.)
+  const std::string& fault(size_t i) const;
+  size_t max_logits() const;
+  // Where the slots of each attention socket end; empty: attention is colocated.
+  std::span<const size_t> attention_slot_ends() const { return slot_ends_; }
+
+  void Reset(int32_t slot);  // forgets the slot's sequence
+  size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
+  const Plan& plan() const { return plan_; }
+  const SocketStatus& status() const { return status_; }  // of this socket; any thread
+  // Of the thread that calls this object: its loop beats, and rests between calls where it waits.
+  Pulse& pulse() { return status_.pulse; }
+  bool can_be_lost() const { return chain_ != nullptr; }
+  Stage& stage() { return *stage_; }  // in a chain: of its ends
+  const Stage& stage() const { return *stage_; }
+  const ChainEnds* chain() const { return chain_.get(); }  // null: one stage
+  // How long its first thread has waited for others inside micro-batches. Call with nothing in flight, or
+  // between Collect and Submit.
+  uint64_t waited_ns() const { return stage_->waited_ns(); }
+  const StageThreads* stage_threads() const { return threads_.get(); }
+
+ private:
+  // Rows in the order in which they are computed: by half, then by attention socket.
+  struct MicroBatch {
+    uint32_t first_half = 0;  // rows of the first half; 0: not cut
+    std::vector<int32_t> tokens, slots;
+    std::vector<uint32_t> positions, logit_rows;
+    std::vector<size_t> logit_at;  // where the caller's i-th row with logits is among logit_rows
+    threadpool::FrameRows frame() const;
+  };
+
+  void Begin();
+  // Calls; if the pipeline was lost, nothing is in flight and every slot is empty.
+  template <typename Call>
+  void OverChain(Call call);
+  void Execute(const MicroBatch& batch);
+  void Check(std::span<const TokenRow> rows) const;
+  bool PaysInHalves(std::span<const TokenRow> rows) const;
+  uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
+  void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
+  void CheckFinite(const MicroBatch& batch);
+
+  SocketStatus own_status_;  // where nobody gave another
+  SocketStatus& status_;
+  Plan plan_;
+  std::shared_ptr<const model::GgufFile> file_;
+  std::unique_ptr<StageThreads> threads_;  // destroyed after the chain has stopped them
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<ChainEnds> chain_;
+  std::vector<size_t> slot_ends_;  // of attention sockets; empty: colocated
+  uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
+  std::vector<size_t> lengths_;
+  std::deque<MicroBatch> in_flight_;
+  std::vector<MicroBatch> spare_;  // their vectors are used again
+  std::vector<size_t> order_, rank_, half_of_, socket_of_;
+  std::vector<size_t> logit_at_;  // of the last Collect
+  std::vector<float> kept_;       // logits of a Run that took several micro-batches with logits
+  bool use_kept_ = false;
+  std::vector<std::string> faults_;  // of the last Collect, as logits(); empty: there are none
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,148 @@
+// The promise: a sequence's logits are the same bits however it is computed. Each mode is held against one
+// baseline.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "pipeline/engine/engine_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+using kernels::Isa;
+
+TEST(FirstDifferenceTest, FindsPlantedDifferences) {
+  const std::vector<float> a = {1.0f, -2.0f, 0.0f};
+  EXPECT_EQ(FirstDifference(a, a), "");
+  EXPECT_NE(FirstDifference(a, {1.0f, std::nextafter(-2.0f, -3.0f), 0.0f}), "");
+  EXPECT_NE(FirstDifference(a, {std::nextafter(1.0f, 2.0f), -2.0f, 0.0f}), "");
+  EXPECT_NE(FirstDifference(a, {1.0f, -2.0f, -0.0f}), "");
+  EXPECT_NE(FirstDifference(a, {1.0f, -2.0f, NAN}), "");
+  EXPECT_NE(FirstDifference(a, {1.0f, -2.0f}), "");
+}
+
+class EngineBitsTest : public testing::Test {
+ protected:
+  EngineBitsTest() : model_(AwkwardModel()), tokens_(TestTokens(300, 301)) {
+    auto engine = MakeEngine(model_.file(), {});
+    baseline_ = RunChunks(*engine, tokens_, 100);
+  }
+  TestModel model_;
+  std::vector<int32_t> tokens_;  // beyond one chunk of 256 positions
+  std::vector<float> baseline_;
+};
+
+TEST_F(EngineBitsTest, ThreadsDoNotMatter) {
+  for (const size_t threads : {2, 3, 5}) {
+    auto engine = MakeEngine(model_.file(), {.threads = threads});
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "")
+        << threads << " threads, chunks of 100";
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9), baseline_), "")
+        << threads << " threads, chunks of 9";
+  }
+}
+
+TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
+  auto engine = MakeEngine(model_.file(), {.threads = 2});
+  for (const size_t chunk : {1, 7, 64, 128}) {
+    ASSERT_LE(chunk, engine->max_logits());
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, chunk), baseline_), "") << "chunks of " << chunk;
+  }
+  // All at once, logits of the last row only.
+  engine->Reset(0);
+  std::vector<TokenRow> rows;
+  for (size_t i = 0; i < tokens_.size(); ++i)
+    rows.push_back({tokens_[i], 0, static_cast<uint32_t>(i), i + 1 == tokens_.size()});
+  engine->Run(rows);
+  const auto last = engine->logits(0);
+  EXPECT_EQ(FirstDifference({last.begin(), last.end()},
+                            {baseline_.end() - static_cast<std::ptrdiff_t>(last.size()), baseline_.end()}),
+            "");
+}
+
+TEST_F(EngineBitsTest, FrameSizesDoNotMatter) {
+  for (const size_t rows : {1, 5, 48}) {
+    auto engine = MakeEngine(model_.file(),
+                             {.threads = 2, .prefill_rows = rows, .decode_rows = std::min<size_t>(rows, 4)});
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, engine->max_logits()), baseline_), "")
+        << "frames of " << rows;
+  }
+}
+
+TEST_F(EngineBitsTest, InstructionSetsDoNotMatter) {
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!kernels::HostHas(isa)) {
+      std::printf("skipped: this CPU has no %s\n", std::string(IsaName(isa)).c_str());
+      continue;
+    }
+    auto engine = MakeEngine(model_.file(), {.threads = 2, .isa = isa});
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "") << IsaName(isa);
+  }
+}
+
+TEST_F(EngineBitsTest, NeighboursInABatchDoNotMatter) {
+  auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 8});
+  // Slot 3 is our sequence; the others are different ones, at other positions.
+  std::vector<std::vector<int32_t>> others;
+  for (uint32_t slot = 0; slot < 8; ++slot) {
+    others.push_back(slot == 3 ? tokens_ : TestTokens(400, 301, 100 + slot));
+    if (slot != 3)
+      RunChunks(*engine, {others[slot].begin(), others[slot].begin() + 10 * slot}, 32,
+                static_cast<int32_t>(slot));
+  }
+  const size_t vocab = 301;
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    std::vector<TokenRow> rows;
+    for (uint32_t slot = 0; slot < 8; ++slot) {
+      const size_t position = slot == 3 ? i : 10 * slot + i;
+      rows.push_back(
+          {others[slot][position], static_cast<int32_t>(slot), static_cast<uint32_t>(position), true});
+    }
+    engine->Run(rows);
+    const auto logits = engine->logits(3);
+    const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * vocab);
+    ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + static_cast<std::ptrdiff_t>(vocab)}),
+              "")
+        << "position " << i;
+  }
+}
+
+TEST_F(EngineBitsTest, ARewrittenEndDoesNotMatter) {
+  auto engine = MakeEngine(model_.file(), {.threads = 2});
+  RunChunks(*engine, TestTokens(290, 301, 77), 64);  // leaves stale keys and values behind
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "");
+}
+
+// Every architecture, every instruction set, alone and chunked, on a whole-block shape.
+TEST(EngineArchitectureBitsTest, AllAgree) {
+  for (const auto architecture :
+       {model::Architecture::kLlama, model::Architecture::kQwen2, model::Architecture::kQwen3}) {
+    model::SynthOptions options;
+    options.shape = {.architecture = architecture,
+                     .layers = 2,
+                     .dim = 128,
+                     .ffn = 320,
+                     .heads = 8,
+                     .kv_heads = 2,
+                     .head_size = 64,
+                     .vocab = 320};
+    if (architecture == model::Architecture::kLlama) options.shape.head_size = 16;
+    const TestModel model(options);
+    const auto tokens = TestTokens(80, 320);
+    std::vector<float> baseline;
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}) {
+      if (!kernels::HostHas(isa)) continue;
+      for (const size_t threads : {1, 5}) {
+        auto engine = MakeEngine(model.file(), {.threads = threads, .isa = isa});
+        const auto logits = RunChunks(*engine, tokens, threads == 1 ? 80 : 3);
+        if (baseline.empty()) baseline = logits;
+        EXPECT_EQ(FirstDifference(logits, baseline), "") << IsaName(isa) << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,146 @@
+// Test support: small synthetic models and ways to run them. Included by tests only.
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/gguf.h"
+#include "model/synth.h"
+#include "pipeline/engine/engine.h"
+#include "topology/topology.h"
+
+namespace larder::pipeline {
+
+// A GGUF file that lives as long as this object (and stays open afterwards).
+class TestModel {
+ public:
+  explicit TestModel(const model::SynthOptions& options) {
+    static int count = 0;
+    path_ = (std::filesystem::temp_directory_path() /
+             ("larder-engine-test-" + std::to_string(getpid()) + "-" + std::to_string(count++) + ".gguf"))
+                .string();
+    model::WriteSynth(options, path_);
+    file_ = model::GgufFile::Open(path_);
+  }
+  ~TestModel() { std::filesystem::remove(path_); }
+  TestModel(const TestModel&) = delete;
+  TestModel& operator=(const TestModel&) = delete;
+  const std::shared_ptr<const model::GgufFile>& file() const { return file_; }
+
+ private:
+  std::string path_;
+  std::shared_ptr<const model::GgufFile> file_;
+};
+
+struct TestEngineOptions {
+  size_t threads = 1;
+  kernels::Isa isa = kernels::BestIsa();
+  size_t slots = 1;
+  size_t context = 768;
+  size_t prefill_rows = 128;
+  size_t decode_rows = 32;
+  // Separated: attention sockets, each of so many threads and slots; empty: colocated.
+  struct Attention {
+    size_t threads = 1;
+    size_t slots = 1;
+  };
+  std::vector<Attention> attention = {};
+  std::string processes = {};  // the cluster whose attention sockets are processes; empty: threads
+};
+
+inline Plan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
+  const auto topology = topology::Topology::Detect();
+  PlanOptions plan;
+  plan.threads = options.threads;
+  plan.isa = options.isa;
+  plan.slots = options.slots;
+  plan.context = options.context;
+  plan.prefill_rows = options.prefill_rows;
+  plan.decode_rows = options.decode_rows;
+  for (const auto& socket : options.attention) {
+    plan.attention.push_back({.name = "attention" + std::to_string(plan.attention.size()),
+                              .cores = topology.PickCores(socket.threads),
+                              .cpus = {},
+                              .slots = socket.slots});
+  }
+  return MakePlan(model::ReadModelConfig(file), topology, plan);
+}
+
+inline constexpr sync::WaitPolicy kTestWait{sync::WaitPolicy::Mode::kAdaptive,
+                                            100};  // tests share their cores
+
+inline std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const model::GgufFile>& file,
+                                          const TestEngineOptions& options) {
+  StageOptions stage;
+  stage.wait = kTestWait;
+  stage.processes = options.processes;
+  return std::make_unique<Engine>(file, MakeTestPlan(*file, options), stage);
+}
+
+inline std::vector<int32_t> TestTokens(size_t n, size_t vocab, uint32_t seed = 1) {
+  std::vector<int32_t> tokens;
+  uint32_t state = seed * 2654435761u + 12345u;
+  for (size_t i = 0; i < n; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>((state >> 8) % vocab));
+  }
+  return tokens;
+}
+
+// Logits of every position of `tokens` in `slot`, run `chunk` rows at a time: [tokens][vocab].
+inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& tokens, size_t chunk,
+                                    int32_t slot = 0) {
+  const size_t vocab = engine.plan().config.vocab;
+  std::vector<float> all;
+  engine.Reset(slot);
+  for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
+    std::vector<TokenRow> rows;
+    for (size_t i = begin; i < std::min(begin + chunk, tokens.size()); ++i) {
+      rows.push_back({tokens[i], slot, static_cast<uint32_t>(i), true});
+    }
+    engine.Run(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto logits = engine.logits(i);
+      all.insert(all.end(), logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(vocab));
+    }
+  }
+  return all;
+}
+
+// The first element that differs in its bits, or "" (NaN differs from nothing but other bits; -0 from 0).
+inline std::string FirstDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return fmt::format("{} and {} values", a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0)
+      return fmt::format("element {}: {:a} and {:a}", i, a[i], b[i]);
+  }
+  return "";
+}
+
+// An awkward shape: 3 query heads a KV head, ffn and vocab not multiples of 32 or 16, F32 rows that end in a
+// partial block.
+inline model::SynthOptions AwkwardModel() {
+  model::SynthOptions options;
+  options.shape = {.architecture = model::Architecture::kLlama,
+                   .layers = 2,
+                   .dim = 120,
+                   .ffn = 172,
+                   .heads = 6,
+                   .kv_heads = 2,
+                   .head_size = 20,
+                   .vocab = 301,
+                   .context = 1024,
+                   .tied = true};
+  options.type = model::TensorType::kF32;
+  return options;
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,336 @@
+// A peer that goes on writing into frames that it has sent, as an RDMA peer and a process that maps the same
+// memory can: whatever it writes and whenever, a frame is computed or refused, and indexes nothing that is
+// not there. Says most under AddressSanitizer.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "pipeline/chain/stage_socket.h"
+#include "pipeline/engine/chain_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+// Writes a valid and a hostile value in turn to words of memory that somebody else reads.
+class Flipper {
+ public:
+  struct Word {
+    void* address;
+    uint32_t valid, hostile;
+  };
+  explicit Flipper(std::vector<Word> words) : words_(std::move(words)), thread_([this] { Run(); }) {}
+  ~Flipper() {
+    stop_.store(true);
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    // The valid value stays for longer, so that frames often pass their checks before they are spoiled.
+    for (uint32_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
+      const Word& word = words_[turn % words_.size()];
+      auto& value = *static_cast<std::atomic<uint32_t>*>(word.address);
+      value.store(word.hostile, std::memory_order_relaxed);
+      for (uint32_t i = 0; i < turn % 4; ++i) sync::CpuPause();
+      value.store(word.valid, std::memory_order_relaxed);
+      for (uint32_t i = 0; i < turn % 32; ++i) sync::CpuPause();
+    }
+  }
+  const std::vector<Word> words_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+constexpr uint32_t kHostile[] = {0x7fff'fff0, 4096, 0x8000'0000, 0xffff'ffff, 65};
+
+// One stage of a chain whose neighbours, before and behind, are this test.
+class HostileChain : public testing::Test {
+ protected:
+  static constexpr uint32_t kRows = 8, kLogitRows = 3;
+  explicit HostileChain(const model::SynthOptions& synth = FourLayers(), size_t frame_rows = 64)
+      : model_(synth), test_(MakeTestChain(*model_.file(), {{4, 1}}, 2, 2, frame_rows)) {
+    ChainPlan& chain = test_.chain;
+    const std::string run = fmt::format("larder-hostile-{}/", getpid());
+    chain.stages[0].endpoint = {.transport = rdma::Transport::kSharedMemory, .name = run + "stage"};
+    chain.first = chain.stages[0].endpoint;
+    chain.serving = {.transport = rdma::Transport::kSharedMemory, .name = run + "serving"};
+    chain.stages[0].next = chain.serving;
+  }
+  void SetUp() override {
+    listener_ = std::make_unique<rdma::LinkListener>(test_.chain.serving);
+    std::atomic<bool> built{false};
+    thread_ = std::thread([this, &built] {
+      StageOptions options;
+      options.wait = kTestWait;
+      StageSocket socket(test_.chain, 0, test_.stages[0], *model_.file(), options, status_);
+      socket_ = &socket;
+      built = true;
+      while (!over_) {
+        try {
+          socket.Serve([](const std::string&) {});
+        } catch (const Error&) {  // a wrong frame, or its sender has gone: the next one
+        }
+      }
+    });
+    while (!built) std::this_thread::yield();
+  }
+  void TearDown() override {
+    socket_.load()->StopListening();
+    over_ = true;  // the socket lives until then
+    thread_.join();
+  }
+
+  // A frame of two sequences at positions 0, 1, ...; the same in every step.
+  void Fill(std::byte* bytes, const StageFrameShape& shape, uint64_t step) {
+    const StageFrameView<std::byte> view(bytes, shape);
+    view.header() = {.plan_hash = shape.plan_hash,
+                     .step = step,
+                     .micro_batch = static_cast<uint32_t>(step % shape.in_flight),
+                     .rows = kRows,
+                     .logit_rows = kLogitRows,
+                     .residual_rows = kRows};
+    for (uint32_t m = 0; m < kRows; ++m) {
+      view.slot()[m] = m < kRows / 2 ? 0 : 1;
+      view.position()[m] = m % (kRows / 2);
+    }
+    for (uint32_t i = 0; i < kLogitRows; ++i) view.logit_row()[i] = 2 * i;
+    std::fill_n(view.report(), shape.reports(), StationReport{});
+    for (size_t i = 0; i < kRows * shape.dim; ++i)
+      view.residual()[i] = static_cast<float>(i % 97) / 97.0f - 0.5f;
+  }
+
+  // Sends up to `frames` frames, flipping words of each while it is read; ends when one is refused. Returns
+  // the residuals of the last one that came back.
+  std::vector<float> Talk(int frames, const std::function<std::vector<Flipper::Word>(std::byte*)>& words) {
+    const ChainPlan& chain = test_.chain;
+    const StageFrameShape shape = chain.frame_shape();
+    std::vector<float> result;
+    rdma::FrameLink out, in;
+    const uint64_t session = ++session_;
+    out = rdma::ConnectLink(chain.first, chain.link_shape(), chain.identity("serving", session), 20000);
+    in = listener_->Accept(chain.link_shape(), chain.identity("serving", session), 20000);
+    for (int step = 0; step < frames; ++step) {
+      if (!out.WaitSend(kTestWait)) break;
+      const sync::SendSlot slot = out.BeginSend();
+      if (!slot) break;
+      Fill(slot.bytes, shape, static_cast<uint64_t>(step));
+      std::unique_ptr<Flipper> flipper;
+      if (words) flipper = std::make_unique<Flipper>(words(slot.bytes));
+      out.EndSend();
+      if (!in.WaitReceive(kTestWait)) break;
+      const sync::ReceivedFrame came = in.BeginReceive();
+      if (!came) break;
+      const StageFrameView<const std::byte> view(came.bytes, shape);
+      result.assign(view.residual(), view.residual() + kLogitRows * shape.dim);
+      in.EndReceive();
+      ++answered_;
+    }
+    return result;
+  }
+
+  TestModel model_;
+  TestChain test_;
+  SocketStatus status_;
+  std::unique_ptr<rdma::LinkListener> listener_;
+  std::atomic<bool> over_{false};
+  std::atomic<StageSocket*> socket_{nullptr};
+  std::thread thread_;
+  uint64_t session_ = 0;
+  int answered_ = 0;
+};
+
+TEST_F(HostileChain, AStageUsesNothingThatThePeerCanStillChange) {
+  const StageFrameShape shape = test_.chain.frame_shape();
+  const std::vector<float> before = Talk(3, {});
+  ASSERT_FALSE(before.empty());
+  answered_ = 0;
+  for (int round = 0; round < 30; ++round) {
+    const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
+    Talk(10, [&](std::byte* bytes) -> std::vector<Flipper::Word> {
+      const StageFrameView<std::byte> view(bytes, shape);
+      switch (round % 6) {
+        case 0:
+          return {{&view.header().rows, kRows, hostile}};
+        case 1:
+          return {{&view.header().first_half, 0, hostile}};
+        case 2:
+          return {{&view.header().logit_rows, kLogitRows, hostile}};
+        case 3:
+          return {{&view.slot()[0], 0, hostile}, {&view.slot()[kRows - 1], 1, hostile}};
+        case 4:
+          return {{&view.position()[0], 0, hostile}, {&view.position()[kRows - 1], 3, hostile}};
+        default:
+          return {{&view.logit_row()[0], 0, hostile}, {&view.logit_row()[2], 4, hostile}};
+      }
+    });
+  }
+  EXPECT_GT(answered_, 0) << "no frame ever passed: nothing was tried";
+  EXPECT_EQ(FirstDifference(Talk(3, {}), before), "") << "and it still computes";
+}
+
+// A vocabulary so large that the logits of a frame's rows would not fit: frames of 256 rows, room for 239
+// with logits. More were accepted, and a check of the program's own ended the process.
+class HostileChainOfManyLogits : public HostileChain {
+ protected:
+  HostileChainOfManyLogits() : HostileChain(ManyLogits(), 256) {}
+  static model::SynthOptions ManyLogits() {
+    model::SynthOptions options = FourLayers();
+    options.shape.vocab = 70'001;
+    return options;
+  }
+};
+
+TEST_F(HostileChainOfManyLogits, MoreThanThereIsRoomForAreRefused) {
+  const StageFrameShape shape = test_.chain.frame_shape();
+  const auto talk = [&](uint32_t logit_rows) {
+    Talk(1, [&](std::byte* bytes) -> std::vector<Flipper::Word> {
+      const StageFrameView<std::byte> view(bytes, shape);
+      view.header().rows = view.header().residual_rows = 256;
+      view.header().logit_rows = logit_rows;
+      for (uint32_t m = 0; m < 256; ++m) {
+        view.slot()[m] = 0;
+        view.position()[m] = m;
+        view.logit_row()[m] = m;
+      }
+      return {{&view.header().reserved, 0, 0}};
+    });
+    return status_.wrong_frames.load();
+  };
+  EXPECT_EQ(talk(239), 0u);
+  EXPECT_EQ(answered_, 1);
+  EXPECT_EQ(talk(240), 1u);
+  EXPECT_EQ(answered_, 1);
+}
+
+// The weight socket's place is this test's.
+class HostileWeights {
+ public:
+  static constexpr uint32_t kRows = 6;
+  HostileWeights()
+      : model_(FourLayers()),
+        plan_(MakeTestPlan(*model_.file(), {.threads = 1,
+                                            .slots = 2,
+                                            .context = 128,
+                                            .prefill_rows = 16,
+                                            .attention = {{.threads = 1, .slots = 2}}})),
+        shape_(plan_) {}
+
+  // One life of an attention socket: up to `frames` frames, the words flipped meanwhile. Returns what it said
+  // when it ended.
+  std::string Talk(int frames, const std::function<std::vector<Flipper::Word>(FrameMessage&)>& words) {
+    const auto memory = rdma::SharedMemory::Create(shape_.bytes(), "larder-hostile");
+    const Exchange exchange(shape_.exchange, memory.data());
+    const auto region = memory.span().subspan(shape_.link_offset(0), shape_.link.bytes());
+    auto& report = *reinterpret_cast<AttentionReport*>(memory.data() + shape_.report_offset(0));
+    rdma::ShmLink::Format(region, shape_.link);
+    rdma::ShmLink sender(region, shape_.link, rdma::LinkSide::kSend);
+    rdma::ShmLink receiver(region, shape_.link, rdma::LinkSide::kReceive);
+    std::string said = "ended";
+    std::atomic<bool> over{false};
+    SocketStatus status;
+    std::thread thread([&] {
+      AttentionSocket socket(plan_, 0, *model_.file(), exchange, receiver, report,
+                             SocketWaits{.weight = kTestWait, .attention = {kTestWait}});
+      try {
+        socket.Serve(&status);
+      } catch (const Error& error) {
+        said = error.what();
+      }
+      over = true;
+    });
+    const size_t max_rows = plan_.options.prefill_rows;
+    uint32_t epoch = 0;
+    for (int frame = 0; frame <= frames && !over; ++frame) {
+      while (!sender.BeginSend() && !over) std::this_thread::yield();
+      const sync::SendSlot slot = sender.BeginSend();
+      if (!slot) break;
+      auto& message = *reinterpret_cast<FrameMessage*>(slot.bytes);
+      message = {.kind = frame == frames ? FrameMessage::Kind::kStop : FrameMessage::Kind::kRows,
+                 .base_epoch = epoch,
+                 .halves = 1,
+                 .reserved = 0,
+                 .half = {{.rows = kRows, .first_row = 0}, {}}};
+      for (uint32_t m = 0; m < kRows; ++m) {
+        message.slot()[m] = m < kRows / 2 ? 0 : 1;
+        message.position(max_rows)[m] = m % (kRows / 2);
+      }
+      std::unique_ptr<Flipper> flipper;
+      if (words && frame < frames) flipper = std::make_unique<Flipper>(words(message));
+      // All of the frame's heads at once: what is in the rows does not matter.
+      epoch += static_cast<uint32_t>(plan_.config.layers);
+      for (size_t head = 0; head < plan_.config.kv_heads; ++head)
+        exchange.projected(0, 0, head)->Signal(epoch);
+      sender.EndSend();
+      const uint64_t due = static_cast<uint64_t>(frame) + 1;
+      while (!over && status.frames_finished.load() < due) std::this_thread::yield();
+    }
+    thread.join();
+    finished_ += static_cast<int>(status.frames_finished.load());
+    return said;
+  }
+  const Plan& plan() const { return plan_; }
+  int finished() const { return finished_; }
+
+ private:
+  TestModel model_;
+  Plan plan_;
+  SegmentShape shape_;
+  int finished_ = 0;
+};
+
+TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange) {
+  HostileWeights weights;
+  ASSERT_EQ(weights.Talk(3, {}), "ended");
+  const int before = weights.finished();
+  const size_t max_rows = weights.plan().options.prefill_rows;
+  for (int round = 0; round < 30; ++round) {
+    const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
+    weights.Talk(10, [&](FrameMessage& message) -> std::vector<Flipper::Word> {
+      switch (round % 5) {
+        case 0:
+          return {{&message.halves, 1, hostile}};
+        case 1:
+          return {{&message.half[0].rows, HostileWeights::kRows, hostile}};
+        case 2:
+          return {{&message.half[0].first_row, 0, hostile}};
+        case 3:
+          return {{&message.slot()[0], 0, hostile}, {&message.slot()[5], 1, hostile}};
+        default:
+          return {{&message.position(max_rows)[0], 0, hostile}, {&message.position(max_rows)[5], 2, hostile}};
+      }
+    });
+  }
+  EXPECT_GT(weights.finished(), before) << "no frame ever passed: nothing was tried";
+}
+
+TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
+  HostileWeights weights;
+  const size_t max_rows = weights.plan().options.prefill_rows;
+  const auto rows = static_cast<uint32_t>(max_rows);
+  const auto context = static_cast<uint32_t>(weights.plan().options.context);
+  const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {
+      {"an impossible number of halves", [](FrameMessage& m) { m.halves = 3; }},
+      {"another epoch than is due", [](FrameMessage& m) { ++m.base_epoch; }},
+      {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].rows = rows + 1; }},
+      {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
+      {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = 2; }},
+      {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = -1; }},
+      {"a position beyond the context", [=](FrameMessage& m) { m.position(max_rows)[3] = 1u << 30; }},
+      // Taken as `context` and beyond by a tile of three rows.
+      {"positions of a slot with a gap", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},
+      {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
+  };
+  for (const auto& [expected, spoil] : table) {
+    const std::string said =
+        weights.Talk(1, [&spoil = spoil](FrameMessage& message) -> std::vector<Flipper::Word> {
+          spoil(message);
+          return {{&message.reserved, 0, 0}};
+        });
+    EXPECT_NE(said.find(expected), std::string::npos) << expected << ": " << said;
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,64 @@
+// The engine's threads on the scalar kernels, which are compiled, not generated: the only way for
+// ThreadSanitizer to see what the threads read and write of each other, and thus whether flags and barriers
+// order it. .ci/run runs these tests under it. Eight threads, more than a small machine has cores.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "pipeline/engine/engine_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+class ScalarThreadsTest : public testing::Test {
+ protected:
+  ScalarThreadsTest() : model_(AwkwardModel()), tokens_(TestTokens(40, 301)) {
+    auto engine = MakeEngine(model_.file(), Options({.threads = 1}));
+    baseline_ = RunChunks(*engine, tokens_, 20);
+  }
+  static TestEngineOptions Options(TestEngineOptions options) {
+    options.isa = kernels::Isa::kScalar;
+    options.context = 64;
+    options.prefill_rows = 32;
+    options.decode_rows = 8;
+    return options;
+  }
+  // Prefill in chunks, and token by token, in every slot of the engine.
+  void ExpectSameBits(const TestEngineOptions& options, int32_t slots) {
+    auto engine = MakeEngine(model_.file(), Options(options));
+    for (int32_t slot = 0; slot < slots; ++slot) {
+      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 15, slot), baseline_), "") << "slot " << slot;
+    }
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 1, slots - 1), baseline_), "");
+  }
+
+  TestModel model_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> baseline_;
+};
+
+TEST_F(ScalarThreadsTest, Colocated) { ExpectSameBits({.threads = 8}, 1); }
+
+TEST_F(ScalarThreadsTest, OneAttentionSocket) { ExpectSameBits({.threads = 5, .attention = {{3, 1}}}, 1); }
+
+TEST_F(ScalarThreadsTest, SeveralAttentionSockets) {
+  ExpectSameBits({.threads = 3, .attention = {{2, 1}, {2, 1}, {1, 1}}}, 3);
+}
+
+// Rows of every socket in one frame, which is cut in halves when it is worth it.
+TEST_F(ScalarThreadsTest, SequencesOfAllSocketsInOneFrame) {
+  auto engine = MakeEngine(model_.file(), Options({.threads = 4, .attention = {{2, 2}, {2, 2}}}));
+  for (uint32_t i = 0; i < tokens_.size(); ++i) {
+    std::vector<TokenRow> rows;
+    for (int32_t slot = 0; slot < 4; ++slot) rows.push_back({tokens_[i], slot, i, true});
+    engine->Run(rows);
+    const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * 301);
+    for (size_t slot = 0; slot < 4; ++slot) {
+      const auto logits = engine->logits(slot);
+      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "") << i << " " << slot;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,439 @@
+#include "pipeline/engine/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace larder::pipeline {
+namespace {
+
+// While others decode, a prompt advances by at least so many rows a step: fewer would pay the reading of all
+// weights for next to nothing.
+constexpr size_t kLeastPromptRows = 8;
+constexpr size_t kFirstPromptRows = 32;  // while step times are not known
+constexpr double kSmoothing = 0.1;       // weight of a new step time
+// A cached beginning shorter than this, and than half of the prompt, is no reason to prefer its slot: every
+// prompt of a chat shares the first tokens of the template.
+constexpr size_t kWorthReusing = 16;
+constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts on a lost pipeline
+constexpr int kLookMs = 250;                                 // how often an idle pipeline is looked at
+
+template <typename T>
+void Set(std::atomic<T>& number, size_t value) {
+  number.store(static_cast<T>(value), std::memory_order_relaxed);
+}
+// One writer: no locked instruction needed.
+void Add(std::atomic<uint64_t>& counter, uint64_t n) {
+  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
+
+template <typename Container>
+void Remove(Container& slots, size_t slot) {
+  slots.erase(std::remove(slots.begin(), slots.end(), slot), slots.end());
+}
+
+}  // namespace
+
+std::string WhyNotPrompt(size_t prompt_tokens, size_t context) {
+  if (prompt_tokens == 0) return "the prompt has no tokens; give it some text";
+  if (prompt_tokens <= context) return "";
+  return fmt::format(
+      "the prompt's {} tokens do not fit the context of {} tokens; shorten it, or start the server with -c "
+      "{} "
+      "or more",
+      prompt_tokens, context, prompt_tokens + 1);
+}
+
+Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
+    : engine_(engine),
+      options_(options),
+      slots_(engine.plan().options.slots),
+      slot_status_(engine.plan().options.slots) {}
+
+Scheduler::~Scheduler() = default;
+
+void Scheduler::Run(Intake& intake) {
+  last_collect_ns_ = NowNs();
+  waited_ns_ = engine_.waited_ns();
+  for (;;) {
+    engine_.pulse().Beat();
+    TakeNew(intake);
+    DropCancelled();
+    RefuseQueued(intake);
+    try {
+      if (lost_ || !busy()) {  // else Submit does
+        engine_.MakeWhole();
+        PipelineIsWhole();
+      }
+      Admit();
+      while (in_flight_.size() < engine_.in_flight_limit() && FillMicroBatch()) {
+      }
+      if (!in_flight_.empty()) CollectOldest();
+    } catch (const PipelineLost& lost) {
+      PipelineWasLost(lost.what());
+    }
+    intake.StepDone();
+    if (!Rest(intake)) return;
+  }
+}
+
+// Between steps: sleeps if there is nothing to do, and between attempts on a lost pipeline. False: end.
+bool Scheduler::Rest(Intake& intake) {
+  const Pulse::Rest rest(engine_.pulse());
+  const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
+  if (!busy() && in_flight_.empty())
+    return intake.WaitForWork(lost_ ? pause_ms : engine_.can_be_lost() ? kLookMs : -1);
+  if (lost_) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+  return true;
+}
+
+void Scheduler::TakeNew(Intake& intake) {
+  while (auto sequence = intake.Take()) {
+    const std::string problem = WhyNotPrompt(sequence->prompt().size(), engine_.plan().options.context);
+    if (problem.empty()) {
+      queue_.push_back(std::move(sequence));
+    } else {
+      sequence->Ended(SequenceEnd::kRefused, problem);
+    }
+  }
+}
+
+void Scheduler::DropCancelled() {
+  std::erase_if(queue_, [](const std::unique_ptr<Sequence>& sequence) {
+    if (!sequence->cancelled()) return false;
+    sequence->Ended(SequenceEnd::kCancelled, "");
+    return true;
+  });
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    const auto& active = slots_[slot].active;
+    if (active && !active->ended && active->sequence->cancelled()) End(slot, SequenceEnd::kCancelled, "");
+  }
+}
+
+size_t Scheduler::SocketOf(size_t slot) const {
+  const auto ends = engine_.attention_slot_ends();
+  return static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), slot) - ends.begin());
+}
+
+size_t Scheduler::SlotsOf(size_t socket) const {
+  const auto ends = engine_.attention_slot_ends();
+  if (ends.empty()) return slots_.size();
+  return ends[socket] - (socket == 0 ? 0 : ends[socket - 1]);
+}
+
+size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const {
+  if (!options_.reuse_prefixes || slot.tenant != sequence.tenant()) return 0;
+  const std::span<const int32_t> prompt = sequence.prompt();
+  const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
+  // The last token is run in any case: its logits are wanted.
+  return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), prompt.size() - 1);
+}
+
+// A slot that holds a good beginning of the prompt; else one of the attention socket that is least busy, and
+// there the one unused for longest.
+std::optional<size_t> Scheduler::ChooseSlot(const Sequence& sequence) const {
+  const size_t prompt_tokens = sequence.prompt().size();
+  std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
+  for (size_t slot = 0; slot < slots_.size(); ++slot) used[SocketOf(slot)] += slots_[slot].active != nullptr;
+  std::optional<size_t> best;
+  const auto key = [&](size_t slot) {
+    const size_t common = CommonPrefix(slots_[slot], sequence);
+    const bool worth = common >= std::min(kWorthReusing, (prompt_tokens + 1) / 2);
+    const size_t socket = SocketOf(slot);
+    const double share = static_cast<double>(used[socket]) / static_cast<double>(SlotsOf(socket));
+    return std::tuple(worth ? SIZE_MAX - common : SIZE_MAX, share, slots_[slot].last_used);
+  };
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (!slots_[slot].active && (!best || key(slot) < key(*best))) best = slot;
+  }
+  return best;
+}
+
+void Scheduler::Admit() {
+  while (!queue_.empty() && actives_ < slots_.size()) {
+    const std::optional<size_t> slot = ChooseSlot(*queue_.front());
+    LARDER_CHECK(slot.has_value());
+    std::unique_ptr<Sequence> sequence = std::move(queue_.front());
+    queue_.pop_front();
+    Begin(*slot, std::move(sequence));
+  }
+  Set(status_.waiting, queue_.size());
+}
+
+void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
+  Slot& slot = slots_[index];
+  const size_t reused = CommonPrefix(slot, *sequence);
+  slot.tokens.resize(reused);
+  slot.tenant = sequence->tenant();
+  slot.last_used = ++clock_;
+  slot.active = std::make_unique<Active>();
+  slot.active->sequence = std::move(sequence);
+  slot.active->order = clock_;
+  ++actives_;
+  prefilling_.push_back(index);
+  Add(status_.prefix_hits, reused > 0);
+  Add(status_.reused_tokens, reused);
+  Set(slot_status_[index].state, SlotStatus::kPrefill);
+  Set(slot_status_[index].cached_tokens, reused);
+  Set(slot_status_[index].generated_tokens, 0);
+  slot.active->sequence->Admitted(reused);
+}
+
+// Hands over a micro-batch if there is anything to run.
+bool Scheduler::FillMicroBatch() {
+  rows_.clear();
+  MicroBatch batch;
+  AddDecodeRows(batch);
+  AddPromptRows(batch);
+  if (rows_.empty()) return false;
+  Submit(std::move(batch));
+  return true;
+}
+
+void Scheduler::AddDecodeRows(MicroBatch& batch) {
+  // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
+  size_t most = CeilDiv(decoding_, engine_.in_flight_limit());
+  const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
+  most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
+  while (batch.decode_rows < most && !ready_.empty()) {
+    const size_t index = ready_.front();
+    ready_.pop_front();
+    const Slot& slot = slots_[index];
+    rows_.push_back({slot.active->next_token, static_cast<int32_t>(index),
+                     static_cast<uint32_t>(slot.tokens.size()), true});
+    batch.parts.push_back({index, 1, true});
+    ++batch.decode_rows;
+  }
+}
+
+size_t Scheduler::PromptBudget(const MicroBatch& batch) const {
+  const size_t room = engine_.max_rows() - batch.decode_rows;
+  if (decoding_ == 0) return room;
+  size_t budget = options_.prefill_budget_rows;
+  if (budget == 0) {
+    budget = kFirstPromptRows;
+    if (decode_step_ns_ > 0 && prompt_row_ns_ > 0) {
+      const double rows = decode_step_ns_ / prompt_row_ns_;
+      budget = rows < static_cast<double>(room) ? static_cast<size_t>(rows) : room;
+    }
+    budget = std::max(budget, kLeastPromptRows);
+  }
+  return std::min(budget, room);
+}
+
+void Scheduler::AddPromptRows(MicroBatch& batch) {
+  size_t budget = PromptBudget(batch);
+  size_t logits = batch.decode_rows;
+  for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
+    const size_t index = prefilling_[i];
+    const Slot& slot = slots_[index];
+    const auto prompt = slot.active->sequence->prompt();
+    const size_t begin = slot.tokens.size();
+    size_t n = std::min(budget, prompt.size() - begin);
+    bool last = begin + n == prompt.size();
+    if (last && logits == engine_.max_logits()) {
+      if (--n == 0) return;
+      last = false;
+    }
+    for (size_t k = 0; k < n; ++k) {
+      rows_.push_back({prompt[begin + k], static_cast<int32_t>(index), static_cast<uint32_t>(begin + k),
+                       last && k + 1 == n});
+    }
+    batch.parts.push_back({index, n, last});
+    batch.prefill_rows += n;
+    budget -= n;
+    logits += last;
+    if (last) {
+      prefilling_.erase(prefilling_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+void Scheduler::Submit(MicroBatch batch) {
+  batch.submitted_ns = NowNs();
+  engine_.Submit(rows_);
+  size_t row = 0;
+  for (const Part& part : batch.parts) {
+    Slot& slot = slots_[part.slot];
+    for (const size_t end = row + part.rows; row < end; ++row) slot.tokens.push_back(rows_[row].token);
+    slot.active->rows_in_flight += part.rows;
+    Set(slot_status_[part.slot].cached_tokens, slot.tokens.size());
+  }
+  in_flight_.push_back(std::move(batch));
+}
+
+void Scheduler::CollectOldest() {
+  engine_.Collect();
+  const MicroBatch batch = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  losses_in_a_row_ = 0;
+  const int64_t now = NowNs();
+  const int64_t idle_ns = std::max<int64_t>(batch.submitted_ns - last_collect_ns_, 0);
+  const int64_t step_ns = now - last_collect_ns_ - idle_ns;
+  Learn(batch, static_cast<double>(step_ns));
+  last_collect_ns_ = now;
+  const uint64_t waited_ns = engine_.waited_ns();
+  const uint64_t inside_ns = std::min(waited_ns - waited_ns_, static_cast<uint64_t>(step_ns));
+  waited_ns_ = waited_ns;
+  Add(status_.steps, 1);
+  Add(status_.step_ns, static_cast<uint64_t>(step_ns) - inside_ns);
+  Add(status_.wait_ns, static_cast<uint64_t>(idle_ns) + inside_ns);
+  Add(status_.prefill_rows, batch.prefill_rows);
+  Add(status_.decode_rows, batch.decode_rows);
+  size_t logits = 0;
+  for (const Part& part : batch.parts) {
+    Slot& slot = slots_[part.slot];
+    slot.active->rows_in_flight -= part.rows;
+    if (part.logits) {
+      const size_t i = logits++;
+      const std::string& fault = engine_.fault(i);
+      if (!fault.empty()) slot.tokens.clear();  // nobody may begin with what it computed
+      if (!slot.active->ended) {
+        if (fault.empty()) {
+          Continue(part.slot, engine_.logits(i));
+        } else {
+          End(part.slot, SequenceEnd::kFailed, fault);
+        }
+      }
+    }
+    FreeIfDone(part.slot);
+  }
+}
+
+// A step's time tells what a row of a prompt costs beside the decode rows, and what these cost alone.
+void Scheduler::Learn(const MicroBatch& batch, double step) {
+  if (batch.prefill_rows == 0) {
+    Smooth(decode_step_ns_, step);
+  } else if (batch.prefill_rows >= kLeastPromptRows) {
+    const double base = batch.decode_rows > 0 ? decode_step_ns_ : 0;
+    Smooth(prompt_row_ns_, std::max(step - base, 0.1 * step) / static_cast<double>(batch.prefill_rows));
+  }
+}
+
+void Scheduler::Continue(size_t index, std::span<const float> logits) {
+  Slot& slot = slots_[index];
+  Active& active = *slot.active;
+  std::optional<int32_t> next;
+  try {
+    next = active.sequence->Next(logits);
+  } catch (const Error& error) {
+    End(index, SequenceEnd::kFailed, error.what());
+    return;
+  }
+  ++active.generated;
+  Set(slot_status_[index].generated_tokens, active.generated);
+  if (!next) {
+    End(index, SequenceEnd::kComplete, "");
+  } else if (slot.tokens.size() >= engine_.plan().options.context) {
+    End(index, SequenceEnd::kContextFull, "");
+  } else {
+    LARDER_CHECK(*next >= 0 && static_cast<size_t>(*next) < engine_.plan().config.vocab, "token {}", *next);
+    active.next_token = *next;
+    ready_.push_back(index);
+    if (active.generated == 1) {
+      ++decoding_;
+      Set(slot_status_[index].state, SlotStatus::kDecode);
+    }
+  }
+}
+
+void Scheduler::End(size_t index, SequenceEnd end, const std::string& why) {
+  Active& active = *slots_[index].active;
+  if (active.generated > 0 &&
+      slot_status_[index].state.load(std::memory_order_relaxed) == SlotStatus::kDecode)
+    --decoding_;
+  active.ended = true;
+  Remove(prefilling_, index);
+  Remove(ready_, index);
+  active.sequence->Ended(end, why);
+  FreeIfDone(index);
+}
+
+void Scheduler::FreeIfDone(size_t index) {
+  Slot& slot = slots_[index];
+  if (!slot.active || !slot.active->ended || slot.active->rows_in_flight > 0) return;
+  slot.active.reset();
+  slot.last_used = ++clock_;
+  --actives_;
+  Set(slot_status_[index].state, SlotStatus::kIdle);
+}
+
+// Nothing is in flight any more and every slot is empty. Who has not had a token yet begins anew and never
+// knows; who has is told, since a client can't take back what it was sent.
+void Scheduler::PipelineWasLost(const std::string& why) {
+  if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
+  if (!lost_) {
+    Add(status_.lost, 1);
+    first_loss_ = why;
+    const std::lock_guard lock(outage_mutex_);
+    outage_ = {.why = why, .since_ns = lost_since_ns_};
+  } else if (why != first_loss_) {
+    const std::lock_guard lock(outage_mutex_);
+    outage_->why = fmt::format("{}; not back yet: {}", first_loss_, why);
+  }
+  lost_ = true;
+  in_flight_.clear();
+  std::vector<std::unique_ptr<Active>> again;
+  for (size_t index = 0; index < slots_.size(); ++index) {
+    Slot& slot = slots_[index];
+    slot.tokens.clear();
+    Set(slot_status_[index].cached_tokens, 0);
+    if (!slot.active) continue;
+    slot.active->rows_in_flight = 0;
+    if (slot.active->ended) {
+      FreeIfDone(index);
+    } else if (slot.active->generated > 0) {
+      End(index, SequenceEnd::kUnavailable, why);
+    } else {
+      again.push_back(std::move(slot.active));
+      --actives_;
+      Set(slot_status_[index].state, SlotStatus::kIdle);
+    }
+  }
+  prefilling_.clear();
+  ready_.clear();
+  std::sort(again.begin(), again.end(), [](const auto& a, const auto& b) { return a->order > b->order; });
+  for (auto& active : again) queue_.push_front(std::move(active->sequence));
+  Set(status_.waiting, queue_.size());
+}
+
+void Scheduler::PipelineIsWhole() {
+  // With work at hand it has yet to be seen whether a step succeeds: a stage that falls over each time may
+  // not keep requests waiting for ever.
+  if (!busy()) losses_in_a_row_ = 0;
+  if (!lost_) return;
+  lost_ = false;
+  const std::lock_guard lock(outage_mutex_);
+  outage_.reset();
+}
+
+bool Scheduler::PatienceIsOver(int64_t since_ns) const {
+  return NowNs() - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
+}
+
+// While the pipeline is lost nobody has a slot, so the queue is all there is.
+void Scheduler::RefuseQueued(Intake& intake) {
+  if (!lost_ || queue_.empty() || !PatienceIsOver(lost_since_ns_)) return;
+  for (const auto& sequence : queue_) sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
+  queue_.clear();
+  Set(status_.waiting, 0);
+  intake.StepDone();  // they hear it now, not after the next attempt to connect
+}
+
+std::optional<Outage> Scheduler::outage() const {
+  const std::lock_guard lock(outage_mutex_);
+  std::optional<Outage> now = outage_;
+  if (now) now->refusing = PatienceIsOver(now->since_ns);
+  return now;
+}
+
+}  // namespace larder::pipeline

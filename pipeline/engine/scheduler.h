@@ -1,0 +1,140 @@
+// Scheduler: continuous batching. Sequences join and leave between steps; each has a slot of the KV cache;
+// a step's micro-batch holds one row of every sequence that decodes and, under a budget, rows of prompts. As
+// many micro-batches are in flight as the pipeline has stages. An idle slot keeps its KV cache: a prompt that
+// begins like it starts there. Tokens of a sequence do not depend on any of this. One thread, the engine's;
+// the counters may be read by any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pipeline/engine/engine.h"
+#include "pipeline/engine/request.h"
+
+namespace larder::pipeline {
+
+struct SchedulerOptions {
+  // Rows of prompts in a micro-batch while others decode; 0: as many as make the step about twice as long as
+  // one without, from the times of steps so far. Alone, a prompt gets all rows of a frame.
+  size_t prefill_budget_rows = 0;
+  bool reuse_prefixes = true;
+  // How long requests wait for a pipeline that was lost, from then on; after that they are refused until it
+  // is back. An attempt to reach it takes a second or two, so this may be late by as much.
+  int patience_ms = 5000;
+};
+
+// What a slot does now. relaxed throughout: each number for itself.
+struct SlotStatus {
+  enum State : uint32_t { kIdle, kPrefill, kDecode };
+  std::atomic<uint32_t> state{kIdle};
+  std::atomic<uint32_t> cached_tokens{0};
+  std::atomic<uint32_t> generated_tokens{0};
+};
+
+struct SchedulerStatus {
+  std::atomic<uint64_t> steps{0};
+  std::atomic<uint64_t> step_ns{0};  // computing them
+  std::atomic<uint64_t> wait_ns{0};  // nothing to compute, or inside a step for another thread or socket
+  std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
+  std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
+  std::atomic<uint64_t> lost{0};  // times the pipeline was lost
+  std::atomic<uint32_t> waiting{0};
+};
+
+class Scheduler {
+ public:
+  Scheduler(Engine&, const SchedulerOptions&);
+  ~Scheduler();
+
+  // Until the intake says end. Throws nothing but what no request can cause.
+  void Run(Intake&);
+
+  std::span<const SlotStatus> slots() const { return slot_status_; }
+  const SchedulerStatus& status() const { return status_; }
+  // Any thread. Nothing: the pipeline is whole.
+  std::optional<Outage> outage() const;
+
+ private:
+  // A sequence in a slot.
+  struct Active {
+    std::unique_ptr<Sequence> sequence;
+    size_t rows_in_flight = 0;
+    size_t generated = 0;
+    uint64_t order = 0;      // of admission
+    int32_t next_token = 0;  // to be run once the prompt is
+    bool ended = false;      // told so; the slot is free when nothing of it is in flight
+  };
+  struct Slot {
+    std::vector<int32_t> tokens;  // whose keys and values it holds, submitted ones included
+    uint64_t tenant = 0;          // for whom they were computed
+    uint64_t last_used = 0;
+    std::unique_ptr<Active> active;  // null: idle
+  };
+  struct Part {  // of a micro-batch: adjacent rows of a slot
+    size_t slot;
+    size_t rows;
+    bool logits;  // its last row wants them
+  };
+  struct MicroBatch {
+    std::vector<Part> parts;
+    size_t prefill_rows = 0, decode_rows = 0;
+    int64_t submitted_ns = 0;
+  };
+
+  void TakeNew(Intake&);
+  void DropCancelled();
+  void Admit();
+  size_t CommonPrefix(const Slot&, const Sequence&) const;
+  std::optional<size_t> ChooseSlot(const Sequence&) const;
+  void Begin(size_t slot, std::unique_ptr<Sequence>);
+  bool FillMicroBatch();
+  void AddDecodeRows(MicroBatch&);
+  void AddPromptRows(MicroBatch&);
+  size_t PromptBudget(const MicroBatch&) const;
+  void Submit(MicroBatch);
+  void CollectOldest();
+  void Continue(size_t slot, std::span<const float> logits);
+  void End(size_t slot, SequenceEnd, const std::string& why);
+  void FreeIfDone(size_t slot);
+  void Learn(const MicroBatch&, double step_ns);
+  void PipelineWasLost(const std::string& why);
+  void PipelineIsWhole();
+  bool PatienceIsOver(int64_t since_ns) const;
+  void RefuseQueued(Intake&);
+  bool Rest(Intake&);
+  size_t SocketOf(size_t slot) const;  // attention socket
+  size_t SlotsOf(size_t socket) const;
+  bool busy() const { return actives_ > 0 || !queue_.empty(); }
+
+  Engine& engine_;
+  SchedulerOptions options_;
+  std::deque<std::unique_ptr<Sequence>> queue_;
+  std::vector<Slot> slots_;
+  std::vector<size_t> prefilling_;  // slots, in order of admission
+  std::deque<size_t> ready_;        // slots whose next token is known, whoever waits longest first
+  size_t actives_ = 0, decoding_ = 0;
+  std::deque<MicroBatch> in_flight_;
+  std::vector<TokenRow> rows_;                     // of the micro-batch at hand
+  uint64_t clock_ = 0;                             // orders last uses
+  double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
+  int64_t last_collect_ns_ = 0;
+  uint64_t waited_ns_ = 0;     // of the engine, up to the last step
+  bool lost_ = false;          // and not connected again
+  int losses_in_a_row_ = 0;    // without a step between them
+  int64_t lost_since_ns_ = 0;  // of the first of them
+  mutable std::mutex
+      outage_mutex_;  // taken by the compute thread only when the pipeline is lost or comes back
+  std::optional<Outage> outage_;
+  std::string first_loss_;
+  std::vector<SlotStatus> slot_status_;
+  SchedulerStatus status_;
+};
+
+}  // namespace larder::pipeline

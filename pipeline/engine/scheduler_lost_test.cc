@@ -1,0 +1,199 @@
+// A pipeline that is lost while sequences run: whoever had tokens is told, whoever had none begins anew and
+// never knows, nobody waits for ever, and what comes after is what it would be alone.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "base/clock.h"
+#include "pipeline/engine/chain_process_testing.h"
+#include "pipeline/engine/scheduler.h"
+#include "pipeline/engine/scheduler_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr size_t kVocab = 301, kSlots = 3;
+constexpr double kLongS = 40;  // a hang, not a timing
+
+// Runs `between` after each step and while there is nothing to do; ends when it says so. Time passes as in a
+// server: sequences are there from the beginning or are added.
+class LiveIntake : public Intake {
+ public:
+  explicit LiveIntake(std::function<bool()> between) : between_(std::move(between)) {}
+  void Add(const Wish& wish, Outcome& outcome) {
+    waiting_.push_back(std::make_unique<TestSequence>(wish, outcome));
+  }
+  std::unique_ptr<Sequence> Take() override {
+    if (waiting_.empty()) return nullptr;
+    auto first = std::move(waiting_.front());
+    waiting_.pop_front();
+    return first;
+  }
+  void StepDone() override {
+    if (!ended_) ended_ = !between_();
+    if (SecondsSince(start_ns_) > kLongS && !ended_) {
+      ADD_FAILURE() << "still running after " << kLongS << " s";
+      ended_ = true;
+    }
+  }
+  bool WaitForWork(int most_ms) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(most_ms));
+    return !ended_ || !waiting_.empty();
+  }
+
+ private:
+  std::function<bool()> between_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  const int64_t start_ns_ = NowNs();
+  bool ended_ = false;
+};
+
+class SchedulerLostTest : public testing::TestWithParam<rdma::Transport> {
+ protected:
+  SchedulerLostTest()
+      : model_(FourLayers()), stages_(model_, kSlots, GetParam()), alone_(MakeEngine(model_.file(), {})) {}
+
+  std::vector<int32_t> Alone(const Wish& wish) {
+    Scheduler scheduler(*alone_, {.reuse_prefixes = false});
+    std::vector<Wish> wishes = {wish};
+    TestIntake intake(wishes);
+    scheduler.Run(intake);
+    return intake.outcomes[0].tokens;
+  }
+  static Wish Asks(uint32_t seed, size_t most, size_t prompt = 25) {
+    return {.prompt = TestTokens(prompt, kVocab, 50 + seed), .most = most, .seed = seed};
+  }
+  static void ExpectIdle(const Scheduler& scheduler, const Engine& engine) {
+    // What was lost counts as finished: else a watchdog would take the engine for one that hangs.
+    EXPECT_EQ(engine.status().frames_started.load(), engine.status().frames_finished.load());
+    EXPECT_GT(engine.status().frames_started.load(), 0u);
+    for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
+    EXPECT_EQ(scheduler.status().waiting.load(), 0u);
+  }
+  // The beginning of what the sequence alone gives.
+  void ExpectBeginning(const Outcome& outcome, const Wish& wish) {
+    std::vector<int32_t> expected = Alone(wish);
+    ASSERT_LE(outcome.tokens.size(), expected.size());
+    expected.resize(outcome.tokens.size());
+    EXPECT_EQ(outcome.tokens, expected);
+  }
+
+  TestModel model_;
+  StageProcesses stages_;
+  std::unique_ptr<Engine> alone_;
+};
+
+TEST_P(SchedulerLostTest, WhoHadTokensIsToldAndTheRestGoesOn) {
+  for (const size_t victim : {1, 0}) {
+    const auto engine = stages_.Connect();
+    Scheduler scheduler(*engine, {.patience_ms = 30'000});
+    // Three have slots; two wait behind them and have nothing when the stage is killed.
+    std::vector<Wish> wishes = {Asks(1, 400), Asks(2, 400), Asks(0, 400), Asks(3, 8), Asks(4, 8), Asks(5, 8)};
+    std::vector<Outcome> outcomes(wishes.size());
+    bool killed = false, back = false;
+    LiveIntake intake([&] {
+      if (!killed && outcomes[0].tokens.size() >= 10 && outcomes[2].tokens.size() >= 10) {
+        stages_.Kill(victim);
+        killed = true;
+      } else if (killed && !back && scheduler.outage()) {
+        EXPECT_FALSE(scheduler.outage()->refusing);
+        EXPECT_TRUE(outcomes[0].end && outcomes[1].end && outcomes[2].end) << "told at once";
+        stages_.Start(victim);
+        back = true;
+        intake.Add(wishes[5], outcomes[5]);  // comes while the stage is away
+      }
+      return !(outcomes[3].end && outcomes[4].end && outcomes[5].end);
+    });
+    for (size_t i = 0; i < 5; ++i) intake.Add(wishes[i], outcomes[i]);
+    scheduler.Run(intake);
+    EXPECT_TRUE(back);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(outcomes[i].end, SequenceEnd::kUnavailable);
+      EXPECT_NE(outcomes[i].why.find(stages_.chain().stages[victim].socket), std::string::npos)
+          << outcomes[i].why;
+      ExpectBeginning(outcomes[i], wishes[i]);
+    }
+    for (size_t i = 3; i < 6; ++i) {
+      EXPECT_EQ(outcomes[i].end, SequenceEnd::kComplete) << outcomes[i].why;
+      EXPECT_EQ(outcomes[i].tokens, Alone(wishes[i])) << "request " << i << " after stage " << victim;
+    }
+    EXPECT_EQ(scheduler.status().lost.load(), 1u);
+    EXPECT_FALSE(scheduler.outage());
+    ExpectIdle(scheduler, *engine);
+  }
+}
+
+TEST_P(SchedulerLostTest, APromptThatWasUnderWayBeginsAnew) {
+  const auto engine = stages_.Connect();
+  Scheduler scheduler(*engine, {.patience_ms = 30'000});
+  const Wish wish = Asks(7, 6, 700);  // a dozen frames before its first token
+  Outcome outcome;
+  bool killed = false;
+  LiveIntake intake([&] {
+    if (!killed && scheduler.slots()[0].cached_tokens.load() + scheduler.slots()[1].cached_tokens.load() +
+                           scheduler.slots()[2].cached_tokens.load() >=
+                       200) {
+      EXPECT_TRUE(outcome.tokens.empty());
+      stages_.Kill(0);
+      stages_.Start(0);
+      killed = true;
+    }
+    return !outcome.end;
+  });
+  intake.Add(wish, outcome);
+  scheduler.Run(intake);
+  EXPECT_TRUE(killed);
+  EXPECT_EQ(outcome.end, SequenceEnd::kComplete) << outcome.why;
+  EXPECT_EQ(outcome.admissions, 2);
+  EXPECT_EQ(outcome.reused, 0u);
+  EXPECT_EQ(outcome.tokens, Alone(wish));
+  ExpectIdle(scheduler, *engine);
+}
+
+TEST_P(SchedulerLostTest, WhoComesWhileAStageIsAwayIsRefusedAfterAWhile) {
+  const auto engine = stages_.Connect();
+  Scheduler scheduler(*engine, {.patience_ms = 3000});
+  const Wish early = Asks(1, 5), late = Asks(2, 5), after = Asks(3, 5);
+  Outcome of_early, of_late, of_after;
+  int64_t killed_ns = 0, refused_ns = 0;
+  bool back = false, asked = false, asked_again = false;
+  LiveIntake intake([&] {
+    if (killed_ns == 0) {  // nothing is asked for: the loss has to be noticed all the same
+      stages_.Kill(1);
+      killed_ns = NowNs();
+    } else if (scheduler.outage() && !asked) {
+      intake.Add(early, of_early);
+      asked = true;
+    } else if (of_early.end && refused_ns == 0) {
+      refused_ns = NowNs();
+      EXPECT_TRUE(scheduler.outage() && scheduler.outage()->refusing);
+      intake.Add(late, of_late);
+    } else if (of_late.end && !back) {
+      stages_.Start(1);
+      back = true;
+    } else if (back && !scheduler.outage() && !asked_again) {  // it is noticed that nobody misses anything
+      intake.Add(after, of_after);
+      asked_again = true;
+    }
+    return !of_after.end;
+  });
+  scheduler.Run(intake);
+  for (const Outcome* refused : {&of_early, &of_late}) {
+    EXPECT_EQ(refused->end, SequenceEnd::kUnavailable);
+    EXPECT_TRUE(refused->tokens.empty());
+    EXPECT_NE(refused->why.find(stages_.chain().stages[1].socket), std::string::npos) << refused->why;
+  }
+  EXPECT_GE(refused_ns - killed_ns, 3'000'000'000);
+  EXPECT_LT(refused_ns - killed_ns, 10'000'000'000);  // patience, an attempt, and a busy machine
+  EXPECT_EQ(of_after.end, SequenceEnd::kComplete) << of_after.why;
+  EXPECT_EQ(of_after.tokens, Alone(after));
+  ExpectIdle(scheduler, *engine);
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, SchedulerLostTest,
+                         testing::Values(rdma::Transport::kSharedMemory, rdma::Transport::kTcp),
+                         [](const auto& transport) { return rdma::TransportName(transport.param); });
+
+}  // namespace
+}  // namespace larder::pipeline

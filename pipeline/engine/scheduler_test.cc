@@ -1,0 +1,252 @@
+// Tokens of a sequence depend on nothing but the sequence: not on who else is there, in which order they
+// came, which slot they got, what it held before, or where attention runs. And slots, queue and ends.
+#include "pipeline/engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+#include "pipeline/engine/chain_testing.h"
+#include "pipeline/engine/engine_testing.h"
+#include "pipeline/engine/scheduler_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+class SchedulerTest : public testing::Test {
+ protected:
+  SchedulerTest() : model_(AwkwardModel()) {}
+
+  std::vector<Outcome> Run(Engine& engine, const std::vector<Wish>& wishes, SchedulerOptions options = {}) {
+    Scheduler scheduler(engine, options);
+    TestIntake intake(wishes);
+    scheduler.Run(intake);
+    for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
+    return intake.outcomes;
+  }
+
+  TestModel model_;
+};
+
+constexpr size_t kVocab = 301;
+
+std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
+  std::vector<Wish> wishes;
+  for (size_t i = 0; i < n; ++i) {
+    Wish wish;
+    // Some share a beginning.
+    wish.prompt = TestTokens(40, kVocab, 1 + random() % 3);
+    wish.prompt.resize(1 + random() % 40);
+    const auto tail = TestTokens(random() % 60, kVocab, 100 + random() % 50);
+    wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
+    wish.most = 1 + random() % 12;
+    wish.seed = random() % 3;
+    wish.arrives = random() % 30;
+    wishes.push_back(std::move(wish));
+  }
+  return wishes;
+}
+
+TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
+  std::mt19937 random(7);
+  const auto alone_engine = MakeEngine(model_.file(), {});
+  const auto colocated = MakeEngine(model_.file(), {.threads = 2, .slots = 5});
+  const auto separated = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 2}, {1, 1}, {2, 2}}});
+  // Two stages, three micro-batches in flight.
+  const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
+  ASSERT_EQ(chain->in_flight_limit(), 3u);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<Wish> wishes = RandomWishes(14, random);
+    std::vector<Outcome> alone;
+    for (const Wish& wish : wishes)
+      alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
+    for (Engine* engine : {colocated.get(), separated.get(), chain.get()}) {
+      // Twice on the same engine: the second time with what the first left in the slots.
+      for (const size_t budget : {0, 1, 13}) {
+        const auto together = Run(*engine, wishes, {.prefill_budget_rows = budget});
+        for (size_t i = 0; i < wishes.size(); ++i) {
+          EXPECT_EQ(together[i].end, SequenceEnd::kComplete) << together[i].why;
+          EXPECT_EQ(together[i].tokens, alone[i].tokens) << "round " << round << " request " << i;
+        }
+        std::shuffle(wishes.begin(), wishes.end(), random);
+        alone.clear();
+        for (const Wish& wish : wishes)
+          alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
+      }
+    }
+  }
+}
+
+TEST_F(SchedulerTest, AComparisonThatCanFail) {
+  const auto engine = MakeEngine(model_.file(), {});
+  const Wish one{.prompt = TestTokens(20, kVocab, 1), .most = 10, .seed = 1};
+  Wish other = one;
+  other.seed = 2;
+  Wish third = one;
+  third.prompt[3] ^= 1;
+  const auto outcomes = Run(*engine, {one, other, third});
+  EXPECT_NE(outcomes[0].tokens, outcomes[1].tokens);
+  EXPECT_NE(outcomes[0].tokens, outcomes[2].tokens);
+}
+
+TEST_F(SchedulerTest, APrefixIsReused) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5};
+  Wish second = first;  // the same beginning, then another end
+  second.prompt.resize(40);
+  const auto tail = TestTokens(10, kVocab, 9);
+  second.prompt.insert(second.prompt.end(), tail.begin(), tail.end());
+  second.arrives = 100;
+  Wish third = first;  // all of it: but for the last token, whose logits are wanted
+  third.arrives = 200;
+  Wish stranger{.prompt = TestTokens(30, kVocab, 77), .most = 5, .arrives = 50};
+  const auto outcomes = Run(*engine, {first, second, third, stranger});
+  EXPECT_EQ(outcomes[0].reused, 0u);
+  EXPECT_GE(outcomes[1].reused, 40u);  // the tail's first token may be the one that was generated
+  EXPECT_EQ(outcomes[3].reused, 0u);   // in the other slot: the first one's is spared
+  EXPECT_GE(outcomes[2].reused, 40u);
+  EXPECT_EQ(outcomes[2].tokens, outcomes[0].tokens);
+  EXPECT_EQ(Run(*engine, {first}, {.reuse_prefixes = false})[0].reused, 0u);
+}
+
+// What is reused is told to the client (cached_tokens) and shows in the time to the first token.
+TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  const Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5, .tenant = 1};
+  Wish guess = first, own = first, again = first;
+  guess.tenant = 2;
+  guess.arrives = 100;
+  own.arrives = 200;
+  again.tenant = 2;
+  again.arrives = 300;
+  const auto outcomes = Run(*engine, {first, guess, own, again});
+  EXPECT_EQ(outcomes[1].reused, 0u);
+  EXPECT_EQ(outcomes[2].reused, 49u);
+  EXPECT_EQ(outcomes[3].reused, 49u) << "what it had computed for itself";
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
+}
+
+// A token that overflows in the first layer, planted: it alone has something in a channel that the FFN's norm
+// makes so large that gate times up is no number. (Attention would swallow it.)
+constexpr int32_t kGlitch = 7;
+void Plant(const model::GgufFile& file) {
+  constexpr size_t kChannel = 3;
+  std::fstream out(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+  const auto put = [&](const model::TensorInfo& tensor, size_t at, float value) {
+    out.seekp(static_cast<std::streamoff>(tensor.file_offset_bytes + at * sizeof value));
+    out.write(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  const model::TensorInfo& embedding = file.Tensor("token_embd.weight");
+  for (size_t token = 0; token < embedding.rows; ++token)
+    put(embedding, token * embedding.cols + kChannel, token == kGlitch ? 1.0f : 0.0f);
+  const model::TensorInfo& output = file.Tensor("blk.0.attn_output.weight");
+  for (size_t i = 0; i < output.cols; ++i) put(output, kChannel * output.cols + i, 0.0f);
+  put(file.Tensor("blk.0.ffn_norm.weight"), kChannel, 1e37f);
+}
+
+TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
+  Plant(*model_.file());
+  const auto without = [](std::vector<int32_t> tokens) {
+    std::replace(tokens.begin(), tokens.end(), kGlitch, kGlitch + 1);
+    return tokens;
+  };
+  const auto alone = MakeEngine(model_.file(), {});
+  const auto together = MakeEngine(model_.file(), {.slots = 4});
+  const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 4, 3));
+  for (Engine* engine : {together.get(), chain.get()}) {
+    std::vector<Wish> wishes;
+    for (uint32_t i = 0; i < 4; ++i)
+      wishes.push_back({.prompt = without(TestTokens(20, kVocab, i)), .most = 12, .seed = 1 + i});
+    wishes[1].prompt.back() = kGlitch;
+    wishes[2].prompt[5] = kGlitch;
+    const auto outcomes = Run(*engine, wishes);
+    // The third has it in the middle: keys and values are quantised, which makes numbers of it.
+    for (const size_t i : {0, 2, 3}) {
+      EXPECT_EQ(outcomes[i].tokens, Run(*alone, {wishes[i]}).at(0).tokens);
+      EXPECT_GT(outcomes[i].tokens.size(), 0u);
+    }
+    EXPECT_EQ(outcomes[1].end, SequenceEnd::kFailed);
+    EXPECT_NE(outcomes[1].why.find("not finite at position 19"), std::string::npos) << outcomes[1].why;
+    // Its slot is as good as any, and nobody begins with what it left there.
+    const auto again = Run(*engine, {wishes[1], wishes[0]});
+    EXPECT_EQ(again[0].reused, 0u);
+    EXPECT_EQ(again[1].tokens, outcomes[0].tokens);
+  }
+}
+
+TEST_F(SchedulerTest, TheSlotUnusedForLongestIsTakenFirst) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 4; ++i)
+    wishes.push_back({.prompt = TestTokens(30, kVocab, 10 + i), .most = 2, .arrives = 100 * i});
+  for (const uint32_t again : {1, 2, 3, 0})  // the fourth took the slot of the first
+    wishes.push_back(
+        {.prompt = TestTokens(30, kVocab, 10 + again), .most = 2, .arrives = 1000 + 100 * again});
+  wishes.back().arrives = 5000;
+  const auto outcomes = Run(*engine, wishes);
+  EXPECT_EQ(outcomes[4].reused, 29u);
+  EXPECT_EQ(outcomes[5].reused, 29u);
+  EXPECT_EQ(outcomes[6].reused, 29u);
+  EXPECT_EQ(outcomes[7].reused, 0u);
+}
+
+TEST_F(SchedulerTest, PromptsThatDoNotFitAreRefusedWithNumbers) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2, .context = 64});
+  const auto outcomes = Run(*engine, {{.prompt = TestTokens(65, kVocab), .most = 5},
+                                      {.prompt = {}, .most = 5},
+                                      {.prompt = TestTokens(64, kVocab), .most = 5},
+                                      {.prompt = TestTokens(60, kVocab), .most = 50}});
+  EXPECT_EQ(outcomes[0].end, SequenceEnd::kRefused);
+  EXPECT_NE(outcomes[0].why.find("65 tokens"), std::string::npos);
+  EXPECT_NE(outcomes[0].why.find("context of 64"), std::string::npos);
+  EXPECT_EQ(outcomes[1].end, SequenceEnd::kRefused);
+  EXPECT_EQ(outcomes[2].end, SequenceEnd::kContextFull);
+  EXPECT_EQ(outcomes[2].tokens.size(), 1u);
+  EXPECT_EQ(outcomes[3].end, SequenceEnd::kContextFull);
+  EXPECT_EQ(outcomes[3].tokens.size(), 5u);
+}
+
+TEST_F(SchedulerTest, ACancelledSequenceFreesItsSlot) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 1});
+  const auto outcomes = Run(*engine, {{.prompt = TestTokens(20, kVocab), .most = 500, .cancel_after = 3},
+                                      {.prompt = TestTokens(20, kVocab, 2), .most = 4},
+                                      {.prompt = TestTokens(20, kVocab, 3), .most = 4, .cancel_after = 0}});
+  EXPECT_EQ(outcomes[0].end, SequenceEnd::kCancelled);
+  EXPECT_EQ(outcomes[0].tokens.size(), 3u);  // not one more
+  EXPECT_EQ(outcomes[1].end, SequenceEnd::kComplete);
+  EXPECT_EQ(outcomes[2].end, SequenceEnd::kCancelled);
+  EXPECT_EQ(outcomes[2].admissions, 0);
+}
+
+// Counts the steps in which the others got nothing while a long prompt was run.
+TEST_F(SchedulerTest, ALongPromptDoesNotStallOthers) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  Scheduler scheduler(*engine, {.prefill_budget_rows = 16});
+  std::vector<Wish> wishes = {{.prompt = TestTokens(5, kVocab), .most = 60},
+                              {.prompt = TestTokens(600, kVocab, 2), .most = 1, .arrives = 5}};
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  // 600 rows at 16 a step are 38 steps, in each of which the other got its token: it needs about 60 in all.
+  EXPECT_LE(scheduler.status().steps.load(), 64u);
+  EXPECT_GE(scheduler.status().steps.load(), 60u);
+  EXPECT_EQ(scheduler.status().prefill_rows.load(), 605u);
+}
+
+TEST_F(SchedulerTest, SequencesAreSpreadOverAttentionSockets) {
+  const auto engine = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 4}, {1, 4}}});
+  Scheduler scheduler(*engine, {});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 4; ++i) wishes.push_back({.prompt = TestTokens(10, kVocab, i), .most = 4});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  size_t first = 0, second = 0;
+  for (size_t slot = 0; slot < 8; ++slot)
+    (slot < 4 ? first : second) += scheduler.slots()[slot].cached_tokens.load() > 0;
+  EXPECT_EQ(first, 2u);
+  EXPECT_EQ(second, 2u);
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,104 @@
+// Test support: sequences with wishes, and an intake that hands them out. Included by tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "pipeline/engine/request.h"
+
+namespace larder::pipeline {
+
+// What became of a sequence.
+struct Outcome {
+  std::vector<int32_t> tokens;
+  std::optional<SequenceEnd> end;
+  std::string why;
+  size_t reused = 0;
+  int admissions = 0;
+};
+
+struct Wish {
+  std::vector<int32_t> prompt;
+  size_t most = 10;
+  uint32_t seed = 0;               // 0: the likeliest token; else drawn from a stream of its own
+  size_t cancel_after = SIZE_MAX;  // tokens
+  size_t arrives = 0;              // in steps
+  uint64_t tenant = 0;
+};
+
+class TestSequence : public Sequence {
+ public:
+  TestSequence(const Wish& wish, Outcome& outcome) : wish_(wish), outcome_(outcome), random_(wish.seed) {}
+  std::span<const int32_t> prompt() const override { return wish_.prompt; }
+  uint64_t tenant() const override { return wish_.tenant; }
+  bool cancelled() const override { return outcome_.tokens.size() >= wish_.cancel_after; }
+  void Admitted(size_t reused) override {
+    outcome_.reused = reused;
+    ++outcome_.admissions;
+  }
+  std::optional<int32_t> Next(std::span<const float> logits) override {
+    size_t at = 0;
+    if (wish_.seed == 0) {
+      at = static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    } else {  // every bit of the logits counts, and every draw
+      uint64_t sum = random_();
+      for (const float logit : logits) {
+        uint32_t bits;
+        std::memcpy(&bits, &logit, sizeof bits);
+        sum = sum * 6364136223846793005u + bits;
+      }
+      at = (sum >> 33) % logits.size();
+    }
+    outcome_.tokens.push_back(static_cast<int32_t>(at));
+    if (outcome_.tokens.size() == wish_.most) return std::nullopt;
+    return static_cast<int32_t>(at);
+  }
+  void Ended(SequenceEnd end, const std::string& why) override {
+    EXPECT_FALSE(outcome_.end.has_value()) << "told of the end twice";
+    outcome_.end = end;
+    outcome_.why = why;
+  }
+
+ private:
+  const Wish& wish_;
+  Outcome& outcome_;
+  std::mt19937_64 random_;
+};
+
+// Hands out wishes as their steps come.
+class TestIntake : public Intake {
+ public:
+  explicit TestIntake(const std::vector<Wish>& wishes) : wishes_(wishes), outcomes(wishes.size()) {
+    for (size_t i = 0; i < wishes.size(); ++i) order_.push_back(i);
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](size_t a, size_t b) { return wishes[a].arrives < wishes[b].arrives; });
+  }
+  std::unique_ptr<Sequence> Take() override {
+    if (next_ == order_.size() || wishes_[order_[next_]].arrives > step_) return nullptr;
+    const size_t i = order_[next_++];
+    return std::make_unique<TestSequence>(wishes_[i], outcomes[i]);
+  }
+  void StepDone() override { ++step_; }
+  bool WaitForWork(int /*most_ms*/) override {
+    if (next_ == order_.size()) return false;
+    step_ = std::max(step_, wishes_[order_[next_]].arrives);
+    return true;
+  }
+
+ private:
+  const std::vector<Wish>& wishes_;
+  std::vector<size_t> order_;
+  size_t next_ = 0, step_ = 0;
+
+ public:
+  std::vector<Outcome> outcomes;
+};
+
+}  // namespace larder::pipeline

@@ -1,0 +1,232 @@
+// Sockets that wait in different ways, and flags over a long time: the same bits, and nothing hangs.
+#include "pipeline/plan/socket_waits.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "pipeline/chain/stage_threads.h"
+#include "pipeline/engine/attention_process_testing.h"
+#include "pipeline/engine/chain_testing.h"
+#include "topology/host.h"
+
+namespace larder::pipeline {
+
+struct StageTesting {
+  // Of both pools, when the one attention socket, a thread of this process, has ended its frame too.
+  static void SkipEpochs(Stage& stage, uint32_t epochs) {
+    AttentionSockets& sockets = *stage.sockets_;
+    while (sockets.status(0).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
+      std::this_thread::yield();
+    stage.pool_->SkipEpochs(epochs);
+    sockets.served_[0]->pool_->SkipEpochs(
+        epochs);  // it waits for the next frame's message, and sees this with it
+  }
+  // In epochs, of all flags that only frames in halves signal.
+  static uint32_t OldestFlag(const Stage& stage) {
+    uint32_t oldest = 0;
+    const auto look = [&](const sync::EpochFlag* flag) {
+      if (flag != nullptr) oldest = std::max(oldest, stage.pool_->next_base_epoch() - flag->Load());
+    };
+    for (const auto& of_thread : stage.signals_[1]) {
+      for (const sync::EpochFlag* flag : of_thread) look(flag);
+    }
+    for (const sync::EpochFlag* flag : stage.sockets_->served_[0]->second_half_) look(flag);
+    for (const sync::EpochFlag* flag : stage.attended_[1]) look(flag);
+    return oldest;
+  }
+};
+
+namespace {
+
+class StageWaitsTest : public testing::Test {
+ protected:
+  StageWaitsTest() : model_(AwkwardModel()), tokens_(TestTokens(200, 301)) {
+    auto engine = MakeEngine(model_.file(), {});
+    baseline_ = RunChunks(*engine, tokens_, 100);
+  }
+  TestModel model_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> baseline_;
+};
+
+// Each socket waits as it likes, and is woken whatever the other does: two cores, a thread on each, which
+// spins or sleeps at once. (A spinner and another thread on one core would wait for the scheduler.)
+constexpr sync::WaitPolicy kSpin{sync::WaitPolicy::Mode::kSpin, 0};
+constexpr sync::WaitPolicy kSleepAtOnce{sync::WaitPolicy::Mode::kAdaptive, 0};
+
+struct WaitPair {
+  const char* name;
+  sync::WaitPolicy weight, attention;
+};
+class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterface<WaitPair> {
+ protected:
+  void SetUp() override {
+    const auto machine = topology::Topology::Detect();
+    if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
+    PlanOptions options{.threads = 1, .context = 768, .prefill_rows = 128, .cores = {machine.cores()[0].id}};
+    options.attention.push_back(
+        {.name = "attention", .cores = {machine.cores()[1].id}, .cpus = {}, .slots = 1});
+    plan_ = MakePlan(model::ReadModelConfig(*model_.file()), machine, options);
+  }
+  void ExpectSameBits(const std::string& processes) {
+    ExpectSameBits(processes, {GetParam().weight, {GetParam().attention}});
+  }
+  void ExpectSameBits(const std::string& processes, const SocketWaits& waits) {
+    StageOptions options;
+    options.wait = waits.weight;
+    options.attention_waits = waits.attention;
+    options.processes = processes;
+    Engine engine(model_.file(), plan_, options);
+    EXPECT_EQ(FirstDifference(RunChunks(engine, tokens_, 100), baseline_), "");  // in halves
+    const std::vector<int32_t> few(tokens_.begin(), tokens_.begin() + 40);
+    EXPECT_EQ(FirstDifference(RunChunks(engine, few, 1), {baseline_.begin(), baseline_.begin() + 40 * 301}),
+              "");
+  }
+  Plan plan_;
+};
+
+TEST_P(SocketWaitsTest, AsThreads) { ExpectSameBits(""); }
+
+TEST_P(SocketWaitsTest, AsProcesses) {
+  const std::string cluster = fmt::format("test-{}", getpid());
+  AttentionProcesses processes(*model_.file(), cluster, plan_, {GetParam().weight, {GetParam().attention}});
+  ExpectSameBits(cluster);
+  EXPECT_EQ(processes.Statuses(), std::vector<int>{0});
+}
+
+// Who takes the other's threads for spinners that sleep, or the other way round, is refused by name; who does
+// not is served after that.
+TEST_P(SocketWaitsTest, ADifferenceIsRefusedByName) {
+  const std::string cluster = fmt::format("test-{}", getpid());
+  const auto other = [](const sync::WaitPolicy& wait) {
+    return wait.mode == sync::WaitPolicy::Mode::kSpin ? kSleepAtOnce : kSpin;
+  };
+  const auto [name, weight, attention] = GetParam();
+  for (const SocketWaits& theirs :
+       {SocketWaits{weight, {other(attention)}}, SocketWaits{other(weight), {attention}},
+        SocketWaits{other(weight), {other(attention)}}}) {
+    AttentionProcesses processes(*model_.file(), cluster, plan_, theirs);
+    try {
+      ExpectSameBits(cluster);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      const std::string said = error.what();
+      EXPECT_NE(said.find("/attention (pid "), std::string::npos) << said;
+      EXPECT_NE(said.find("isolated"), std::string::npos) << said;
+    }
+    ExpectSameBits(cluster, theirs);
+    EXPECT_EQ(processes.Statuses(), std::vector<int>{0});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, SocketWaitsTest,
+                         testing::Values(WaitPair{"BothSleep", kSleepAtOnce, kSleepAtOnce},
+                                         WaitPair{"AttentionSpins", kSleepAtOnce, kSpin},
+                                         WaitPair{"WeightsSpin", kSpin, kSleepAtOnce},
+                                         WaitPair{"BothSpin", kSpin, kSpin}),
+                         [](const auto& pair) { return pair.param.name; });
+
+// Hours of short frames between frames that are cut: the epochs of both pools jump by 2^30, twice, and the
+// flags of the second half, which only frames that are cut signal, must not count as reached.
+TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
+  PlanOptions options{.threads = 1, .context = 768, .prefill_rows = 128};
+  options.attention.push_back(
+      {.name = "attention",
+       .cores = topology::Topology::Detect().PickCores(2),  // appended rows have flags
+       .cpus = {},
+       .slots = 1});
+  const Plan plan = MakePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
+  StageOptions stage_options;
+  stage_options.wait = kTestWait;
+  Stage stage(plan, *model_.file(), stage_options);
+  const std::vector<int32_t> slots(tokens_.size(), 0);
+  std::vector<uint32_t> positions(tokens_.size());
+  std::iota(positions.begin(), positions.end(), 0u);
+  size_t done = 0;
+  const auto run = [&](uint32_t rows, uint32_t first_half) {
+    const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
+    threadpool::FrameRows frame{.rows = rows,
+                                .token = tokens_.data() + done,
+                                .slot = slots.data(),
+                                .position = positions.data() + done,
+                                .logit_rows = 3,
+                                .logit_row = wanted.data()};
+    stage.Execute(frame, first_half);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto logits = stage.logits(i);
+      const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * 301);
+      ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
+          << "after " << done << " rows, row " << wanted[i];
+    }
+    done += rows;
+  };
+  constexpr uint32_t kJump = 0x4000'0010u;
+  run(60, 30);
+  for (int round = 0; round < 2; ++round) {
+    StageTesting::SkipEpochs(stage, kJump);
+    run(10, 0);
+    // Whether a thread that is let through too early reads wrong rows is a matter of time; this is not.
+    EXPECT_LT(StageTesting::OldestFlag(stage), 1u << 28);
+    StageTesting::SkipEpochs(stage, kJump);
+    run(60, 30);
+  }
+}
+
+// Threads that this process starts are to have a stack for which there is no room.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge = before_;
+    pthread_attr_setstacksize(&huge, size_t{1} << 47);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+  }
+  ~NoThreads() { pthread_setattr_default_np(&before_); }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
+  const Plan plan = MakeTestPlan(*model_.file(), {.threads = 1, .attention = {{1, 1}}});
+  const TestChain chain = MakeTestChain(*model_.file(), {{1}, {1}}, 1, 2);
+  StageOptions options;
+  options.wait = kTestWait;
+  const NoThreads none;
+  EXPECT_THROW(AttentionSockets::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}), Error);
+  EXPECT_THROW(StageThreads(chain.chain, chain.stages, *model_.file(), options), Error);
+}
+
+// What the manifest and --isolated say becomes what each socket does, alike in all processes.
+TEST_F(StageWaitsTest, IsolatedCoresSpinUnlessTheyAreShared) {
+  using Mode = sync::WaitPolicy::Mode;
+  const auto machine = topology::Topology::Detect();
+  if (machine.cores().size() < 2 || !topology::IsolatedCpus().empty())
+    GTEST_SKIP() << "needs two cores of the system's";
+  const auto waits = [&](bool weight, bool attention, size_t attention_core) {
+    PlanOptions options{.threads = 1, .cores = {machine.cores()[0].id}};
+    options.isolated = weight;
+    options.attention.push_back({.name = "attention",
+                                 .cores = {machine.cores()[attention_core].id},
+                                 .cpus = {},
+                                 .slots = 1,
+                                 .isolated = attention});
+    const SocketWaits result =
+        WaitsOf(MakePlan(model::ReadModelConfig(*model_.file()), machine, options), machine);
+    EXPECT_EQ(result.attention_mode(), result.attention.at(0).mode);
+    return std::pair(result.weight.mode, result.attention_mode());
+  };
+  EXPECT_EQ(waits(false, false, 1), std::pair(Mode::kAdaptive, Mode::kAdaptive));
+  EXPECT_EQ(waits(true, false, 1), std::pair(Mode::kSpin, Mode::kAdaptive));
+  EXPECT_EQ(waits(false, true, 1), std::pair(Mode::kAdaptive, Mode::kSpin));
+  EXPECT_EQ(waits(true, true, 1), std::pair(Mode::kSpin, Mode::kSpin));
+  EXPECT_EQ(waits(true, true, 0), std::pair(Mode::kAdaptive, Mode::kAdaptive)) << "one core";
+  EXPECT_EQ((SocketWaits{{}, {kSpin, kSleepAtOnce}}).attention_mode(), Mode::kAdaptive);
+}
+
+}  // namespace
+}  // namespace larder::pipeline

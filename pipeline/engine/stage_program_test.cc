@@ -1,0 +1,77 @@
+// What a Program may contain, counted on the Program itself.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "pipeline/engine/engine_testing.h"
+#include "threadpool/frame.h"
+
+namespace larder::pipeline {
+namespace {
+
+model::SynthOptions SmallModel(size_t kv_heads) {
+  model::SynthOptions options;
+  options.shape = {
+      .layers = 3, .dim = 128, .ffn = 256, .heads = 8, .kv_heads = kv_heads, .head_size = 16, .vocab = 320};
+  return options;
+}
+
+// Points of a layer at which all threads meet.
+std::map<int, int> Meetings(std::span<const threadpool::Step> steps) {
+  std::map<int, int> meetings;
+  for (const auto& step : steps) {
+    if (step.barrier && step.kind != static_cast<uint16_t>(threadpool::StepKind::kEmbed))
+      ++meetings[step.layer];
+  }
+  return meetings;
+}
+
+TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
+  for (const size_t kv_heads : {2, 4, 8}) {
+    const TestModel model(SmallModel(kv_heads));
+    for (const size_t threads : {1, 2, 3, 5}) {
+      auto engine = MakeEngine(model.file(), {.threads = threads});
+      for (size_t t = 0; t < threads; ++t) {
+        const auto steps = engine->stage().steps(weight_node::Phase::kDecode, t);
+        const auto meetings = Meetings(steps);
+        ASSERT_EQ(meetings.size(), 3u);
+        for (const auto& [layer, n] : meetings)
+          EXPECT_EQ(n, 4) << "layer " << layer << ", thread " << t << " of " << threads;
+        // Between meetings a thread waits only for a head's own producers, and for the one that appends to
+        // it.
+        for (const auto& step : steps) {
+          if (step.wait_count == 0) continue;
+          EXPECT_TRUE(step.kind == static_cast<uint16_t>(threadpool::StepKind::kAppend) ||
+                      step.kind == static_cast<uint16_t>(threadpool::StepKind::kAttention));
+          EXPECT_LE(step.wait_count, CeilDiv(threads, kv_heads) + 2);
+        }
+      }
+    }
+  }
+}
+
+TEST(StageProgramTest, BarriersMatchOnAllThreads) {
+  const TestModel model(SmallModel(2));
+  auto engine = MakeEngine(model.file(), {.threads = 5});
+  for (const auto phase : {weight_node::Phase::kDecode, weight_node::Phase::kPrefill}) {
+    std::vector<size_t> barriers;
+    for (size_t t = 0; t < 5; ++t) {
+      const auto steps = engine->stage().steps(phase, t);
+      barriers.push_back(static_cast<size_t>(
+          std::count_if(steps.begin(), steps.end(), [](const auto& step) { return step.barrier; })));
+    }
+    EXPECT_EQ(std::count(barriers.begin(), barriers.end(), barriers[0]), 5);
+  }
+}
+
+TEST(StageProgramTest, AThreadThatOwnsItsHeadsWaitsForNobody) {
+  const TestModel model(SmallModel(4));
+  auto engine = MakeEngine(model.file(), {.threads = 2});  // two whole KV heads a thread
+  for (size_t t = 0; t < 2; ++t) {
+    for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t))
+      EXPECT_EQ(step.wait_count, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,188 @@
+#include "pipeline/manifest/links.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "pipeline/manifest/text.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr int kMaxPort = 65535;
+constexpr int kMtus[] = {256, 512, 1024, 2048, 4096};  // what InfiniBand has
+
+struct SplitAddress {
+  std::string_view host, port;  // the host without brackets
+};
+
+// Nothing if brackets or colons are wrong; what they hold is for the caller to judge.
+std::optional<SplitAddress> Split(std::string_view text, bool* bracketed) {
+  *bracketed = !text.empty() && text.front() == '[';
+  const size_t end = *bracketed ? text.find(']') : text.find(':');
+  if (*bracketed && end == text.npos) return {};
+  SplitAddress split{*bracketed ? text.substr(1, end - 1) : text.substr(0, end), {}};
+  std::string_view rest = end == text.npos ? std::string_view() : text.substr(end + (*bracketed ? 1 : 0));
+  if (rest.empty()) return split;
+  if (rest.front() != ':' || rest.size() == 1) return {};
+  split.port = rest.substr(1);
+  return split;
+}
+
+constexpr bool IsNameByte(char c) { return IsAlnum(c) || c == '-' || c == '_' || c == '.'; }
+
+// HOST[:PORT] or [IPV6][:PORT]; `alias`: the host may be a name of ssh's configuration, which may have '_'.
+bool IsTarget(std::string_view text, bool alias) {
+  bool bracketed = false;
+  const auto split = Split(text, &bracketed);
+  if (!split || split->host.empty() || split->host.size() > 253) return false;
+  const char first = split->host.front();
+  const bool begins = IsAlnum(first) || (bracketed ? first == ':' : alias && first == '_');
+  const bool host = std::all_of(split->host.begin(), split->host.end(), [&](char c) {
+    if (bracketed) return IsAlnum(c) || c == '.' || c == ':' || c == '%';
+    return IsNameByte(c) && (alias || c != '_');
+  });
+  return begins && host && (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
+}
+
+}  // namespace
+
+std::optional<int> ParseNumber(std::string_view text, int most) {
+  if (text.empty() || text.size() > 9) return {};
+  int number = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return {};
+    number = number * 10 + (c - '0');
+  }
+  return number <= most ? std::optional(number) : std::nullopt;
+}
+
+bool IsAddress(std::string_view text) { return IsTarget(text, false); }
+
+bool IsSshTarget(std::string_view text) {
+  const size_t at = text.find('@');
+  if (at == text.npos) return IsTarget(text, true);
+  const std::string_view user = text.substr(0, at);
+  return !user.empty() && (IsAlnum(user.front()) || user.front() == '_') &&
+         std::all_of(user.begin(), user.end(), [](char c) { return IsNameByte(c); }) &&
+         IsTarget(text.substr(at + 1), true);
+}
+
+const char* TransportName(Transport transport) {
+  switch (transport) {
+    case Transport::kShm:
+      return "shm";
+    case Transport::kTcp:
+      return "tcp";
+    case Transport::kVerbs:
+      return "verbs";
+    case Transport::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+void ReadPort(Fields& fields, std::optional<uint16_t>* port) {
+  if (const auto number = fields.Integer("port", 1, kMaxPort, "a TCP port"))
+    *port = static_cast<uint16_t>(*number);
+}
+
+void ReadLink(Fields& fields, LinkSpec* link) {
+  constexpr const char* kTransports = "\"auto\", \"shm\", \"tcp\" or \"verbs\"";
+  if (const auto text = fields.String("transport", kTransports)) {
+    for (const Transport transport :
+         {Transport::kAuto, Transport::kShm, Transport::kTcp, Transport::kVerbs}) {
+      if (*text == TransportName(transport)) link->transport = transport;
+    }
+    if (!link->transport)
+      fields.Fail("transport", fmt::format("no such transport; expected {}", kTransports));
+  }
+  constexpr const char* kDevice = "an RDMA device as `ibv_devices` names it, such as \"mlx5_0\"";
+  link->device = fields.String("device", kDevice);
+  const bool good = !link->device || (link->device->size() < 64 && IsAlnum(link->device->front()) &&
+                                      std::all_of(link->device->begin(), link->device->end(), [](char c) {
+                                        return IsAlnum(c) || c == '_' || c == '-' || c == '.';
+                                      }));
+  if (!good) fields.Fail("device", fmt::format("not a device's name; expected {}", kDevice));
+  const auto number = [&](const char* key, int64_t low, int64_t high, const char* expected) {
+    const auto value = fields.Integer(key, low, high, expected);
+    return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  };
+  link->device_port = number("device_port", 1, 255, "a port of the device");
+  link->gid_index = number("gid_index", 0, 255, "an index of the port's GID table (`show_gids`)");
+  link->mtu = number("mtu", 256, 4096, "256, 512, 1024, 2048 or 4096");
+  if (link->mtu && std::find(std::begin(kMtus), std::end(kMtus), *link->mtu) == std::end(kMtus))
+    fields.Fail("mtu", "no MTU of RDMA; expected 256, 512, 1024, 2048 or 4096");
+}
+
+Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket) {
+  Endpoint endpoint;
+  int port = manifest.port;
+  bool bracketed = false;
+  if (const auto split = Split(server.address, &bracketed)) {
+    endpoint.host = split->host;
+    if (!split->port.empty()) port = ParseNumber(split->port, kMaxPort).value_or(port);
+  }
+  port = socket.port ? *socket.port : port + static_cast<int>(&socket - server.sockets.data());
+  if (port > kMaxPort) {
+    throw Error(
+        "{}: its port would be {}, the server's first port plus its place there; expected port = with a "
+        "free port up to {}",
+        AtSocket(manifest, server, socket), port, kMaxPort);
+  }
+  endpoint.port = static_cast<uint16_t>(port);
+  return endpoint;
+}
+
+LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket) {
+  const LinkSpec &own = socket.link, &all = manifest.link;
+  return {own.transport ? own.transport : all.transport, own.device ? own.device : all.device,
+          own.device_port ? own.device_port : all.device_port, own.gid_index ? own.gid_index : all.gid_index,
+          own.mtu ? own.mtu : all.mtu};
+}
+
+Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server) {
+  const Transport a = one.transport.value_or(Transport::kAuto),
+                  b = other.transport.value_or(Transport::kAuto);
+  if (a != Transport::kAuto && b != Transport::kAuto && a != b) {
+    throw Error("one end of the link has transport \"{}\", the other \"{}\"; expected the same, or auto",
+                TransportName(a), TransportName(b));
+  }
+  const Transport wanted = a != Transport::kAuto ? a : b;
+  if (wanted == Transport::kShm && !same_server)
+    throw Error("transport \"shm\" is for sockets of one server; expected \"tcp\", \"verbs\" or \"auto\"");
+  if (wanted != Transport::kAuto) return wanted;
+  if (same_server) return Transport::kShm;
+  return one.device && other.device ? Transport::kVerbs : Transport::kTcp;
+}
+
+void CheckLinks(const Manifest& manifest) {
+  std::map<std::pair<std::string, uint16_t>, const SocketSpec*> places;
+  for (const ServerSpec& server : manifest.servers) {
+    for (const SocketSpec& socket : server.sockets) {
+      const Endpoint at = EndpointOf(manifest, server, socket);
+      const auto [place, fresh] = places.try_emplace({at.host, at.port}, &socket);
+      if (!fresh) {
+        throw Error("{}: it would listen on port {} as socket \"{}\" does; expected port = with another",
+                    AtSocket(manifest, server, socket), at.port, place->second->name);
+      }
+    }
+  }
+  // Around the loop: every stage to the next, the last to the serving socket, that to the first.
+  const std::vector<StageSpec> stages = StagesOf(manifest);
+  std::vector<ServingSpec> loop;
+  for (const StageSpec& stage : stages) loop.push_back({stage.server, stage.socket});
+  if (ServingOf(manifest).socket != nullptr) loop.push_back(ServingOf(manifest));
+  for (size_t i = 0; i < loop.size() && loop.size() > 1; ++i) {
+    const ServingSpec &from = loop[i], &to = loop[(i + 1) % loop.size()];
+    if (i + 1 == loop.size() && ServingOf(manifest).socket == nullptr) break;
+    try {
+      ChooseTransport(LinkOf(manifest, *from.socket), LinkOf(manifest, *to.socket), from.server == to.server);
+    } catch (const Error& error) {
+      throw Error("{}: transport: link to socket \"{}\": {}", AtSocket(manifest, *from.server, *from.socket),
+                  to.socket->name, error.what());
+    }
+  }
+}
+
+}  // namespace larder::pipeline

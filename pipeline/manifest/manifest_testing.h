@@ -1,0 +1,35 @@
+// Test support: machines to hold manifests against, made with hwloc's synthetic topologies, and model shapes.
+// Included by tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "model/config.h"
+#include "model/synth.h"
+#include "topology/topology.h"
+
+namespace larder::pipeline {
+
+// "two-packages": 2 packages and NUMA nodes, 4 L3 groups of 32 MB, 8 cores of 2 CPUs (2i and 2i + 1).
+// "two-cores": one L3 of 32 MB, 2 cores. "no-l3": 4 cores, no L3 described.
+inline topology::Topology TestMachine(const std::string& name) {
+  return topology::Topology::FromXml(std::string(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/") + name +
+                                     ".xml");
+}
+
+// The text of the Error that `run` throws; empty, and a failure, if it throws none.
+template <typename Run>
+std::string ErrorOf(const Run& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error";
+  return {};
+}
+
+}  // namespace larder::pipeline

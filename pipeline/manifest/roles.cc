@@ -1,0 +1,166 @@
+// The rules for role "auto":
+//  1. One server, all its sockets auto, several of them, and the model's shape and all L3 sizes known:
+//     Resolve separates them (rule 2) if the weights fit the first socket's L3 budget but weights and KV
+//     together exceed the budget of all: that is when the KV cache would push the weights out. Otherwise they
+//     join to one colocated socket of all their cores: nothing is gained that would pay for handing
+//     activations over.
+//  2. Else by the text alone, so that every process of a cluster decides alike. On a server whose sockets
+//     hold no weights yet the first auto socket takes them: as weight if another socket of this server can
+//     have the KV cache, else as colocated. All further ones are attention.
+#include "pipeline/manifest/roles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "pipeline/manifest/text.h"
+
+namespace larder::pipeline {
+namespace {
+
+bool AnyOf(const ServerSpec& server, Role role) {
+  return std::any_of(server.sockets.begin(), server.sockets.end(),
+                     [&](const SocketSpec& socket) { return socket.role == role; });
+}
+
+std::string Where(const ServerSpec& server, const SocketSpec& socket) {
+  return fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name);
+}
+
+}  // namespace
+
+namespace {
+
+// `for`: which weight socket of its server an attention socket is for; needed where there are several.
+void CheckFor(const Manifest& manifest, const ServerSpec& server) {
+  std::vector<const SocketSpec*> weights;
+  std::string names;
+  for (const SocketSpec& socket : server.sockets) {
+    if (DecideRole(server, socket).role != Role::kWeight) continue;
+    weights.push_back(&socket);
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", socket.name);
+  }
+  for (const SocketSpec& socket : server.sockets) {
+    const Role role = DecideRole(server, socket).role;
+    const std::string at = At(manifest.path, socket.line, Where(server, socket));
+    if (!socket.for_socket.empty()) {
+      if (role != Role::kAttention) {
+        throw Error(
+            "{}: for = \"{}\": a {} socket has no KV cache of another; expected it only with role "
+            "attention",
+            at, Shown(socket.for_socket), RoleName(role));
+      }
+      const bool known = std::any_of(weights.begin(), weights.end(), [&](const SocketSpec* weight) {
+        return weight->name == socket.for_socket;
+      });
+      if (!known) {
+        throw Error("{}: for = \"{}\": no weight socket of this server; expected {}", at,
+                    Shown(socket.for_socket), names.empty() ? "one with role weight" : names);
+      }
+    } else if (role == Role::kAttention && weights.size() > 1) {
+      throw Error("{}: role {}: several weight sockets share this server; expected for = with one of {}", at,
+                  RoleName(socket.role), names);
+    }
+  }
+}
+
+// A weight socket's KV cache is on its own server: heads pass through shared memory.
+void CheckWeightsHaveKv(const Manifest& manifest) {
+  for (const StageSpec& stage : StagesOf(manifest)) {
+    if (DecideRole(*stage.server, *stage.socket).role != Role::kWeight || !stage.attention.empty()) continue;
+    throw Error(
+        "{}: role = \"{}\": no socket has the KV cache; expected one of its server with role attention or "
+        "auto, or colocated here",
+        At(manifest.path, stage.socket->line, Where(*stage.server, *stage.socket)),
+        RoleName(stage.socket->role));
+  }
+}
+
+}  // namespace
+
+void CheckRoles(const Manifest& manifest) {
+  const SocketSpec *serving = nullptr, *attention = nullptr;
+  bool weights_anywhere = false;
+  for (const ServerSpec& server : manifest.servers) {
+    const SocketSpec *colocated = nullptr, *misfit = nullptr;
+    const bool separated = AnyOf(server, Role::kWeight) && AnyOf(server, Role::kAttention);
+    for (const SocketSpec& socket : server.sockets) {
+      if (socket.role == Role::kColocated) colocated = &socket;
+      if (socket.role == Role::kAttention && attention == nullptr) attention = &socket;
+      weights_anywhere |= HoldsWeights(socket.role) || socket.role == Role::kAuto;
+      const bool fits = socket.role == Role::kColocated || socket.role == Role::kServing ||
+                        (separated && socket.role != Role::kAuto);
+      if (!fits && misfit == nullptr) misfit = &socket;
+      if (socket.role != Role::kServing) continue;
+      if (serving != nullptr) {
+        throw Error("{}: role = \"serving\": line {} has one already; expected one serving socket in all",
+                    At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)), serving->line);
+      }
+      serving = &socket;
+    }
+    if (colocated != nullptr && misfit != nullptr) {
+      throw Error(
+          "{}: role = \"{}\": socket \"{}\" of this server is colocated, so it has the weights and the KV "
+          "cache; expected weight sockets with attention sockets of their own, or colocated ones only",
+          At(manifest.path, misfit->line, fmt::format("socket \"{}\"", misfit->name)), RoleName(misfit->role),
+          colocated->name);
+    }
+  }
+  if (attention != nullptr && !weights_anywhere) {
+    throw Error(
+        "{}: role = \"attention\": no socket has the weights; expected one with role weight or auto, or "
+        "colocated here",
+        At(manifest.path, attention->line, fmt::format("socket \"{}\"", attention->name)));
+  }
+  if (serving != nullptr && !weights_anywhere) {
+    throw Error(
+        "{}: role = \"serving\": no socket has the layers; expected weight and attention, colocated or auto "
+        "sockets beside it",
+        At(manifest.path, serving->line, fmt::format("socket \"{}\"", serving->name)));
+  }
+  for (const ServerSpec& server : manifest.servers) CheckFor(manifest, server);
+  CheckWeightsHaveKv(manifest);
+}
+
+RoleChoice DecideRole(const ServerSpec& server, const SocketSpec& socket) {
+  if (socket.role != Role::kAuto) return {socket.role, "as the manifest says"};
+  if (AnyOf(server, Role::kWeight))
+    return {Role::kAttention, "another socket of this server has the weights"};
+  const auto first = std::find_if(server.sockets.begin(), server.sockets.end(),
+                                  [](const SocketSpec& s) { return s.role == Role::kAuto; });
+  if (&*first != &socket)
+    return {Role::kAttention,
+            fmt::format("socket \"{}\" is the first auto one and has the weights", first->name)};
+  const bool others = std::any_of(server.sockets.begin(), server.sockets.end(), [&](const SocketSpec& s) {
+    return &s != &socket && (s.role == Role::kAttention || s.role == Role::kAuto);
+  });
+  if (others) return {Role::kWeight, "the first auto socket of its server; the others have the KV cache"};
+  return {Role::kColocated, "alone on its server, and no socket is there for attention"};
+}
+
+bool MayJoin(const Manifest& manifest) {
+  if (manifest.servers.size() != 1 || manifest.servers[0].sockets.size() < 2) return false;
+  const auto& sockets = manifest.servers[0].sockets;
+  return std::all_of(sockets.begin(), sockets.end(),
+                     [](const SocketSpec& s) { return s.role == Role::kAuto; });
+}
+
+std::vector<std::string> NotYetSupported(const Manifest& manifest) {
+  std::vector<std::string> lines;
+  const std::vector<StageSpec> stages = StagesOf(manifest);
+  for (const ServerSpec& server : manifest.servers) {
+    const bool weights_here = std::any_of(stages.begin(), stages.end(),
+                                          [&](const StageSpec& stage) { return stage.server == &server; });
+    for (const SocketSpec& socket : server.sockets) {
+      if (DecideRole(server, socket).role != Role::kAttention || weights_here) continue;
+      lines.push_back(
+          fmt::format("{}: role attention: its weights are on another server; this version links a weight "
+                      "socket with attention sockets of its own server only",
+                      At(manifest.path, socket.line, Where(server, socket))));
+    }
+  }
+  return lines;
+}
+
+}  // namespace larder::pipeline

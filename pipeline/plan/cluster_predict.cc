@@ -1,0 +1,131 @@
+#include "pipeline/plan/cluster_predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "pipeline/manifest/text.h"
+
+namespace larder::pipeline {
+namespace {
+
+// GB/s are bytes a nanosecond.
+double Us(double bytes, double gbps) { return gbps > 0 ? bytes / gbps * 1e-3 : 0; }
+
+}  // namespace
+
+// weights: read once for all rows of the frame, or computed for each, whichever takes longer. attention: each
+// sequence reads its own KV cache.
+PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) const {
+  PredictedTimes times;
+  const auto rows = static_cast<double>(batch);
+  const double l3_gbps = speeds.l3_core_gbps * static_cast<double>(stage.cores);
+  const double read =
+      Us(static_cast<double>(stage.weight_bytes), stage.weights_in_l3 ? l3_gbps : speeds.dram_socket_gbps);
+  const double compute = Us(2 * rows * static_cast<double>(stage.weight_parameters),
+                            speeds.core_gops * static_cast<double>(stage.cores));
+  times.weights_us = std::max(read, compute);
+  times.compute_bound = compute > read;
+  // All sequences in flight keep their KV of this stage's layers (paper section 2.3).
+  const double kv_all = rows * static_cast<double>(stage.kv_bytes * stage.layers * micro_batches);
+  times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
+  const double kv_gbps =
+      times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores) : speeds.dram_socket_gbps;
+  times.attention_us = Us(rows * static_cast<double>(stage.kv_bytes), kv_gbps);
+  times.sync_us = stage.layers != 0 ? speeds.layer_sync_us : 0;
+  times.stage_us = static_cast<double>(std::max<size_t>(1, stage.layers)) *
+                   (times.weights_us + times.attention_us + times.sync_us);
+  return times;
+}
+
+double Prediction::LinkUs(size_t batch) const {
+  return links == 0 ? 0
+                    : speeds.link_latency_us + Us(static_cast<double>(batch * row_bytes), speeds.link_gbps);
+}
+
+PredictedPoint Prediction::Point(size_t batch) const {
+  double path_us = static_cast<double>(links) * LinkUs(batch), slowest_us = 0;
+  for (const PredictedStage& stage : stages) {
+    const double us = Times(stage, batch).stage_us;
+    path_us += us;
+    slowest_us = std::max(slowest_us, us);
+  }
+  const auto in_flight = static_cast<double>(micro_batches);
+  PredictedPoint point;
+  point.batch = batch;
+  point.alone_ms = path_us * 1e-3;
+  point.tpot_ms = std::max(path_us, in_flight * slowest_us) * 1e-3;
+  point.tokens_per_s = in_flight * static_cast<double>(batch) / point.tpot_ms * 1e3;
+  return point;
+}
+
+std::string Prediction::Text() const {
+  std::string out = fmt::format(
+      "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s a core, memory {:g} GB/s a socket,\n"
+      "           {:g} us of meetings a layer, links {:g} us + {:g} GB/s\n",
+      context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
+      speeds.layer_sync_us, speeds.link_latency_us, speeds.link_gbps);
+  const size_t batch = 1;
+  // Stages alike are one line.
+  struct Line {
+    const PredictedStage* stage;
+    size_t count;
+  };
+  std::vector<Line> lines;
+  for (const PredictedStage& stage : stages) {
+    const bool same = !lines.empty() && lines.back().stage->layers == stage.layers &&
+                      lines.back().stage->cores == stage.cores &&
+                      lines.back().stage->weight_bytes == stage.weight_bytes &&
+                      lines.back().stage->weights_in_l3 == stage.weights_in_l3 &&
+                      lines.back().stage->kv_cores == stage.kv_cores &&
+                      lines.back().stage->kv_room_bytes == stage.kv_room_bytes;
+    if (same) {
+      ++lines.back().count;
+    } else {
+      lines.push_back({&stage, 1});
+    }
+  }
+  std::string sum;
+  for (const auto& [stage, count] : lines) {
+    const PredictedTimes t = Times(*stage, batch);
+    const double gbps = stage->weights_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->cores)
+                                             : speeds.dram_socket_gbps;
+    const std::string weights = fmt::format("{:.2f} MB / {:g} GB/s {}", Mb(stage->weight_bytes), gbps,
+                                            stage->weights_in_l3 ? "L3" : "memory");
+    if (stage->layers == 0) {
+      out += fmt::format("  serving  = head {} = {:.1f} us\n", weights, t.stage_us);
+    } else {
+      const double kv_gbps =
+          t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores) : speeds.dram_socket_gbps;
+      out += fmt::format(
+          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + meetings {:g} us)\n"
+          "           = {} x ({:.1f} + {:.1f} + {:.1f} us) = {:.1f} us{}\n",
+          stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory", t.sync_us,
+          stage->layers, t.weights_us, t.attention_us, t.sync_us, t.stage_us,
+          count > 1 ? fmt::format(", {} stages alike", count) : "");
+    }
+    sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ", count > 1 ? fmt::format("{} x ", count) : "",
+                       t.stage_us);
+  }
+  const PredictedPoint one = Point(batch);
+  if (links != 0) {
+    out += fmt::format("  link     = {:g} us + {:.1f} KB / {:g} GB/s = {:.1f} us, {} a token\n",
+                       speeds.link_latency_us, static_cast<double>(row_bytes) * 1e-3, speeds.link_gbps,
+                       LinkUs(batch), links);
+    sum += fmt::format(" + {} x {:.1f}", links, LinkUs(batch));
+  }
+  out += fmt::format("  TPOT     = {} us = {:.3f} ms with one micro-batch of one sequence in flight\n", sum,
+                     one.alone_ms);
+  if (micro_batches > 1) {
+    out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n", micro_batches,
+                       one.tpot_ms, micro_batches);
+  }
+  out += "\n  batch   TPOT ms, one in flight   TPOT ms, all in flight   tokens/s, all in flight\n";
+  for (const PredictedPoint& point : points) {
+    out += fmt::format("  {:>5} {:>24.3f} {:>24.3f} {:>25.0f}\n", point.batch, point.alone_ms, point.tpot_ms,
+                       point.tokens_per_s);
+  }
+  return out;
+}
+
+}  // namespace larder::pipeline

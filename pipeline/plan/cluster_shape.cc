@@ -1,0 +1,177 @@
+// What follows from the model's shape and a ClusterPlan's stages: sizes, hash, prediction, and the plan for
+// sockets that nobody has yet.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "attention_node/kv_region.h"
+#include "base/error.h"
+#include "kernels/formats.h"
+#include "pipeline/plan/cluster_layers.h"
+#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/plan.h"
+#include "weight_node/shard_plan.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr size_t kUniformFrameRows = 64;  // the least that a Plan would choose
+constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
+
+uint64_t KvBytes(const model::ModelConfig& config, size_t layers, size_t context) {
+  model::ModelConfig part = config;
+  part.layers = layers;
+  return attention_node::KvShape(part, 1, context).slot_bytes();
+}
+
+}  // namespace
+
+uint64_t LayerBytes(const model::ModelConfig& config) {
+  return weight_node::LayerShape(config).weight_bytes();
+}
+
+uint64_t HeadBytes(const model::ModelConfig& config) {
+  return CeilDiv(config.vocab, kernels::kPanelRows) *
+         kernels::PanelBytes(CeilDiv(config.dim, kernels::kBlock));
+}
+
+uint64_t EmbeddingBytes(const model::ModelConfig& config) {
+  return config.vocab * CeilDiv(config.dim, kernels::kBlock) * sizeof(model::Q8Block);
+}
+
+ClusterPlan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
+                               const PlanOptions& options, const Speeds& speeds) {
+  if (socket.cores == 0 || socket.l3_bytes == 0)
+    throw Error("plan: a socket of {} cores and {} bytes of L3; expected at least one of each", socket.cores,
+                socket.l3_bytes);
+  ClusterPlan plan;
+  plan.config = config;
+  plan.context = options.context != 0 ? options.context : attention_node::KvShape::DefaultContext(config);
+  plan.frame_rows = options.prefill_rows != 0 ? options.prefill_rows : kUniformFrameRows;
+  const auto budget = static_cast<uint64_t>(static_cast<double>(socket.l3_bytes) * options.l3_fraction);
+  const uint64_t layer_bytes = LayerBytes(config);
+  const SocketCount count = CountSockets(config.layers, layer_bytes, budget);
+  const std::vector<size_t> share =
+      ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, socket.cores));
+  for (size_t i = 0, next = 0; i < share.size(); next += share[i++]) {
+    StagePlan stage{.socket = fmt::format("stage-{}", i),
+                    .first_layer = next,
+                    .layers = share[i],
+                    .cores = socket.cores,
+                    .weight_bytes = share[i] * layer_bytes,
+                    .l3_bytes = socket.l3_bytes,
+                    .l3_budget_bytes = budget,
+                    .kv_slot_bytes = KvBytes(config, share[i], plan.context)};
+    stage.resident = stage.weight_bytes <= budget;
+    stage.kv_room_bytes = socket.l3_bytes - std::min(socket.l3_bytes, stage.weight_bytes);
+    plan.stages.push_back(std::move(stage));
+  }
+  plan.serving_socket = "serving";
+  plan.serving_cores = socket.cores;
+  plan.head_bytes = HeadBytes(config);
+  plan.embedding_bytes = EmbeddingBytes(config);
+  plan.serving_resident = plan.head_bytes <= budget;
+  plan.micro_batches = MicroBatchesOf(plan.stages.size());
+  plan.slots = std::max(options.slots, plan.micro_batches);
+  if (!plan.stages[0].resident) {
+    plan.notes.push_back(fmt::format(
+        "one layer has {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket ({:.1f} MB, "
+        "{:.0f} % "
+        "of its L3); {}",
+        static_cast<double>(layer_bytes) * 1e-6, static_cast<double>(layer_bytes - budget) * 1e-6,
+        static_cast<double>(budget) * 1e-6, 100 * options.l3_fraction,
+        layer_bytes <= socket.l3_bytes ? "it fits the L3 with less room for the rest"
+                                       : "it streams from memory: a layer is never split over sockets"));
+  }
+  Predict(plan, speeds);
+  return plan;
+}
+
+void Predict(ClusterPlan& plan, const Speeds& speeds) {
+  Prediction& p = plan.prediction;
+  p = {.speeds = speeds,
+       .context = plan.context,
+       .micro_batches = plan.micro_batches,
+       .row_bytes = plan.config.dim * sizeof(float),
+       .links = plan.single() ? 0 : plan.stages.size() + 1};
+  const model::ModelConfig& c = plan.config;
+  const uint64_t layer_parameters = 2 * c.dim * (c.q_rows() + c.kv_rows()) + 3 * c.dim * c.ffn;
+  for (const StagePlan& stage : plan.stages) {
+    const uint64_t layer_bytes = LayerBytes(c);
+    p.stages.push_back(
+        {.name = stage.socket,
+         .layers = stage.layers,
+         .cores = stage.cores,
+         .weight_bytes = layer_bytes,
+         .weight_parameters = layer_parameters,
+         // a layer that exceeds its budget but not the cache is still read from it
+         .weights_in_l3 = stage.resident || (stage.l3_bytes >= stage.weight_bytes && stage.layers == 1),
+         .kv_bytes = KvBytes(c, 1, plan.context),
+         .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
+         .kv_room_bytes = stage.kv_room_bytes});
+  }
+  const StagePlan& first = plan.stages.front();
+  const bool beside = plan.serving_cores == 0;  // whoever serves: taken to be as the first stage's socket is
+  p.stages.push_back(
+      {.name = "serving",
+       .cores = beside ? first.cores : plan.serving_cores,
+       .weight_bytes = plan.head_bytes,
+       .weight_parameters = c.vocab * c.dim,
+       .weights_in_l3 = plan.serving_resident ||
+                        (beside && first.weight_bytes + plan.head_bytes <= first.l3_budget_bytes)});
+  for (const size_t batch : kBatches) p.points.push_back(p.Point(batch));
+  const double serving_us = p.Times(p.stages.back(), 1).stage_us;
+  const bool slowest = std::all_of(p.stages.begin(), p.stages.end(), [&](const PredictedStage& stage) {
+    return p.Times(stage, 1).stage_us <= serving_us;
+  });
+  if (!plan.single() && slowest && !p.stages.back().weights_in_l3) {
+    plan.notes.push_back(fmt::format(
+        "the output head ({:.1f} MB, read from memory) takes longer than a stage; a serving socket with "
+        "that much L3 to spare would be faster",
+        static_cast<double>(plan.head_bytes) * 1e-6));
+  }
+}
+
+bool ClusterPlan::resident() const {
+  return std::all_of(stages.begin(), stages.end(), [](const StagePlan& stage) { return stage.resident; });
+}
+
+uint64_t ClusterPlan::weight_bytes() const {
+  uint64_t bytes = single() ? 0 : head_bytes;  // else the stage's own figure has it
+  for (const StagePlan& stage : stages) bytes += stage.weight_bytes;
+  return bytes;
+}
+
+uint64_t ClusterPlan::kv_slot_bytes() const {
+  uint64_t bytes = 0;
+  for (const StagePlan& stage : stages) bytes += stage.kv_slot_bytes;
+  return bytes;
+}
+
+const StagePlan& ClusterPlan::stage_of_socket(std::string_view socket) const {
+  std::string names;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const auto& attention = stages[i].attention;
+    if (stages[i].socket == socket ||
+        std::find(attention.begin(), attention.end(), socket) != attention.end())
+      return stages[i];
+    names += (names.empty() ? "" : ", ") + stages[i].socket;
+    for (const std::string& name : attention) names += ", " + name;
+  }
+  for (const auto& [name, by] : joined) {
+    if (name == socket)
+      throw Error(
+          "socket '{}' has role auto and its cores became part of socket '{}'; expected no process for it",
+          socket, by);
+  }
+  throw Error("socket '{}' is of no stage of cluster '{}'; those are: {}", socket, cluster, names);
+}
+
+uint64_t ClusterPlan::hash() const {
+  nlohmann::json key = KeyOf(config);
+  key.push_back({cluster, context, slots, frame_rows, micro_batches, serving_socket});
+  for (const StagePlan& stage : stages)
+    key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers});
+  return HashOf(key);
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,195 @@
+// A ClusterPlan for people and for programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "attention_node/kv_region.h"
+#include "pipeline/manifest/text.h"
+#include "pipeline/plan/cluster_plan.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr size_t kMostStagesShown = 24;  // in a table; JSON has all
+
+double Gb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
+
+std::string Name(const std::string& socket) { return socket.empty() ? "(whoever serves)" : socket; }
+
+std::string Layers(const ClusterPlan& plan) {
+  const auto [least, most] =
+      std::minmax_element(plan.stages.begin(), plan.stages.end(),
+                          [](const StagePlan& a, const StagePlan& b) { return a.layers < b.layers; });
+  return least->layers == most->layers ? fmt::format("{}", most->layers)
+                                       : fmt::format("{} to {}", least->layers, most->layers);
+}
+
+struct KvCapacity {
+  size_t context = 0;
+  uint64_t slot_bytes = 0;  // of all stages
+  size_t slots_in_l3 = 0;   // that fit every stage's room
+};
+std::vector<KvCapacity> KvCapacities(const ClusterPlan& plan) {
+  std::vector<KvCapacity> capacities;
+  std::vector<size_t> contexts = {plan.context};
+  for (size_t context = 1024; context <= std::max<size_t>(plan.config.trained_context, 4096); context *= 4)
+    contexts.push_back(context);
+  std::sort(contexts.begin(), contexts.end());
+  contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
+  for (const size_t context : contexts) {
+    KvCapacity capacity{context, 0, SIZE_MAX};
+    for (const StagePlan& stage : plan.stages) {
+      model::ModelConfig config = plan.config;
+      config.layers = stage.layers;
+      const uint64_t bytes = attention_node::KvShape(config, 1, context).slot_bytes();
+      capacity.slot_bytes += bytes;
+      capacity.slots_in_l3 = std::min<size_t>(capacity.slots_in_l3, stage.kv_room_bytes / bytes);
+    }
+    capacities.push_back(capacity);
+  }
+  return capacities;
+}
+
+std::string StageTable(const ClusterPlan& plan) {
+  std::string out =
+      "\n  stage  socket                    layers   cores  weights MB  L3 budget MB  resident  attention\n";
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    if (plan.stages.size() > kMostStagesShown && i == kMostStagesShown - 2) {
+      out += fmt::format("    ...  {} more\n", plan.stages.size() - i - 1);
+      i = plan.stages.size() - 1;
+    }
+    const StagePlan& stage = plan.stages[i];
+    std::string attention;
+    for (const std::string& name : stage.attention)
+      attention += fmt::format("{}{}", attention.empty() ? "" : ", ", name);
+    out += fmt::format("  {:>5}  {:<22} {:>9} {:>7} {:>11.2f} {:>13.1f}  {:<8}  {}\n", i,
+                       fmt::format("{}{}{}", stage.server, stage.server.empty() ? "" : "/", stage.socket),
+                       fmt::format("{}-{}", stage.first_layer, stage.first_layer + stage.layers - 1),
+                       stage.cores, Mb(stage.weight_bytes), Mb(stage.l3_budget_bytes),
+                       stage.resident ? "yes" : "no", attention.empty() ? "colocated" : attention);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string ClusterPlan::Table() const {
+  const auto& c = config;
+  std::string out;
+  if (!cluster.empty()) out += fmt::format("cluster    {}, plan {:016x}\n", cluster, hash());
+  out += fmt::format(
+      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, {:.1f} M "
+      "parameters\n",
+      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
+      static_cast<double>(c.parameters()) * 1e-6);
+  out += fmt::format(
+      "INT8 size  {:.2f} GB at a byte a parameter; {:.2f} GB packed with scales, head {:.2f} GB of it\n",
+      Gb(c.parameters()), Gb(weight_bytes()), Gb(head_bytes));
+  out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
+                  : fmt::format(
+                        "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, norm, head, "
+                        "sampler)\n",
+                        stages.size(), stages.size(), Layers(*this), stages.size() == c.layers ? "" : "s");
+  out += fmt::format("in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
+                     micro_batches, micro_batches == 1 ? "" : "es", frame_rows,
+                     static_cast<double>(frame_rows * c.dim * sizeof(float)) * 1e-3,
+                     single() ? "" : ": one a stage and one at the serving socket");
+  out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB in all stages, INT8\n", slots,
+                     slots == 1 ? "" : "s", context, Mb(slots * kv_slot_bytes()));
+  out += fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
+                                                   : "not all stages' weights fit their L3 budgets");
+  out += StageTable(*this);
+  if (!links.empty()) {
+    out += "\n  link                                                transport  listens at\n";
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (links.size() > kMostStagesShown && i == kMostStagesShown - 2) {
+        out += fmt::format("  ... {} more\n", links.size() - i - 1);
+        i = links.size() - 1;
+      }
+      const LinkPlan& link = links[i];
+      out += fmt::format("  {:<50}  {:<9}  {}:{}\n", fmt::format("{} -> {}", Name(link.from), Name(link.to)),
+                         TransportName(link.transport),
+                         link.listener.host.empty() ? "this server" : link.listener.host, link.listener.port);
+    }
+  }
+  out += "\n  context    KV MB a sequence    sequences whose KV fits L3 beside the weights\n";
+  for (const KvCapacity& kv : KvCapacities(*this))
+    out += fmt::format("  {:>7} {:>19.2f} {:>16}\n", kv.context, Mb(kv.slot_bytes), kv.slots_in_l3);
+  out += fmt::format("\n{}", prediction.Text());
+  for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
+  if (!notes.empty()) out += '\n';
+  return out;
+}
+
+nlohmann::json ClusterPlan::Json() const {
+  nlohmann::json json = {{"cluster", cluster},
+                         {"model",
+                          {{"name", config.name},
+                           {"architecture", config.architecture_name},
+                           {"layers", config.layers},
+                           {"parameters", config.parameters()}}},
+                         {"hash", fmt::format("{:016x}", hash())},
+                         {"sockets", stages.size()},
+                         {"serving_sockets", single() ? 0 : 1},
+                         {"context", context},
+                         {"slots", slots},
+                         {"frame_rows", frame_rows},
+                         {"micro_batches", micro_batches},
+                         {"weight_bytes", weight_bytes()},
+                         {"kv_bytes_per_slot", kv_slot_bytes()},
+                         {"resident", resident()},
+                         {"notes", notes},
+                         {"serving",
+                          {{"server", serving_server},
+                           {"socket", serving_socket},
+                           {"cores", serving_cores},
+                           {"head_bytes", head_bytes},
+                           {"embedding_bytes", embedding_bytes}}},
+                         {"stages", nlohmann::json::array()},
+                         {"links", nlohmann::json::array()},
+                         {"kv_capacity", nlohmann::json::array()}};
+  for (const StagePlan& stage : stages) {
+    json["stages"].push_back({{"server", stage.server},
+                              {"socket", stage.socket},
+                              {"attention", stage.attention},
+                              {"first_layer", stage.first_layer},
+                              {"layers", stage.layers},
+                              {"cores", stage.cores},
+                              {"weight_bytes", stage.weight_bytes},
+                              {"l3_bytes", stage.l3_bytes},
+                              {"l3_budget_bytes", stage.l3_budget_bytes},
+                              {"kv_bytes_per_slot", stage.kv_slot_bytes},
+                              {"resident", stage.resident}});
+  }
+  for (const LinkPlan& link : links) {
+    json["links"].push_back({{"from", link.from},
+                             {"to", link.to},
+                             {"transport", TransportName(link.transport)},
+                             {"host", link.listener.host},
+                             {"port", link.listener.port}});
+  }
+  for (const KvCapacity& kv : KvCapacities(*this)) {
+    json["kv_capacity"].push_back(
+        {{"context", kv.context}, {"bytes_per_slot", kv.slot_bytes}, {"slots_in_l3", kv.slots_in_l3}});
+  }
+  const Speeds& speeds = prediction.speeds;
+  json["prediction"] = {{"source", speeds.source},
+                        {"l3_core_gbps", speeds.l3_core_gbps},
+                        {"dram_socket_gbps", speeds.dram_socket_gbps},
+                        {"core_gops", speeds.core_gops},
+                        {"layer_sync_us", speeds.layer_sync_us},
+                        {"link_latency_us", speeds.link_latency_us},
+                        {"link_gbps", speeds.link_gbps},
+                        {"links", prediction.links},
+                        {"points", nlohmann::json::array()}};
+  for (const PredictedPoint& point : prediction.points) {
+    json["prediction"]["points"].push_back({{"batch", point.batch},
+                                            {"tpot_alone_ms", point.alone_ms},
+                                            {"tpot_ms", point.tpot_ms},
+                                            {"tokens_per_s", point.tokens_per_s}});
+  }
+  return json;
+}
+
+}  // namespace larder::pipeline

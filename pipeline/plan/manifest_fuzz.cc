@@ -1,0 +1,87 @@
+// Any bytes as a manifest: it parses or gives one line of Error, and what parses resolves on a small machine
+// and a large one, or gives one line of Error.
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "model/config.h"
+#include "pipeline/manifest/manifest.h"
+#include "pipeline/plan/cluster_plan.h"
+
+namespace larder::pipeline {
+namespace {
+
+void CheckLine(const std::string& line) {
+  LARDER_CHECK(!line.empty() && line.find('\n') == line.npos, "not one line: '{}'", line);
+}
+
+model::ModelConfig SmallModel() {
+  model::ModelConfig config;
+  config.layers = 2;
+  config.dim = 1024;
+  config.ffn = 2816;
+  config.heads = 16;
+  config.kv_heads = 4;
+  config.head_size = 64;
+  config.vocab = 512;
+  config.trained_context = 4096;
+  return config;
+}
+
+void CheckResolved(const ResolvedSocket& socket, const topology::Topology& machine) {
+  LARDER_CHECK(!socket.name.empty() && !socket.reason.empty() && socket.role != Role::kAuto);
+  LARDER_CHECK(!socket.cores.empty() && socket.cpus.size() >= socket.cores.size() && socket.node.valid());
+  LARDER_CHECK(socket.l3_fraction > 0 && socket.l3_fraction <= 1);
+  LARDER_CHECK(HoldsKv(socket.role) == (socket.slots > 0));
+  for (const CoreId core : socket.cores) machine.core(core);
+}
+
+// Every layer once, in order; or one line of Error.
+void CheckCluster(const Manifest& manifest, const topology::Topology& machine,
+                  const model::ModelConfig& config) {
+  const std::vector<topology::Topology> machines(manifest.servers.size(), machine);
+  try {
+    const ClusterPlan plan = PlanCluster(manifest, config, {}, machines);
+    size_t next = 0;
+    for (const StagePlan& stage : plan.stages) {
+      LARDER_CHECK(stage.first_layer == next && stage.layers > 0 && stage.cores > 0);
+      next += stage.layers;
+    }
+    LARDER_CHECK(next == config.layers && plan.slots > 0 && plan.frame_rows > 0);
+    LARDER_CHECK(plan.links.empty() == plan.single() && !plan.Table().empty());
+    for (const std::string& note : plan.notes) CheckLine(note);
+  } catch (const Error& error) {
+    CheckLine(error.what());
+  }
+}
+
+void Check(std::string_view text) {
+  static const topology::Topology kMachines[] = {
+      topology::Topology::FromXml(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-cores.xml"),
+      topology::Topology::FromXml(LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml")};
+  static const model::ModelConfig kModel = SmallModel();
+  try {
+    const Manifest manifest = Manifest::Parse(text, "m.toml");
+    for (const std::string& line : NotYetSupported(manifest)) CheckLine(line);
+    for (const topology::Topology& machine : kMachines) {
+      for (const model::ModelConfig* model : {static_cast<const model::ModelConfig*>(nullptr), &kModel}) {
+        std::vector<std::string> warnings;
+        const auto sockets = Resolve(manifest, manifest.servers.front(), machine, model, &warnings);
+        LARDER_CHECK(!sockets.empty());
+        for (const ResolvedSocket& socket : sockets) CheckResolved(socket, machine);
+        for (const std::string& line : warnings) CheckLine(line);
+      }
+      CheckCluster(manifest, machine, kModel);
+    }
+  } catch (const Error& error) {
+    CheckLine(error.what());
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  larder::pipeline::Check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,276 @@
+// Plans for real machines: where MakePlan puts the threads, shards and budgets of a 3B-shaped model. Known
+// machines, by their description, are held against rules and against what is known of them; where the folder
+// of topologies is at hand every XML file in it too.
+#include "pipeline/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+
+#include "kernels/formats.h"
+#include "pipeline/manifest/manifest_testing.h"
+#include "topology/machines_testing.h"
+
+namespace larder::pipeline {
+namespace {
+
+using topology::Topology;
+using weight_node::PanelRange;
+
+const model::ModelConfig& Llama3b() {
+  static const model::ModelConfig config = model::ConfigOfShape(model::ShapeByName("llama-3.2-3b"), "test");
+  return config;
+}
+
+Plan PlanFor(const Topology& machine, size_t threads = 0) {
+  PlanOptions options;
+  options.threads = threads;
+  options.context = 4096;
+  options.isa = kernels::Isa::kScalar;  // the plan does not depend on the machine that tests run on
+  return MakePlan(Llama3b(), machine, options);
+}
+
+// Packed bytes of rows x columns, from the format's own description: panels of 16 rows, blocks of 32 columns.
+uint64_t PackedBytes(uint64_t rows, uint64_t columns) {
+  return CeilDiv(rows, kernels::kPanelRows) * kernels::PanelBytes(CeilDiv(columns, kernels::kBlock));
+}
+
+// Of the whole model, not by way of shards. 3B's dimensions are multiples of all granules, so nothing is
+// padding.
+uint64_t ModelBytes(const model::ModelConfig& c) {
+  const uint64_t layer = PackedBytes((c.heads + 2 * c.kv_heads) * c.head_size, c.dim) +
+                         PackedBytes(c.dim, c.heads * c.head_size) + PackedBytes(2 * c.ffn, c.dim) +
+                         PackedBytes(c.dim, c.ffn);
+  return c.layers * layer + PackedBytes(c.vocab, c.dim);
+}
+
+void ExpectThreadsOnePerCore(const Plan& plan, const Topology& machine) {
+  std::set<CoreId> cores;
+  std::set<CpuId> cpus;
+  for (const PlanThread& thread : plan.threads) {
+    EXPECT_TRUE(cores.insert(thread.core).second) << "core " << thread.core.value << " twice";
+    EXPECT_TRUE(cpus.insert(thread.cpu).second) << "CPU " << thread.cpu.value << " twice";
+    const topology::Core& core = machine.core(thread.core);
+    EXPECT_EQ(thread.cpu, core.cpus.front()) << "an SMT sibling of core " << core.id.value;
+    EXPECT_EQ(thread.numa_node, core.numa_node);
+    const auto node = std::find_if(machine.numa_nodes().begin(), machine.numa_nodes().end(),
+                                   [&](const auto& n) { return n.id == thread.numa_node; });
+    ASSERT_NE(node, machine.numa_nodes().end());
+    EXPECT_NE(std::find(node->cores.begin(), node->cores.end(), core.id), node->cores.end());
+  }
+}
+
+// The threads' ranges, in order, are [0, count) without gap or overlap.
+void ExpectCovers(const Plan& plan, PanelRange weight_node::ThreadShard::*range, size_t count,
+                  const char* what) {
+  uint32_t next = 0;
+  for (const auto& shard : plan.shards.threads) {
+    EXPECT_EQ((shard.*range).first, next) << what;
+    next = (shard.*range).end();
+  }
+  EXPECT_EQ(next, count) << what;
+}
+
+void ExpectShardsCoverTheModel(const Plan& plan) {
+  const model::ModelConfig& c = plan.config;
+  ASSERT_EQ(plan.shards.threads.size(), plan.threads.size());
+  ExpectCovers(plan, &weight_node::ThreadShard::qkv,
+               (c.heads + 2 * c.kv_heads) * c.head_size / kernels::kPanelRows, "QKV");
+  ExpectCovers(plan, &weight_node::ThreadShard::o, c.dim / kernels::kPanelRows, "O");
+  ExpectCovers(plan, &weight_node::ThreadShard::ffn_units, c.ffn / kernels::kBlock, "FFN");
+  ExpectCovers(plan, &weight_node::ThreadShard::down, c.dim / kernels::kPanelRows, "down");
+  ExpectCovers(plan, &weight_node::ThreadShard::head, c.vocab / kernels::kPanelRows, "head");
+}
+
+void ExpectGroupsAndBudgets(const Plan& plan, const Topology& machine) {
+  std::map<L3GroupId, uint64_t> bytes;
+  std::map<L3GroupId, size_t> threads;
+  int last = 0;
+  for (const PlanThread& thread : plan.threads) {
+    ASSERT_LT(static_cast<size_t>(thread.l3_group), plan.l3_groups.size());
+    EXPECT_EQ(plan.l3_groups[static_cast<size_t>(thread.l3_group)].id, machine.core(thread.core).l3_group);
+    EXPECT_TRUE(thread.l3_group == last || thread.l3_group == last + 1)
+        << "a group's threads are not adjacent";
+    last = thread.l3_group;
+    bytes[machine.core(thread.core).l3_group] += thread.weight_bytes;
+    ++threads[machine.core(thread.core).l3_group];
+  }
+  ASSERT_EQ(bytes.size(), plan.l3_groups.size()) << "a group is there twice, or without threads";
+  uint64_t sum = 0;
+  for (const PlanL3Group& group : plan.l3_groups) {
+    const topology::L3Group& l3 = machine.l3_group(group.id);
+    EXPECT_EQ(group.l3_bytes, l3.bytes);
+    EXPECT_EQ(group.budget_bytes, l3.bytes * 3 / 4);
+    EXPECT_EQ(group.weight_bytes, bytes[group.id]);
+    EXPECT_LE(threads[group.id], l3.cores.size());
+    EXPECT_EQ(group.resident(), l3.bytes != 0 && bytes[group.id] <= l3.bytes * 3 / 4);
+    sum += group.weight_bytes;
+  }
+  EXPECT_EQ(sum, plan.weight_bytes);
+  EXPECT_EQ(plan.weight_bytes, ModelBytes(plan.config));
+}
+
+// Shares are even: no thread has more than one granule of each matrix above another.
+void ExpectBalanced(const Plan& plan) {
+  const model::ModelConfig& c = plan.config;
+  const uint64_t granules = c.layers * (5 * kernels::PanelBytes(c.dim / kernels::kBlock) +
+                                        kernels::PanelBytes(c.heads * c.head_size / kernels::kBlock) +
+                                        kernels::PanelBytes(c.ffn / kernels::kBlock)) +
+                            kernels::PanelBytes(c.dim / kernels::kBlock);
+  uint64_t least = UINT64_MAX, most = 0;
+  for (const PlanThread& thread : plan.threads) {
+    least = std::min(least, thread.weight_bytes);
+    most = std::max(most, thread.weight_bytes);
+  }
+  EXPECT_LE(most - least, granules);
+}
+
+bool HasNote(const Plan& plan, const std::string& part) {
+  return std::any_of(plan.notes.begin(), plan.notes.end(),
+                     [&](const std::string& note) { return note.find(part) != std::string::npos; });
+}
+
+void ExpectRules(const Topology& machine, size_t threads) {
+  SCOPED_TRACE(fmt::format("{} threads", threads));
+  const Plan plan = PlanFor(machine, threads);
+  EXPECT_EQ(plan.threads.size(), threads == 0 ? machine.cores().size() : threads);
+  ExpectThreadsOnePerCore(plan, machine);
+  ExpectShardsCoverTheModel(plan);
+  ExpectGroupsAndBudgets(plan, machine);
+  ExpectBalanced(plan);
+  // One note says how many groups are too small, one how many are of unknown size; none says so of no group.
+  const auto unknown = std::count_if(plan.l3_groups.begin(), plan.l3_groups.end(),
+                                     [](const auto& g) { return g.l3_bytes == 0; });
+  const auto small = std::count_if(plan.l3_groups.begin(), plan.l3_groups.end(),
+                                   [](const auto& g) { return g.l3_bytes != 0 && !g.resident(); });
+  const std::string of = fmt::format(" of {} L3 groups: ", plan.l3_groups.size());
+  EXPECT_EQ(HasNote(plan, fmt::format("{}{}their weights", small, of)), small > 0);
+  EXPECT_EQ(HasNote(plan, "their weights"), small > 0);
+  EXPECT_EQ(HasNote(plan, fmt::format("{}{}size unknown", unknown, of)), unknown > 0);
+  EXPECT_EQ(HasNote(plan, "size unknown"), unknown > 0);
+  if (threads == 0) {
+    std::set<L3GroupId> used;
+    for (const PlanL3Group& group : plan.l3_groups) used.insert(group.id);
+    EXPECT_EQ(used.size(), machine.l3_groups().size()) << "thread groups are not the L3 groups";
+  }
+}
+
+void ExpectRulesAtEverySize(const Topology& machine) {
+  ExpectRules(machine, 0);
+  const topology::Package& first = machine.packages()[0];
+  for (const size_t threads : {size_t{1}, size_t{2}, first.l3_groups.size(), first.cores.size()}) {
+    if (threads <= machine.cores().size()) ExpectRules(machine, threads);
+  }
+}
+
+TEST(Placement, OfOwnMachines) {
+  for (const char* name : {"two-packages", "two-cores", "no-l3"}) {
+    SCOPED_TRACE(name);
+    ExpectRulesAtEverySize(TestMachine(name));
+  }
+}
+
+struct Machine {
+  const char* name;
+  size_t threads, groups, least_a_group, most_a_group;
+  bool l3_known, resident;  // 3.4 GB of weights
+};
+void PrintTo(const Machine& machine, std::ostream* out) { *out << machine.name; }
+
+constexpr Machine kMachines[] = {
+    {"amd-genoax-2xEPYC-9V33X-azure-hbv4", 176, 24, 4, 8, true, false},
+    {"amd-naples-1xEPYC-7451", 24, 8, 3, 3, true, false},
+    {"amd-naples-2xEPYC-7451-from-util-linux", 48, 16, 3, 3, true, false},
+    {"amd-rome-2xEPYC-7742-nps4-jusuf-jsfc070", 128, 32, 4, 4, true, false},
+    {"amd-rome-2xEPYC-7H12-nps1-mel4001", 128, 32, 4, 4, true, false},
+    {"amd-rome-2xEPYC-7H12-nps4-mel0001", 128, 32, 4, 4, true, false},
+    {"arm-kunpeng920-2x64", 128, 4, 32, 32, true, false},
+    {"arm-nvidia-gh200", 72, 1, 72, 72, false, false},
+    {"arm-thunderx2-2x32core-smt4-hwloc1", 64, 2, 32, 32, true, false},
+    {"cpuid-AMD-19h-Zen3-2xEpyc-7763", 128, 16, 8, 8, true, false},
+    {"intel-broadwell-2xXeon-E5-2695v4", 36, 2, 18, 18, true, false},
+    {"intel-cascadelake-2xXeon6230-optane-memorysidecache", 40, 2, 20, 20, true, false},
+};
+
+void ExpectGroups(const Topology& machine, const Machine& m) {
+  const Plan plan = PlanFor(machine);
+  EXPECT_EQ(plan.threads.size(), m.threads);
+  ASSERT_EQ(plan.l3_groups.size(), m.groups);
+  std::vector<size_t> threads(m.groups, 0);
+  for (const PlanThread& thread : plan.threads) ++threads[static_cast<size_t>(thread.l3_group)];
+  EXPECT_EQ(*std::min_element(threads.begin(), threads.end()), m.least_a_group);
+  EXPECT_EQ(*std::max_element(threads.begin(), threads.end()), m.most_a_group);
+  EXPECT_EQ(plan.l3_groups[0].l3_bytes != 0, m.l3_known);
+  EXPECT_EQ(HasNote(plan, "size unknown"), !m.l3_known);
+  EXPECT_EQ(plan.resident(), m.resident);
+  EXPECT_EQ(plan.Json()["threads"].size(), m.threads);
+}
+
+class PlacementOn : public testing::TestWithParam<Machine> {};
+
+TEST_P(PlacementOn, HasItsGroups) { ExpectGroups(topology::ByDescription(GetParam().name), GetParam()); }
+
+TEST_P(PlacementOn, KeepsTheRulesAtEverySize) {
+  ExpectRulesAtEverySize(topology::ByDescription(GetParam().name));
+}
+
+INSTANTIATE_TEST_SUITE_P(Described, PlacementOn, testing::ValuesIn(kMachines),
+                         [](const auto& machine) { return topology::TestName(machine.param.name); });
+
+// Whatever machine is described there, known or not.
+TEST(Placement, OfEveryDumpInTheFolder) {
+  LARDER_NEEDS_TEST_DATA(topology::DumpFolder());
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(topology::DumpFolder())) {
+    if (entry.path().extension() != ".xml") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    ExpectRulesAtEverySize(Topology::FromXml(entry.path().string()));
+    ++files;
+  }
+  EXPECT_GT(files, 0u) << topology::DumpFolder() << " holds no XML file";
+  for (const Machine& machine : kMachines) {
+    SCOPED_TRACE(machine.name);
+    ExpectGroups(Topology::FromXml(topology::DumpOf(machine.name)), machine);
+  }
+}
+
+// 2 x EPYC 9V33X: 12 L3 groups of 96 MB a package, and in each as many threads as the dump has cores there
+// (the hypervisor keeps some for itself, so not all groups have 8).
+TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
+  const Topology machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
+  const Plan plan = PlanFor(machine);
+  std::map<int, size_t> groups_of_package;
+  std::map<L3GroupId, size_t> threads;
+  for (const PlanL3Group& group : plan.l3_groups) {
+    ++groups_of_package[machine.l3_group(group.id).package];
+    EXPECT_EQ(group.l3_bytes, uint64_t{96} << 20);
+    EXPECT_EQ(group.budget_bytes, uint64_t{72} << 20);
+  }
+  EXPECT_EQ(groups_of_package, (std::map<int, size_t>{{0, 12}, {1, 12}}));
+  for (const PlanThread& thread : plan.threads) ++threads[machine.core(thread.core).l3_group];
+  for (const topology::L3Group& group : machine.l3_groups()) EXPECT_EQ(threads[group.id], group.cores.size());
+
+  // One package: all its groups, none of the other's.
+  const Plan one = PlanFor(machine, machine.packages()[0].cores.size());
+  EXPECT_EQ(one.l3_groups.size(), 12u);
+  for (const PlanThread& thread : one.threads) EXPECT_EQ(machine.core(thread.core).package, 0);
+}
+
+// An L3 group over two NUMA nodes (sub-NUMA clustering): one group of threads, half of their arenas on each
+// node.
+TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
+  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
+  std::map<int, std::map<int, size_t>> threads;  // by L3 group and node
+  for (const PlanThread& thread : PlanFor(machine).threads)
+    ++threads[thread.l3_group][thread.numa_node.value];
+  EXPECT_EQ(threads,
+            (std::map<int, std::map<int, size_t>>{{0, {{0, 10}, {2, 10}}}, {1, {{1, 10}, {3, 10}}}}));
+}
+
+}  // namespace
+}  // namespace larder::pipeline

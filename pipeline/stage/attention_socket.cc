@@ -1,0 +1,146 @@
+#include "pipeline/stage/attention_socket.h"
+
+#include "base/error.h"
+#include "threadpool/frame.h"
+
+namespace larder::pipeline {
+
+using threadpool::Step;
+
+std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
+  const weight_node::LayerShape shape(plan.config);
+  std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
+  for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
+    for (const auto& part : weight_node::QkvParts(shape, plan.shards.threads[t]))
+      projectors[part.group].push_back(t);
+  }
+  return projectors;
+}
+
+// The first layer of which something is missing: if all its rows are projected, attention is behind, else the
+// weight socket, which has all that it needs. (Later layers may be there in part: threads do not keep step.)
+std::optional<size_t> HungAttention(const Plan& plan, const Exchange& exchange, uint32_t base_epoch,
+                                    uint32_t halves) {
+  const size_t heads = plan.config.kv_heads;
+  const auto projectors = Projectors(plan);
+  const auto missing = [&](size_t half, size_t socket, uint32_t epoch) {
+    for (size_t head = 0; head < heads; ++head) {
+      const auto owners = attention_node::OwnersOf(head, heads, plan.attention[socket].threads.size());
+      for (size_t t = owners.first; t <= owners.last; ++t) {
+        if (!exchange.attended(half, socket, t, head)->Reached(epoch)) return true;
+      }
+    }
+    return false;
+  };
+  const auto projected = [&](size_t half, uint32_t epoch) {
+    for (size_t head = 0; head < heads; ++head) {
+      for (const size_t t : projectors[head]) {
+        if (!exchange.projected(half, t, head)->Reached(epoch)) return false;
+      }
+    }
+    return true;
+  };
+  for (size_t layer = 0; layer < plan.config.layers; ++layer) {
+    const uint32_t epoch = base_epoch + static_cast<uint32_t>(layer) + 1;
+    for (size_t half = 0; half < halves; ++half) {
+      for (size_t socket = 0; socket < plan.attention.size(); ++socket) {
+        if (!missing(half, socket, epoch)) continue;
+        return projected(half, epoch) ? std::optional(socket) : std::nullopt;
+      }
+    }
+  }
+  return std::nullopt;  // attention has done its part
+}
+
+bool AttentionSocket::Hangs() const {
+  return HungAttention(plan_, exchange_, base_epoch_.load(std::memory_order_relaxed),
+                       halves_.load(std::memory_order_relaxed)) == index_;
+}
+
+AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file,
+                                 const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
+                                 const SocketWaits& waits)
+    : plan_(plan),
+      index_(index),
+      frames_(frames),
+      report_(report),
+      waits_(waits),
+      wait_(waits.attention.at(index)),
+      slot_(plan.options.prefill_rows),
+      position_(plan.options.prefill_rows),
+      exchange_(exchange) {
+  threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
+  report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  const PlanAttentionSocket& socket = plan.attention.at(index);
+  threadpool::PoolOptions pool;
+  for (const PlanThread& thread : socket.threads) {
+    pool.cpus.push_back(thread.cpu);
+    pool.group_of_thread.push_back(thread.l3_group);
+  }
+  pool.wait = wait_;
+  pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+  const weight_node::AttentionIoRows rows = exchange.rows();
+  node_ = std::make_unique<attention_node::AttentionNode>(
+      plan.config, file,
+      attention_node::AttentionNodeOptions{.isa = plan.options.isa,
+                                           .threads = socket.threads.size(),
+                                           .slots = socket.slots,
+                                           .context = plan.options.context,
+                                           .node = socket.threads[0].numa_node},
+      attention_node::AttentionIo{
+          .qkv = rows.qkv.data,
+          .qkv_stride = rows.qkv.stride,
+          .group_stride = weight_node::LayerShape(plan.config).group_panels * kernels::kPanelRows,
+          .out = rows.attn.data,
+          .out_stride = rows.attn.stride});
+
+  const size_t heads = plan.config.kv_heads;
+  appended_ = std::make_unique<sync::EpochFlag[]>(kHalves * heads);
+  const auto projectors = Projectors(plan);
+  for (size_t half = 0; half < kHalves; ++half) {
+    projected_[half].resize(heads);
+    for (size_t head = 0; head < heads; ++head) {
+      for (const size_t t : projectors[head])
+        projected_[half][head].push_back(exchange.projected(half, t, head));
+    }
+  }
+  for (size_t halves = 1; halves <= kHalves; ++halves) BuildPrograms(exchange, halves);
+}
+
+void AttentionSocket::Serve(SocketStatus* status) {
+  if (const char* wrong = Run(*status))
+    throw Error("attention socket {}: its weight socket sent {}", plan_.attention[index_].name, wrong);
+}
+
+void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
+  const size_t threads = plan_.attention[index_].threads.size(), heads = plan_.config.kv_heads;
+  auto& all = steps_[halves - 1];
+  all.resize(threads);
+  for (size_t t = 0; t < threads; ++t) {
+    for (size_t layer = 0; layer < plan_.config.layers; ++layer) {
+      for (size_t half = 0; half < halves; ++half) {
+        const size_t first = all[t].size();
+        node_->AddLayer(
+            t, layer, all[t],
+            [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[half][head]); },
+            [&](size_t head) {
+              const auto owners = node_->OwnersOf(head);
+              return owners.first == owners.last ? nullptr : &appended_[half * heads + head];
+            },
+            [&](size_t head) { return exchange.attended(half, index_, t, head); });
+        for (size_t i = first; i < all[t].size(); ++i) {
+          Step& step = all[t][i];
+          step.part = static_cast<uint8_t>(half);
+          // Rows that are appended are awaited by this socket's own threads, attended ones by the weight
+          // socket's.
+          const bool own = step.kind == static_cast<uint16_t>(threadpool::StepKind::kAppend);
+          step.waiters = own ? wait_.mode : waits_.weight.mode;
+          if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);
+        }
+      }
+    }
+    programs_[halves - 1].push_back({all[t].data(), static_cast<uint32_t>(all[t].size())});
+  }
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,98 @@
+// The loop of an attention socket: a frame's message, its attention steps, the next.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "pipeline/stage/attention_socket.h"
+#include "sync/copy_once.h"
+#include "threadpool/frame.h"
+
+namespace larder::pipeline {
+
+namespace {
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads a frame
+}  // namespace
+
+// A message is as untrusted as its sender's memory: what indexes ours is copied and checked here, once.
+const char* AttentionSocket::TakeFrame(const std::byte* message, threadpool::FrameRows (&halves)[kHalves],
+                                       uint32_t* rows) {
+  if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
+  if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than is due";
+  const auto max_rows = static_cast<uint32_t>(plan_.options.prefill_rows);
+  *rows = 0;
+  for (uint32_t h = 0; h < message_.halves; ++h) {
+    const FrameMessage::Half half = message_.half[h];
+    if (half.rows > max_rows - *rows || half.first_row > max_rows - half.rows)
+      return "a frame of more rows than there is room for";
+    halves[h].rows = half.rows;
+    halves[h].first_row = half.first_row;
+    halves[h].slot = slot_.data() + *rows;
+    halves[h].position = position_.data() + *rows;
+    *rows += half.rows;
+  }
+  const auto* sent = reinterpret_cast<const FrameMessage*>(message);
+  sync::CopyOnce(slot_.data(), sent->slot(), *rows * sizeof(int32_t));
+  sync::CopyOnce(position_.data(), sent->position(max_rows), *rows * sizeof(uint32_t));
+  const attention_node::KvShape& kv = node_->kv().shape();
+  for (uint32_t m = 0; m < *rows; ++m) {
+    if (slot_[m] < 0 || static_cast<size_t>(slot_[m]) >= kv.slots) return "a slot that does not exist";
+    if (position_[m] >= kv.context) return "a position beyond the context";
+    // An attention step takes neighbours of one slot as one tile, and looks at the first one's position only.
+    const bool first = m == 0 || (message_.halves > 1 && m == message_.half[0].rows);
+    if (!first && slot_[m] == slot_[m - 1] && position_[m] != position_[m - 1] + 1)
+      return "positions of a slot with a gap";
+  }
+  return nullptr;
+}
+
+const char* AttentionSocket::Run(SocketStatus& status) {
+  for (uint64_t idle_ns = Clock();;) {
+    if (!frames_.WaitReceive(wait_)) return "a message out of sequence";
+    const sync::ReceivedFrame received = frames_.BeginReceive();
+    if (!received) return "a message out of sequence";
+    const uint64_t start_ns = Clock();
+    sync::CopyOnce(&message_, received.bytes, sizeof(message_));
+    if (message_.kind == FrameMessage::Kind::kPing) {
+      report_.pong.Signal(message_.base_epoch, waits_.weight.mode);
+      frames_.EndReceive();
+      continue;
+    }
+    SocketStatus::Add(status.wait_ns, start_ns - idle_ns);
+    if (message_.kind == FrameMessage::Kind::kStop) {
+      SocketStatus::Add(status.frames_started, 1);
+      frames_.EndReceive();
+      SocketStatus::Add(status.frames_finished, 1);
+      return nullptr;
+    }
+    threadpool::FrameRows halves[kHalves];
+    uint32_t rows = 0;
+    const char* wrong = message_.kind == FrameMessage::Kind::kRows ? TakeFrame(received.bytes, halves, &rows)
+                                                                   : "a message of an unknown kind";
+    if (wrong != nullptr) {
+      SocketStatus::Add(status.wrong_frames, 1);
+      return wrong;
+    }
+    if (refresh_.Due(message_.base_epoch)) {
+      for (sync::EpochFlag* flag : second_half_) flag->Signal(message_.base_epoch);
+    }
+    base_epoch_.store(message_.base_epoch, std::memory_order_relaxed);
+    halves_.store(message_.halves, std::memory_order_relaxed);
+    SocketStatus::Add(status.frames_started, 1);
+    void* const parts[] = {&halves[0], &halves[1]};
+    const uint64_t waited_ns = pool_->waited_ns();
+    pool_->Execute(programs_[message_.halves - 1], parts, static_cast<uint32_t>(plan_.config.layers));
+    frames_.EndReceive();
+    idle_ns = Clock();
+    // Waiting for the weight socket, layer by layer, is no work.
+    const uint64_t took_ns = idle_ns - start_ns;
+    const uint64_t inside_ns = std::min(pool_->waited_ns() - waited_ns, took_ns);
+    SocketStatus::Add(status.wait_ns, inside_ns);
+    SocketStatus::Add(status.step_ns, took_ns - inside_ns);
+    SocketStatus::Add(status.rows, rows);
+    SocketStatus::Add(status.frames_finished, 1);
+    SocketReport report = ReportOf(status);
+    report.round_trip_ns = report_.status.round_trip_ns.load(std::memory_order_relaxed);
+    Show(report, report_.status);
+  }
+}
+
+}  // namespace larder::pipeline

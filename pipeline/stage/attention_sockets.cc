@@ -1,0 +1,196 @@
+#include "pipeline/stage/attention_sockets.h"
+
+#include <exception>
+#include <future>
+#include <system_error>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace larder::pipeline {
+namespace {
+
+// Frames in flight on a link. The weight socket waits for a frame's heads before it sends the next, so one
+// would do; the second lets the stop message follow without waiting.
+constexpr size_t kFrameSlots = 2;
+
+rdma::WaitsHow HowOf(const sync::WaitPolicy& wait) {
+  return wait.mode == sync::WaitPolicy::Mode::kSpin ? rdma::WaitsHow::kSpins : rdma::WaitsHow::kSleeps;
+}
+
+// mine, peers: of this process's threads and of the peer's.
+rdma::Hello MakeHello(const Plan& plan, const SegmentShape& shape, const std::string& name,
+                      const sync::WaitPolicy& mine, const sync::WaitPolicy& peers) {
+  rdma::Hello hello;
+  hello.waits = HowOf(mine);
+  hello.peer_waits = HowOf(peers);
+  hello.plan_hash = plan.hash();
+  hello.memory_bytes = shape.bytes();
+  hello.SetSocketName(name);
+  return hello;
+}
+
+std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
+  return memory.span().subspan(shape.link_offset(socket), shape.link.bytes());
+}
+
+AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
+  return *reinterpret_cast<AttentionReport*>(memory.data() + shape.report_offset(socket));
+}
+
+}  // namespace
+
+SegmentShape::SegmentShape(const Plan& plan)
+    : exchange(plan.config, plan.options.prefill_rows, plan.threads.size(),
+               [&] {
+                 std::vector<size_t> threads;
+                 for (const auto& socket : plan.attention) threads.push_back(socket.threads.size());
+                 return threads;
+               }()),
+      link{.frame_bytes = FrameMessage::Bytes(plan.options.prefill_rows), .slots = kFrameSlots},
+      sockets(plan.attention.size()) {}
+
+size_t SegmentShape::link_offset(size_t socket) const {
+  return RoundUp(exchange.bytes(), kPageBytes) + socket * RoundUp(link.bytes(), kPageBytes);
+}
+size_t SegmentShape::report_offset(size_t socket) const {
+  return link_offset(sockets) + socket * sizeof(AttentionReport);
+}
+size_t SegmentShape::bytes() const { return RoundUp(report_offset(sockets), kPageBytes); }
+
+std::string ControlName(const std::string& cluster, const std::string& socket) {
+  return "larder/" + cluster + "/" + socket;
+}
+
+AttentionSockets::AttentionSockets(const Plan& plan, const SocketWaits& waits)
+    : plan_(plan),
+      wait_(waits.weight),
+      shape_(plan),
+      memory_(rdma::SharedMemory::Create(shape_.bytes(), "larder-exchange")) {
+  exchange_ = std::make_unique<Exchange>(shape_.exchange, memory_.data());
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    rdma::ShmLink::Format(LinkRegion(memory_, shape_, i), shape_.link);
+    senders_.push_back(
+        std::make_unique<rdma::ShmLink>(LinkRegion(memory_, shape_, i), shape_.link, rdma::LinkSide::kSend));
+  }
+}
+
+AttentionReport& AttentionSockets::report(size_t socket) const { return ReportIn(memory_, shape_, socket); }
+
+std::optional<size_t> AttentionSockets::Hung() const {
+  if (const uint32_t pinged = pinged_.load(std::memory_order_relaxed); pinged != 0) return pinged - 1;
+  return HungAttention(plan_, *exchange_, base_epoch_.load(std::memory_order_relaxed),
+                       halves_.load(std::memory_order_relaxed));
+}
+
+std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& plan,
+                                                                 const model::GgufFile& file,
+                                                                 const SocketWaits& waits) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
+  std::vector<std::future<void>> ready;
+  sockets->served_.resize(plan.attention.size());
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    auto& receiver = sockets->receivers_.emplace_back(std::make_unique<rdma::ShmLink>(
+        LinkRegion(sockets->memory_, sockets->shape_, i), sockets->shape_.link, rdma::LinkSide::kReceive));
+    std::promise<void> built;
+    ready.push_back(built.get_future());
+    auto serve = [&plan, &file, i, waits, served = &sockets->served_[i], exchange = sockets->exchange_.get(),
+                  link = receiver.get(), report = &sockets->report(i), built = std::move(built)]() mutable {
+      std::unique_ptr<AttentionSocket> socket;
+      try {
+        socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits);
+      } catch (...) {
+        built.set_exception(std::current_exception());
+        return;
+      }
+      *served = socket.get();
+      built.set_value();
+      try {
+        socket->Serve();
+      } catch (const Error& error) {
+        LARDER_CHECK(false, "{}", error.what());  // both ends are this process
+      }
+    };
+    // From here on, if anything throws, the destructor stops those that were started.
+    try {
+      sockets->threads_.emplace_back(std::move(serve));
+    } catch (const std::system_error& error) {
+      throw Error("attention socket {}: its thread cannot start: {}; look at `ulimit -u`",
+                  plan.attention[i].name, error.what());
+    }
+  }
+  for (auto& future : ready) future.get();
+  return sockets;
+}
+
+std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
+                                                            const std::string& socket,
+                                                            const SocketWaits& waits, int timeout_ms,
+                                                            const std::shared_ptr<const rdma::LinkKey>& key) {
+  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    const rdma::Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
+    auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(rdma::ConnectHello(
+        ControlName(cluster, plan.attention[i].name), mine, timeout_ms, rdma::LinkKey::Of(key))));
+    channel->SendMemory(sockets->memory_);
+  }
+  for (auto& channel : sockets->channels_) {
+    channel->WaitReady(timeout_ms);
+    channel->Ready();
+    sockets->monitors_.push_back(std::make_unique<rdma::PeerMonitor>(*channel));
+  }
+  return sockets;
+}
+
+void AttentionSockets::LinkFailed(size_t socket) const {
+  // As if its process were gone: it writes what no attention socket writes.
+  if (socket < channels_.size())
+    rdma::StopWhenPeerIsLost (*channels_[socket])(channels_[socket]->peer_pid(), rdma::PeerEnd::kGone);
+  LARDER_CHECK(false, "attention socket {}: link fault", socket);
+}
+
+AttentionSockets::~AttentionSockets() {
+  for (size_t i = 0; i < senders_.size(); ++i) {
+    const bool served = i < threads_.size() || i < monitors_.size();
+    if (!served) continue;
+    BeginMessage(i, FrameMessage::Kind::kStop, 0);
+    senders_[i]->EndSend();
+  }
+  monitors_.clear();
+  for (auto& channel : channels_) channel->Bye();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
+                       const SocketWaits& waits) {
+  const SegmentShape shape(plan);
+  const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
+  const Exchange exchange(shape.exchange, memory.data());
+  rdma::ShmLink::Format(LinkRegion(memory, shape, index), shape.link);
+  rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
+  const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
+}
+
+void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
+                           rdma::ControlListener& listener, const SocketWaits& waits, SocketStatus* status,
+                           const std::shared_ptr<const rdma::LinkKey>& key, const WatchAttention& watch) {
+  const SegmentShape shape(plan);
+  rdma::ControlChannel channel = listener.AcceptHello(
+      MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight),
+      rdma::kNoTimeout, rdma::LinkKey::Of(key));
+  const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
+  const Exchange exchange(shape.exchange, memory.data());
+  rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);
+  AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
+  channel.Ready();
+  channel.WaitReady(10000);
+  rdma::PeerMonitor monitor(channel);
+  SocketStatus uncounted;
+  if (status == nullptr) status = &uncounted;
+  status->state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
+  const std::shared_ptr<void> watched = watch ? watch(socket) : nullptr;
+  socket.Serve(status);
+  channel.Bye();  // before the weight socket's monitor could take our closed channel for a crash
+}
+
+}  // namespace larder::pipeline

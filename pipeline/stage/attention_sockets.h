@@ -1,0 +1,106 @@
+// AttentionSockets: what a weight socket holds of its attention sockets: the memory they exchange rows in, a
+// link to each for frame messages, and their threads (in one process) or the channels to their processes
+// (`larder node`).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/gguf.h"
+#include "pipeline/plan/plan.h"
+#include "pipeline/stage/attention_socket.h"
+#include "pipeline/stage/exchange.h"
+#include "rdma/control_channel.h"
+#include "rdma/peer_monitor.h"
+#include "rdma/shared_memory.h"
+#include "rdma/shm_link.h"
+#include "threadpool/frame.h"
+
+namespace larder::pipeline {
+
+// One segment holds the exchange and, behind it, one link and one report a socket.
+struct SegmentShape {
+  explicit SegmentShape(const Plan& plan);
+  ExchangeShape exchange;
+  rdma::ShmLinkShape link;
+  size_t link_offset(size_t socket) const;
+  size_t report_offset(size_t socket) const;
+  size_t bytes() const;
+  size_t sockets;
+};
+
+// The name under which the process of an attention socket listens (abstract Unix socket): the same in both
+// processes.
+std::string ControlName(const std::string& cluster, const std::string& socket);
+
+class AttentionSockets {
+ public:
+  // In this process: a thread for each socket, which builds its pool and serves. Throws what a socket's
+  // construction throws.
+  static std::unique_ptr<AttentionSockets> StartThreads(const Plan&, const model::GgufFile&,
+                                                        const SocketWaits&);
+  // In processes that run `larder node` already (or will within timeout_ms); Error if one of them takes the
+  // threads of either to wait in another way than `waits` says. From then on the loss of one ends this
+  // process with a message. socket: this one's name. key: the cluster's, null: none.
+  static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster,
+                                                   const std::string& socket, const SocketWaits&,
+                                                   int timeout_ms,
+                                                   const std::shared_ptr<const rdma::LinkKey>& key = {});
+  ~AttentionSockets();  // sends stop, joins or says goodbye
+
+  const Exchange& exchange() const { return *exchange_; }
+  // Any thread.
+  const SocketStatus& status(size_t socket) const { return report(socket).status; }
+
+  // Any thread, about a frame that does not end: the attention socket that all others wait for, if it is one.
+  std::optional<size_t> Hung() const;
+
+  // Tells each socket its rows of the frame, which in each half (first_half rows, then the others; 0: not
+  // cut) are in the order of sockets. Data path. base_epoch: the weight pool's for this frame.
+  void Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch);
+
+ private:
+  friend struct StageTesting;
+  AttentionSockets(const Plan&, const SocketWaits&);
+  AttentionReport& report(size_t socket) const;
+  void Ping(size_t socket);
+  [[noreturn]] void LinkFailed(size_t socket) const;
+  FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
+
+  const Plan& plan_;
+  const sync::WaitPolicy wait_;
+  SegmentShape shape_;
+  uint32_t frames_ = 0, pings_ = 0;
+  // relaxed: of the frame at hand, for Hung(). pinged_: whose answer is waited for, from 1; 0: nobody's
+  std::atomic<uint32_t> base_epoch_{0}, halves_{1}, pinged_{0};
+  rdma::SharedMemory memory_;
+  std::unique_ptr<Exchange> exchange_;
+  std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
+  std::vector<std::unique_ptr<rdma::ShmLink>> receivers_;  // threads only
+  std::vector<std::thread> threads_;
+  std::vector<AttentionSocket*> served_;                         // theirs
+  std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;  // processes only
+  std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
+};
+
+// Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
+// cannot be had is an Error before anybody has connected.
+void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file, const SocketWaits& waits);
+
+// The main thread of an attention socket's process: waits for a weight socket, serves it until it says
+// goodbye. Called in a loop. If there is a status, it counts the frames of all
+// of them. watch: called with the socket that is going to serve; what it returns is let go before that
+// socket.
+using WatchAttention = std::function<std::shared_ptr<void>(const AttentionSocket&)>;
+void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
+                           rdma::ControlListener& listener, const SocketWaits& waits,
+                           SocketStatus* status = nullptr,
+                           const std::shared_ptr<const rdma::LinkKey>& key = {},
+                           const WatchAttention& watch = {});
+
+}  // namespace larder::pipeline

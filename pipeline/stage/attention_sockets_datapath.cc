@@ -1,0 +1,68 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "pipeline/stage/attention_sockets.h"
+
+namespace larder::pipeline {
+
+constexpr uint32_t kPingEvery = 256;  // frames: some microseconds in half a second
+
+namespace {
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads a ping
+}  // namespace
+
+FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch) {
+  rdma::ShmLink& link = *senders_[socket];
+  if (!link.WaitSend({})) LinkFailed(socket);
+  const sync::SendSlot slot = link.BeginSend();
+  if (!slot) LinkFailed(socket);
+  auto& message = *reinterpret_cast<FrameMessage*>(slot.bytes);
+  message = FrameMessage{.kind = kind, .base_epoch = base_epoch, .halves = 1, .reserved = 0, .half = {}};
+  return message;
+}
+
+// There and back to the socket's first thread, waking it if it sleeps, as a frame does.
+void AttentionSockets::Ping(size_t socket) {
+  pinged_.store(static_cast<uint32_t>(socket) + 1, std::memory_order_relaxed);
+  const uint64_t begin = Clock();
+  BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
+  senders_[socket]->EndSend();
+  report(socket).pong.Wait(pings_, wait_);
+  report(socket).status.round_trip_ns.store(Clock() - begin, std::memory_order_relaxed);
+  pinged_.store(0, std::memory_order_relaxed);
+}
+
+void AttentionSockets::Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch) {
+  if (frames_++ % kPingEvery == 1) {  // the first frame wakes whoever has just started
+    ++pings_;
+    for (size_t socket = 0; socket < plan_.attention.size(); ++socket) Ping(socket);
+  }
+  const size_t max_rows = plan_.options.prefill_rows;
+  const uint32_t halves = first_half == 0 ? 1 : 2;
+  base_epoch_.store(base_epoch, std::memory_order_relaxed);
+  halves_.store(halves, std::memory_order_relaxed);
+  const uint32_t ends[kHalves] = {halves == 1 ? frame.rows : first_half, frame.rows};
+  uint32_t next[kHalves] = {0, first_half};  // the first row of each half that has no socket yet
+  for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
+    FrameMessage& message = BeginMessage(socket, FrameMessage::Kind::kRows, base_epoch);
+    message.halves = halves;
+    const auto first_slot = static_cast<int32_t>(plan_.attention[socket].first_slot);
+    const auto end_slot = static_cast<int32_t>(first_slot + plan_.attention[socket].slots);
+    uint32_t rows = 0;
+    for (uint32_t h = 0; h < halves; ++h) {
+      uint32_t& row = next[h];
+      const uint32_t first_row = row;
+      for (; row < ends[h] && frame.slot[row] < end_slot; ++row, ++rows) {
+        message.slot()[rows] = frame.slot[row] - first_slot;
+        message.position(max_rows)[rows] = frame.position[row];
+      }
+      message.half[h] = {.rows = row - first_row, .first_row = first_row};
+    }
+    senders_[socket]->EndSend();
+  }
+  LARDER_CHECK(next[0] == ends[0] && (halves == 1 || next[1] == ends[1]),
+               "rows of attention sockets are not in order");
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,121 @@
+// Exchange: the memory in which one weight socket and its attention sockets meet, a plain byte layout
+// computed from the Plan by each of them: per-head readiness flags in both directions and the rows that they
+// announce. It may be memory of one process or a segment that several map; no pointer, shape or type lies in
+// it. (Which rows a frame has travels over a link, rdma/shm_link.h.)
+//
+// A frame may be cut into two halves, so that the weight socket works on one while the attention sockets work
+// on the other. Each half has flags of its own, and rows of its own in the same buffers.
+//
+// Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an
+// acquire):
+//   projected(t, head): weight thread t has written its part of the head's q, k, v rows   -> read by the
+//   head's attention threads attended(a, t, head): attention thread t of socket a has written its rows'
+//   output     -> read by all weight threads before O
+// The qkv rows of layer l + 1 overwrite those of layer l only after every attended flag of layer l, because O
+// and the barriers after it come first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+#include "pipeline/stage/socket_status.h"
+#include "sync/epoch_flag.h"
+#include "weight_node/activations.h"
+#include "weight_node/shard_plan.h"
+
+namespace larder::pipeline {
+
+inline constexpr size_t kHalves = 2;
+
+// An EpochFlag must not get 2^31 epochs old, but those of the second half are signalled only in frames that
+// are cut, and days may pass without one. So whoever signals them does it anew when this says so: between
+// frames, when nobody waits for them, with the base epoch of the next frame, which all frames before have
+// reached.
+class FlagRefresh {
+ public:
+  bool Due(uint32_t base_epoch) {
+    if (base_epoch - last_ < kEvery) return false;
+    last_ = base_epoch;
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t kEvery = 1u
+                                     << 28;  // an hour of a small model; the other end may be a frame behind
+  uint32_t last_ = 0;
+};
+
+class ExchangeShape {
+ public:
+  // attention_threads: threads of each attention socket.
+  ExchangeShape(const model::ModelConfig&, size_t rows, size_t weight_threads,
+                const std::vector<size_t>& attention_threads);
+  size_t bytes() const { return bytes_; }
+
+ private:
+  friend class Exchange;
+  size_t kv_heads_;
+  std::vector<size_t> first_attended_;  // where each attention socket's threads begin among all threads
+  size_t threads_, qkv_offset_, attn_offset_, qkv_stride_, attn_stride_, bytes_;
+};
+
+class Exchange {
+ public:
+  // `memory`: shape.bytes() zeroed bytes, aligned to kFalseSharingBytes. A zeroed EpochFlag is a new one, so
+  // nobody has to construct it.
+  Exchange(const ExchangeShape& shape, std::byte* memory) : shape_(shape), memory_(memory) {}
+
+  sync::EpochFlag* projected(size_t half, size_t weight_thread, size_t kv_head) const {
+    return Flag(half, weight_thread, kv_head);
+  }
+  sync::EpochFlag* attended(size_t half, size_t attention_socket, size_t thread, size_t kv_head) const {
+    return Flag(half, shape_.first_attended_[attention_socket] + thread, kv_head);
+  }
+  weight_node::AttentionIoRows rows() const {
+    return {.qkv = {reinterpret_cast<float*>(memory_ + shape_.qkv_offset_), shape_.qkv_stride_},
+            .attn = {reinterpret_cast<float*>(memory_ + shape_.attn_offset_), shape_.attn_stride_}};
+  }
+
+ private:
+  sync::EpochFlag* Flag(size_t half, size_t thread, size_t kv_head) const {
+    return reinterpret_cast<sync::EpochFlag*>(memory_) +
+           (half * shape_.threads_ + thread) * shape_.kv_heads_ + kv_head;
+  }
+
+  ExchangeShape shape_;
+  std::byte* memory_;
+};
+
+// What an attention socket writes for its weight socket, in the segment that both map. Zeroed memory is one.
+struct AttentionReport {
+  SocketStatus status;   // round_trip_ns: the weight socket's to write
+  sync::EpochFlag pong;  // the number of the last ping
+};
+
+// What crosses a link for one frame, weight socket -> attention socket: its rows' slots (the socket's own
+// numbering) and positions, first those of the first half. Fixed size: the Plan's prefill_rows.
+struct FrameMessage {
+  enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
+  Kind kind;
+  uint32_t
+      base_epoch;   // must be the receiver's own: both pools have executed the same frames; kPing: its number
+  uint32_t halves;  // 1: not cut
+  uint32_t reserved;
+  struct Half {
+    uint32_t rows, first_row;
+  } half[kHalves];
+  static size_t Bytes(size_t max_rows) {
+    return RoundUp(sizeof(FrameMessage) + max_rows * 8, kCacheLineBytes);
+  }
+  int32_t* slot() { return reinterpret_cast<int32_t*>(this + 1); }
+  const int32_t* slot() const { return reinterpret_cast<const int32_t*>(this + 1); }
+  uint32_t* position(size_t max_rows) { return reinterpret_cast<uint32_t*>(slot() + max_rows); }
+  const uint32_t* position(size_t max_rows) const {
+    return reinterpret_cast<const uint32_t*>(slot() + max_rows);
+  }
+};
+static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);
+
+}  // namespace larder::pipeline

@@ -1,0 +1,40 @@
+// ProgressWatch: is a loop alive? What has it done, may it be idle, and what time is it: pure, so that it can
+// be tested without waiting. One object a loop, asked by one thread, again and again.
+#pragma once
+
+#include <cstdint>
+
+#include "base/pulse.h"
+#include "pipeline/stage/socket_status.h"
+
+namespace larder::pipeline {
+
+class ProgressWatch {
+ public:
+  // The loop may stand still for patience_ns before it counts as hung. 0: for ever.
+  explicit ProgressWatch(int64_t patience_ns) : patience_ns_(patience_ns) {}
+
+  // False if the loop was not idle, and `progress` was the same, for patience_ns.
+  bool Alive(uint64_t progress, bool idle, int64_t now_ns) {
+    if (since_ns_ < 0 || idle || progress != progress_) {
+      since_ns_ = now_ns;
+      progress_ = progress;
+      return true;
+    }
+    return patience_ns_ == 0 || now_ns - since_ns_ < patience_ns_;
+  }
+  // Of a socket's frames: idle if none is started that is not finished.
+  bool Alive(const SocketStatus& status, int64_t now_ns, bool excused = false) {
+    const uint64_t finished = status.frames_finished.load(std::memory_order_relaxed);
+    const uint64_t started = status.frames_started.load(std::memory_order_relaxed);
+    return Alive(started + finished, excused || started <= finished, now_ns);
+  }
+  bool Alive(const Pulse& pulse, int64_t now_ns) { return Alive(pulse.beats(), pulse.resting(), now_ns); }
+
+ private:
+  int64_t patience_ns_;
+  uint64_t progress_ = 0;
+  int64_t since_ns_ = -1;
+};
+
+}  // namespace larder::pipeline

@@ -1,7 +1,0 @@
-#include "pipeline/stage_frame.h"
-
-namespace larder::pipeline {
-
-FrameCopy::FrameCopy(const StageFrameShape& shape) : shape_(shape), bytes_(shape.residual_offset()) {}
-
-}  // namespace larder::pipeline
