@@ -10,8 +10,8 @@
 #include "attention_node/attention_steps.h"
 #include "attention_node/kv_region.h"
 #include "kernels/gemm.h"
-#include "model/config.h"
-#include "model/gguf.h"
+#include "model/config/config.h"
+#include "model/gguf/gguf.h"
 #include "sync/epoch_flag.h"
 #include "threadpool/program.h"
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/formats.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "topology/arena.h"
 
 namespace larder::attention_node {

@@ -15,7 +15,7 @@
 #include "bench/engine_under_test.h"
 #include "bench/ratio.h"
 #include "bench/vnni_peak.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "threadpool/wait_choice.h"
 #include "topology/probe.h"
 #include "topology/read_kernels.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "pipeline/engine/engine.h"
 
 namespace larder::bench {

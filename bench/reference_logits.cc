@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/config.h"
-#include "model/divergence.h"
-#include "model/gguf.h"
-#include "model/reference.h"
+#include "model/config/config.h"
+#include "model/reference/divergence.h"
+#include "model/gguf/gguf.h"
+#include "model/reference/reference.h"
 
 namespace larder::bench {
 namespace {

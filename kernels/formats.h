@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/memory.h"
-#include "model/formats.h"
+#include "model/gguf/formats.h"
 
 namespace larder::kernels {
 

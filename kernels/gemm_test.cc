@@ -10,7 +10,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/pack.h"
-#include "model/formats.h"
+#include "model/gguf/formats.h"
 
 namespace larder::kernels {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/formats.h"
-#include "model/formats.h"
+#include "model/gguf/formats.h"
 
 namespace larder::kernels {
 

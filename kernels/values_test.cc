@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "kernels/elementwise.h"
 #include "kernels/elementwise_sets.h"
-#include "model/formats.h"
+#include "model/gguf/formats.h"
 
 namespace larder::kernels {
 namespace {

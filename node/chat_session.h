@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "model/chat.h"
+#include "model/chat/chat.h"
 #include "node/generate.h"
 
 namespace larder::node {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "node/cli_testing.h"
 
 namespace larder::node {

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "kernels/isa.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "node/cli_testing.h"
 
 namespace larder::node {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "model/synth.h"
+#include "model/synth/synth.h"
 
 namespace larder::node {
 

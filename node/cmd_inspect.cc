@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "base/error.h"
-#include "model/config.h"
-#include "model/gguf.h"
-#include "model/split.h"
+#include "model/config/config.h"
+#include "model/gguf/gguf.h"
+#include "model/config/split.h"
 #include "node/command.h"
 #include "node/terminal.h"
 

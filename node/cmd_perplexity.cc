@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "base/error.h"
-#include "model/divergence.h"
-#include "model/tokenizer.h"
+#include "model/reference/divergence.h"
+#include "model/tokenizer/tokenizer.h"
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/model_options.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/model_options.h"

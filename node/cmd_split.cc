@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "model/split.h"
+#include "model/config/split.h"
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/model_options.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "node/command.h"
 #include "node/count_option.h"
 #include "node/progress.h"

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "model/gguf.h"
-#include "model/tokenizer.h"
+#include "model/gguf/gguf.h"
+#include "model/tokenizer/tokenizer.h"
 #include "node/command.h"
 #include "node/terminal.h"
 

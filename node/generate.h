@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "pipeline/engine/engine.h"
 #include "serving/sampler.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/split.h"
+#include "model/config/split.h"
 #include "node/link_options.h"
 #include "node/progress.h"
 #include "node/service.h"

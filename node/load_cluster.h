@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "node/model_options.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/plan/cluster_plan.h"

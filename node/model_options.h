@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels/isa.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/manifest_plan.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "serving/sampler.h"
 
 namespace CLI {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "model/split.h"
+#include "model/config/split.h"
 #include "node/link_options.h"
 #include "node/load_cluster.h"
 #include "node/progress.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "node/model_options.h"
 #include "pipeline/plan/manifest_plan.h"
 

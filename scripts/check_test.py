@@ -15,18 +15,19 @@ CLEAN = {
     "base/CMakeLists.txt": "larder_folder(base)\n",
     "base/id.h": "#pragma once\n#include <cstdint>\n#include <fmt/format.h>\nusing Id = uint32_t;\n",
     "model/README.md": "x\n",
-    "model/CMakeLists.txt": "larder_folder(model base)\n",
-    "model/formats.h": '#pragma once\n#include "base/id.h"\n',
-    "model/gguf.h": "#pragma once\n",
+    "model/CMakeLists.txt": "larder_rooms(model gguf)\n",
+    "model/gguf/CMakeLists.txt": "larder_folder(model/gguf base)\n",
+    "model/gguf/formats.h": '#pragma once\n#include "base/id.h"\n',
+    "model/gguf/gguf.h": "#pragma once\n",
     "sync/README.md": "x\n",
     "sync/CMakeLists.txt": "larder_folder(sync base)\n",
     "sync/flag.h": '#pragma once\n#include <atomic>\n#include "base/id.h"\n',
     "sync/flag_test.cc": '#include "sync/flag.h"\n#include <gtest/gtest.h>\n#include <thread>\n',
     "kernels/README.md": "x\n",
-    "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_folder(kernels base model)\n",
-    "kernels/jit.cc": '#include <asmjit/x86.h>\n#include "model/formats.h"\n',
+    "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_folder(kernels base model/gguf)\n",
+    "kernels/jit.cc": '#include <asmjit/x86.h>\n#include "model/gguf/formats.h"\n',
     "kernels/shapes_testing.h": "#pragma once\n#include <gtest/gtest.h>\n",
-    "kernels/jit_test.cc": '#include "model/gguf.h"\n#include "sync/flag.h"\n',
+    "kernels/jit_test.cc": '#include "model/gguf/gguf.h"\n#include "sync/flag.h"\n',
     "kernels/run_datapath.cc": "// new, throw and printf() in a comment\n"
                                "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
                                "void Run(X& x) { x.read(1); Reader::open(2); renewed = deleted; x = nullptr; }\n"
@@ -35,12 +36,14 @@ CLEAN = {
                                "// datapath-ok: a test\n"
                                "int* q = new int;\n",
     "pipeline/README.md": "x\n",
-    "pipeline/CMakeLists.txt": "larder_folder(pipeline base)\n",
+    "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan engine)\n",
+    "pipeline/plan/CMakeLists.txt": "larder_folder(pipeline/plan base)\n",
+    "pipeline/engine/CMakeLists.txt": "larder_folder(pipeline/engine base pipeline/plan)\n",
     "pipeline/plan/plan.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n",
     "pipeline/engine/request.h": "#pragma once\n",
     "serving/README.md": "x\n",
-    "serving/CMakeLists.txt": "larder_folder(serving base model pipeline)\n",
-    "serving/text.cc": '#include "pipeline/engine/request.h"\n#include "model/gguf.h"\n#include <sys/socket.h>\n',
+    "serving/CMakeLists.txt": "larder_folder(serving base model pipeline/engine)\n",
+    "serving/text.cc": '#include "pipeline/engine/request.h"\n#include "model/gguf/gguf.h"\n#include <sys/socket.h>\n',
 }
 
 
@@ -83,16 +86,16 @@ class Includes(CheckTest):
 
     def test_planted(self):
         self.expect_found("check_includes.py", [
-            ("base/id.h", '#include "model/gguf.h"\n', "higher floor"),
+            ("base/id.h", '#include "model/gguf/gguf.h"\n', "higher floor"),
             ("base/id.h", "  #  include <hwloc.h>\n", "base/id.h:5: <hwloc.h> belongs in topology/"),
-            ("model/gguf.h", '#include "sync/flag.h"\n', "never sideways"),
-            ("model/gguf.h", "#include <atomic>\n", "never includes <atomic>"),
-            ("model/gguf.h", "#include <immintrin.h>\n", "belongs in kernels/"),
+            ("model/gguf/gguf.h", '#include "sync/flag.h"\n', "never sideways"),
+            ("model/gguf/gguf.h", "#include <atomic>\n", "never includes <atomic>"),
+            ("model/gguf/gguf.h", "#include <immintrin.h>\n", "belongs in kernels/"),
             ("sync/flag.h", "#include <infiniband/verbs.h>\n", "belongs in rdma/"),
             ("sync/flag.h", "#include <gtest/gtest.h>\n", "belongs in tests"),
-            ("sync/flag_test.cc", '#include "model/gguf.h"\n', "never sideways"),
+            ("sync/flag_test.cc", '#include "model/gguf/gguf.h"\n', "never sideways"),
             ("sync/flag_test.cc", '#include "kernels/x.h"\n', "does not exist"),
-            ("kernels/jit.cc", '#include "model/gguf.h"\n', "kernels/ may include base, model/formats.h; not model/gguf.h"),
+            ("kernels/jit.cc", '#include "model/gguf/gguf.h"\n', "kernels/ may include base, model/gguf/formats.h; not model/gguf/gguf.h"),
             ("kernels/jit.cc", "#include <thread>\n", "never includes <thread>"),
             ("kernels/jit.cc", "#include <pcre2.h>\n", "belongs in model/"),
             ("kernels/jit.cc", '#include "../base/id.h"\n', "never \"../\""),
@@ -101,6 +104,8 @@ class Includes(CheckTest):
             ("kernels/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
             ("kernels/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
             ("serving/text.cc", '#include "pipeline/plan/plan.h"\n', "serving/ may include"),
+            ("pipeline/plan/plan.h", '#include "pipeline/engine/request.h"\n', "higher floor"),
+            ("pipeline/new.h", "#pragma once\n", "no floor"),
             ("kernels/jit.cc", '#include "kernels/shapes_testing.h"\n', "is for tests only"),
             ("serving/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
             ("serving/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
@@ -111,7 +116,7 @@ class Includes(CheckTest):
 
     def test_cmake(self):
         for text, said in [("larder_folder(kernels base model sync)", "kernels may not link sync"),
-                           ("larder_folder(kernels base)", "include model/ but do not link model"),
+                           ("larder_folder(kernels base)", "include model/gguf/ but do not link model/gguf"),
                            ("larder_folder(model base model)", "larder_folder(model) in kernels/")]:
             status, output = self.run_check("check_includes.py", {"kernels/CMakeLists.txt": text})
             self.assertEqual(status, 1)

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "model/chat.h"
+#include "model/chat/chat.h"
 #include "serving/generation.h"
 #include "serving/service.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 #include "serving/api_keys.h"
 #include "serving/sampler.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/tokenizer.h"
+#include "model/tokenizer/tokenizer.h"
 
 namespace larder::serving {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "model/tokenizer.h"
-#include "model/tokenizer_fixture.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/tokenizer_fixture.h"
 #include "serving/server_state.h"
 #include "serving/session.h"
 

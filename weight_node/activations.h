@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "topology/arena.h"
 #include "weight_node/shard_plan.h"
 

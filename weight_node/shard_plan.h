@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 
 namespace larder::weight_node {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "model/config.h"
-#include "model/gguf.h"
+#include "model/config/config.h"
+#include "model/gguf/gguf.h"
 #include "topology/arena.h"
 #include "weight_node/shard_plan.h"
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "kernels/gemm.h"
-#include "model/config.h"
-#include "model/gguf.h"
+#include "model/config/config.h"
+#include "model/gguf/gguf.h"
 #include "sync/epoch_flag.h"
 #include "threadpool/frame.h"
 #include "threadpool/program.h"

@@ -9,7 +9,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
-#include "model/formats.h"
+#include "model/gguf/formats.h"
 #include "weight_node/activations.h"
 
 namespace larder::weight_node {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "pipeline/chain/stage_frame.h"
 #include "pipeline/plan/plan.h"
 #include "rdma/frame_link.h"
@@ -30,7 +30,7 @@ struct ChainStage {
 struct ChainPlan {
   std::string cluster;
   model::ModelConfig config;  // of the whole model
-  uint64_t fingerprint = 0;   // of its weights (model/split.h): two models of one shape are not one chain
+  uint64_t fingerprint = 0;   // of its weights (model/config/split.h): two models of one shape are not one chain
   std::vector<ChainStage> stages;
   std::string serving_socket;
   rdma::LinkEndpoint serving;  // where the serving socket receives from the last stage

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "model/gguf.h"
-#include "model/synth.h"
+#include "model/gguf/gguf.h"
+#include "model/synth/synth.h"
 #include "pipeline/engine/engine.h"
 #include "topology/topology.h"
 

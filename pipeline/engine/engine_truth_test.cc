@@ -5,8 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "model/divergence.h"
-#include "model/reference.h"
+#include "model/reference/divergence.h"
+#include "model/reference/reference.h"
 #include "pipeline/engine/engine_testing.h"
 
 namespace larder::pipeline {

@@ -13,7 +13,7 @@
 
 #include "base/ids.h"
 #include "kernels/isa.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "topology/topology.h"
 
 namespace larder::pipeline {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "model/config.h"
-#include "model/synth.h"
+#include "model/config/config.h"
+#include "model/synth/synth.h"
 #include "topology/topology.h"
 
 namespace larder::pipeline {

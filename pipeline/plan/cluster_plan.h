@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/cluster_predict.h"
 #include "pipeline/plan/plan.h"

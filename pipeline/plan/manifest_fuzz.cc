@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/cluster_plan.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/plan.h"
 #include "topology/topology.h"

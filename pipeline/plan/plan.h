@@ -10,7 +10,7 @@
 
 #include "base/ids.h"
 #include "kernels/isa.h"
-#include "model/config.h"
+#include "model/config/config.h"
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/config.h"
+#include "model/config/config.h"
 #include "pipeline/stage/socket_status.h"
 #include "sync/epoch_flag.h"
 #include "weight_node/activations.h"

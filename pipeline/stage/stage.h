@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "attention_node/attention_node.h"
-#include "model/gguf.h"
+#include "model/gguf/gguf.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/attention_sockets.h"

@@ -1,0 +1,246 @@
+#include "model/config/config.h"
+
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "model/config/config_tensors.h"
+#include "model/gguf/gguf_impl.h"
+
+namespace larder::model {
+namespace {
+
+// Beyond any model known; they keep every product of two or three dimensions far from 64 bits.
+constexpr uint64_t kMaxLayers = 1024;
+constexpr uint64_t kMaxDim = 1 << 17;
+constexpr uint64_t kMaxFfn = 1 << 20;
+constexpr uint64_t kMaxHeads = 1024;
+constexpr uint64_t kMaxHeadSize = 1024;
+constexpr uint64_t kMaxVocab = 1 << 22;
+constexpr uint64_t kMaxContext = uint64_t{1} << 31;
+
+struct KnownArchitecture {
+  std::string_view name;
+  Architecture architecture;
+  RopePairing pairing;
+};
+constexpr std::array<KnownArchitecture, 3> kArchitectures = {{
+    {"llama", Architecture::kLlama, RopePairing::kInterleaved},
+    {"qwen2", Architecture::kQwen2, RopePairing::kHalves},
+    {"qwen3", Architecture::kQwen3, RopePairing::kHalves},
+}};
+
+class ConfigReader {
+ public:
+  explicit ConfigReader(const GgufFile& file) : file_(file) {}
+
+  ModelConfig Read() {
+    ReadArchitecture();
+    ReadShape();
+    RefuseOtherKinds();
+    ReadRope();
+    ReadTensors(file_, config_);
+    ReadVocabKeys();
+    return std::move(config_);
+  }
+
+ private:
+  std::string Key(std::string_view suffix) const {
+    return fmt::format("{}.{}", config_.architecture_name, suffix);
+  }
+
+  size_t CheckRange(const std::string& key, uint64_t value, uint64_t low, uint64_t high) const {
+    if (value < low || value > high) {
+      throw Error("{}: key '{}' is {}, expected {} to {}", file_.path(), key, value, low, high);
+    }
+    return value;
+  }
+  size_t Count(std::string_view suffix, uint64_t high) const {
+    const std::string key = Key(suffix);
+    return CheckRange(key, file_.GetUnsigned(key), 1, high);
+  }
+  size_t CountOr(std::string_view suffix, uint64_t absent, uint64_t high) const {
+    const std::string key = Key(suffix);
+    const auto value = file_.FindUnsigned(key);
+    return value ? CheckRange(key, *value, 1, high) : absent;
+  }
+  double PositiveOr(std::string_view suffix, double absent, double low, double high) const {
+    const std::string key = Key(suffix);
+    const double value = file_.FindFloat(key).value_or(absent);
+    if (!(value >= low && value <= high)) {  // also NaN
+      throw Error("{}: key '{}' is {}, expected {} to {}", file_.path(), key, value, low, high);
+    }
+    return value;
+  }
+
+  void ReadArchitecture() {
+    const std::string_view name = file_.GetString("general.architecture");
+    for (const KnownArchitecture& known : kArchitectures) {
+      if (known.name != name) continue;
+      config_.architecture = known.architecture;
+      config_.architecture_name = name;
+      config_.rope_pairing = known.pairing;
+      const std::string& path = file_.path();
+      const auto own_name = file_.FindString("general.name");
+      config_.name =
+          own_name && !own_name->empty() ? std::string(*own_name) : path.substr(path.rfind('/') + 1);
+      return;
+    }
+    throw Error("{}: key 'general.architecture' is {}, expected llama, qwen2 or qwen3", file_.path(),
+                Quoted(name));
+  }
+
+  void ReadShape() {
+    config_.layers = Count("block_count", kMaxLayers);
+    config_.dim = Count("embedding_length", kMaxDim);
+    config_.ffn = Count("feed_forward_length", kMaxFfn);
+    config_.heads = Count("attention.head_count", kMaxHeads);
+    config_.kv_heads = CountOr("attention.head_count_kv", config_.heads, kMaxHeads);
+    config_.trained_context = Count("context_length", kMaxContext);
+    if (config_.heads % config_.kv_heads != 0) {
+      throw Error("{}: key '{}' is {}, expected a divisor of '{}', which is {}", file_.path(),
+                  Key("attention.head_count_kv"), config_.kv_heads, Key("attention.head_count"),
+                  config_.heads);
+    }
+    const std::string eps_key = Key("attention.layer_norm_rms_epsilon");
+    if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws: missing
+    config_.norm_epsilon = static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
+    ReadHeadSize();
+  }
+
+  void ReadHeadSize() {
+    const auto explicit_size = file_.FindUnsigned(Key("attention.key_length"));
+    if (!explicit_size && config_.dim % config_.heads != 0) {
+      throw Error("{}: key '{}' is {}, expected a multiple of '{}', which is {} (or an explicit '{}')",
+                  file_.path(), Key("embedding_length"), config_.dim, Key("attention.head_count"),
+                  config_.heads, Key("attention.key_length"));
+    }
+    config_.head_size = CountOr("attention.key_length", config_.dim / config_.heads, kMaxHeadSize);
+    if (config_.head_size > kMaxHeadSize || config_.head_size % 2 != 0) {
+      throw Error("{}: the head size ('{}', or '{}' / '{}') is {}, expected an even number up to {}",
+                  file_.path(), Key("attention.key_length"), Key("embedding_length"),
+                  Key("attention.head_count"), config_.head_size, kMaxHeadSize);
+    }
+    const size_t value_size = CountOr("attention.value_length", config_.dim / config_.heads, kMaxHeadSize);
+    if (value_size != config_.head_size) {
+      throw Error("{}: key '{}' says {} and '{}' {}: Larder needs keys and values of one size", file_.path(),
+                  Key("attention.key_length"), config_.head_size, Key("attention.value_length"), value_size);
+    }
+  }
+
+  // Models that these keys describe would load and then talk nonsense.
+  void RefuseOtherKinds() const {
+    const auto experts = file_.FindUnsigned(Key("expert_count"));
+    if (experts.value_or(0) != 0) {
+      throw Error("{}: key '{}' is {}: Larder does not run mixtures of experts", file_.path(),
+                  Key("expert_count"), *experts);
+    }
+    // A window no smaller than the context never hides anything (Mistral 7B v0.2 and later carry such keys).
+    const auto window = file_.FindUnsigned(Key("attention.sliding_window"));
+    if (window.value_or(0) != 0 && *window < config_.trained_context) {
+      throw Error("{}: key '{}' is {}, less than '{}' {}: Larder does not run sliding-window attention",
+                  file_.path(), Key("attention.sliding_window"), *window, Key("context_length"),
+                  config_.trained_context);
+    }
+    const auto causal = file_.FindBool(Key("attention.causal"));
+    if (!causal.value_or(true)) {
+      throw Error("{}: key '{}' is false: Larder runs causal models only", file_.path(),
+                  Key("attention.causal"));
+    }
+  }
+
+  void ReadRope() {
+    config_.rotary_dim = CountOr("rope.dimension_count", config_.head_size, kMaxHeadSize);
+    if (config_.rotary_dim > config_.head_size || config_.rotary_dim % 2 != 0) {
+      throw Error("{}: key '{}' is {}, expected an even number up to the head size {}", file_.path(),
+                  Key("rope.dimension_count"), config_.rotary_dim, config_.head_size);
+    }
+    config_.rope_base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
+    // `rope.scale_linear` is what files had before there was a scaling type; without a type a factor is
+    // linear.
+    const bool is_old = !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
+    double factor = PositiveOr(is_old ? "rope.scale_linear" : "rope.scaling.factor", 1.0, 0.0, 1e6);
+    if (factor == 0.0) factor = 1.0;
+    if (factor < 1e-3) {
+      throw Error("{}: key '{}' is {}, expected 0.001 to 1000000", file_.path(),
+                  Key(is_old ? "rope.scale_linear" : "rope.scaling.factor"), factor);
+    }
+    const std::string_view type = file_.FindString(Key("rope.scaling.type")).value_or("linear");
+    if (type == "yarn") {
+      config_.rope_scaling = RopeScaling::kYarn;
+    } else if (type == "linear") {
+      config_.rope_scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
+    } else if (type != "none") {
+      throw Error("{}: key '{}' is {}, expected none, linear or yarn", file_.path(), Key("rope.scaling.type"),
+                  Quoted(type));
+    }
+    config_.rope_scale_factor = config_.rope_scaling == RopeScaling::kNone ? 1.0 : factor;
+    config_.rope_original_context =
+        CountOr("rope.scaling.original_context_length", config_.trained_context, kMaxContext);
+    if (config_.rope_scaling == RopeScaling::kYarn) ReadYarn();
+  }
+
+  void ReadYarn() {
+    config_.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
+    const char* attn_key = file_.Has(Key("rope.scaling.yarn_attn_factor")) ? "rope.scaling.yarn_attn_factor"
+                                                                           : "rope.scaling.attn_factor";
+    config_.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
+    config_.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+    config_.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
+    if (PositiveOr("rope.scaling.yarn_log_multiplier", 0.0, -1e3, 1e3) != 0.0) {
+      throw Error("{}: key '{}': this variant of YaRN is not supported", file_.path(),
+                  Key("rope.scaling.yarn_log_multiplier"));
+    }
+  }
+
+  // Fewer tokens than rows is usual (rows padded to a round number); more would give ids without an
+  // embedding.
+  void ReadVocabKeys() const {
+    const uint64_t said = file_.FindUnsigned(Key("vocab_size")).value_or(0);
+    if (said > config_.vocab) {
+      throw Error("{}: key '{}' is {}, but tensor 'token_embd.weight' has {} rows", file_.path(),
+                  Key("vocab_size"), said, config_.vocab);
+    }
+    for (const GgufFile::Entry& entry : file_.entries()) {
+      if (entry.key == "tokenizer.ggml.tokens" && entry.count > config_.vocab) {
+        throw Error(
+            "{}: key 'tokenizer.ggml.tokens' has {} tokens, but tensor 'token_embd.weight' has {} rows",
+            file_.path(), entry.count, config_.vocab);
+      }
+    }
+    if (config_.vocab > kMaxVocab) {
+      throw Error("{}: tensor 'token_embd.weight' has {} rows, expected at most {}", file_.path(),
+                  config_.vocab, kMaxVocab);
+    }
+  }
+
+  const GgufFile& file_;
+  ModelConfig config_;
+};
+
+}  // namespace
+
+ModelConfig ReadModelConfig(const GgufFile& file) { return ConfigReader(file).Read(); }
+
+ModelConfig LayersOf(ModelConfig config, size_t first, size_t count) {
+  config.first_layer += first;
+  config.layers = count;
+  config.ends = false;
+  return config;
+}
+
+ModelConfig EndsOf(ModelConfig config) {
+  config.layers = 0;
+  return config;
+}
+
+std::string LayerTensor(size_t layer, const char* suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
+
+uint64_t ModelConfig::parameters() const {
+  uint64_t layer = 2 * dim * q_rows() + 2 * dim * kv_rows() + 3 * dim * ffn + 2 * dim;
+  if (qkv_bias) layer += q_rows() + 2 * kv_rows();
+  if (qk_norm) layer += 2 * head_size;
+  return layers * layer + (tied_embeddings ? 1 : 2) * vocab * dim + dim;
+}
+
+}  // namespace larder::model

@@ -1,0 +1,88 @@
+// ModelConfig: what the rest of Larder needs to know of a model's shape, read from a GGUF file's metadata
+// and checked against its tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/gguf/gguf.h"
+
+namespace larder::model {
+
+enum class Architecture { kLlama, kQwen2, kQwen3 };
+
+// How a head's elements pair up for rotary embedding. kInterleaved: (2i, 2i+1), GGUF's `llama` files.
+// kHalves: (i, i + rotary_dim/2), `qwen2` and `qwen3` ("NeoX").
+enum class RopePairing { kInterleaved, kHalves };
+
+enum class RopeScaling { kNone, kLinear, kYarn };  // llama3 scaling comes as the rope_freqs tensor
+
+// What of a model its file holds: all, or what `larder split` put there (model/config/split.h).
+struct ModelPart {
+  enum class Kind { kWhole, kStage, kServing };
+  Kind kind = Kind::kWhole;
+  size_t index = 0, count = 0;         // of the stage; how many stages there are
+  size_t first_layer = 0, layers = 0;  // of a stage
+  // Of the whole model, what a part's tensors may not say.
+  size_t vocab = 0;
+  bool tied_embeddings = false, qkv_bias = false;
+  uint64_t fingerprint = 0;
+};
+
+struct ModelConfig {
+  Architecture architecture = Architecture::kLlama;
+  std::string architecture_name;  // "llama"
+  std::string name;               // general.name, or the file's name
+  size_t layers = 0;
+  size_t first_layer = 0;  // the file's number of layer 0: not 0 in a part of a model
+  bool ends = true;        // embedding, output norm and head belong to it
+  size_t dim = 0;          // embedding length
+  size_t ffn = 0;          // feed-forward length
+  size_t heads = 0;        // query heads
+  size_t kv_heads = 0;     // key/value heads; heads % kv_heads == 0
+  size_t head_size = 0;    // explicit (attention.key_length) or dim / heads; key and value sizes are equal
+  size_t vocab = 0;        // rows of the embedding table
+  size_t trained_context = 0;
+  float norm_epsilon = 1e-5f;
+  bool qkv_bias = false;         // qwen2 (and llama files that carry attn_q.bias)
+  bool qk_norm = false;          // qwen3: RMSNorm of each head of q and k
+  bool tied_embeddings = false;  // no output.weight: the head is the embedding table
+
+  RopePairing rope_pairing = RopePairing::kInterleaved;
+  size_t rotary_dim = 0;  // = head_size unless rope.dimension_count says less
+  double rope_base = 10000.0;
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_scale_factor = 1.0;
+  size_t rope_original_context = 0;
+  double yarn_ext_factor = 1.0, yarn_attn_factor = 1.0, yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
+  std::vector<float> rope_freq_factors;  // rope_freqs.weight, rotary_dim/2 values, or empty
+
+  ModelPart part;  // of the file it was read from
+
+  size_t q_rows() const { return heads * head_size; }
+  size_t kv_rows() const { return kv_heads * head_size; }
+  size_t group() const { return heads / kv_heads; }  // query heads of one KV head
+  uint64_t parameters() const;
+};
+
+// Throws Error for an unsupported architecture (names those supported), missing or impossible keys, missing
+// tensors or tensors of another shape than the keys say, types we do not read, sliding windows or experts. Of
+// a file that `larder split` wrote only its part's tensors are asked for; the shape is the whole model's.
+ModelConfig ReadModelConfig(const GgufFile&);
+
+// Parts of a model, as stages and the serving socket hold them: `count` layers from `first` on, without ends;
+// the ends without layers.
+ModelConfig LayersOf(ModelConfig, size_t first, size_t count);
+ModelConfig EndsOf(ModelConfig);
+
+// cos and sin of every rotation: for position p and pair i of rotary_dim/2:
+// angle = p * inv_freq(i), table[p * rotary_dim + 2 * i] = cos * m, [... + 1] = sin * m, where inv_freq and
+// the magnitude m follow rope_scaling (linear: Chen 2023; YaRN: Peng 2023 section 3; rope_freqs: divides by
+// the factor). Computed in double, once, at set-up: the kernels and the scalar reference share the table.
+std::vector<float> RopeTable(const ModelConfig&, size_t positions);
+
+// Canonical tensor names: "blk.3.attn_q.weight".
+std::string LayerTensor(size_t layer, const char* suffix);
+
+}  // namespace larder::model

@@ -1,0 +1,189 @@
+#include "model/config/split.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "model/gguf/gguf_impl.h"
+
+namespace larder::model {
+namespace {
+
+constexpr std::string_view kPrefix = "larder.split.";
+constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index",
+                     *kCount = "larder.split.count", *kFirst = "larder.split.first_layer",
+                     *kLayers = "larder.split.layers", *kVocab = "larder.split.vocab",
+                     *kTied = "larder.split.tied", *kBias = "larder.split.qkv_bias",
+                     *kFingerprint = "larder.split.fingerprint";
+// Of each tensor: some 35 MB of a 3B model, read at start.
+constexpr size_t kFingerprintRows = 16;
+constexpr uint64_t kMaxStages = 1024;
+constexpr uint64_t kMaxVocab = 1 << 22;  // as ReadModelConfig
+
+size_t Count(const GgufFile& file, const char* key, uint64_t low, uint64_t high) {
+  const uint64_t value = file.GetUnsigned(key);
+  if (value < low || value > high)
+    throw Error("{}: key '{}' is {}, expected {} to {}", file.path(), key, value, low, high);
+  return value;
+}
+
+bool Flag(const GgufFile& file, const char* key) {
+  const auto value = file.FindBool(key);
+  if (!value) throw Error("{}: key '{}' is missing, expected with '{}'", file.path(), key, kPart);
+  return *value;
+}
+
+uint64_t Mix(uint64_t hash, std::string_view bytes) {  // FNV-1a
+  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// blk.N.* of a stage's layers; what no layer has, but every stage needs.
+bool OfStage(const std::string& name, const SplitStage& stage) {
+  if (name == "rope_freqs.weight") return true;
+  for (size_t layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
+    if (name.starts_with(LayerTensor(layer, ""))) return true;
+  }
+  return false;
+}
+
+bool OfServing(const std::string& name) {
+  return name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
+         name == "rope_freqs.weight";
+}
+
+struct Source {
+  const GgufFile* file;
+  const TensorInfo* tensor;
+};
+void Copy(void* context, size_t row0, size_t n, void* dst) {
+  const Source& source = *static_cast<const Source*>(context);
+  source.file->ReadRows(*source.tensor, row0, n, dst);
+}
+
+template <typename Wanted>
+void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart& part, uint64_t fingerprint,
+               const std::string& path, const Wanted& wanted, const WriteProgress& progress) {
+  GgufWriter writer;
+  // The writer lays tensors out at multiples of GGUF's default.
+  for (const GgufFile::Entry& entry : file.entries())
+    if (entry.key != "general.alignment") writer.Copy(file, entry);
+  const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
+  writer.Add(kPart, part.kind == ModelPart::Kind::kStage ? "stage" : "serving");
+  writer.Add(kIndex, u32(part.index));
+  writer.Add(kCount, u32(part.count));
+  writer.Add(kFirst, u32(part.first_layer));
+  writer.Add(kLayers, u32(part.layers));
+  writer.Add(kVocab, u32(config.vocab));
+  writer.Add(kTied, config.tied_embeddings);
+  writer.Add(kBias, config.qkv_bias);
+  writer.Add(kFingerprint, fingerprint);
+  std::deque<Source> sources;  // a deque: the writer keeps pointers
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (!wanted(tensor.name) || !IsReadableType(tensor.gguf_type)) continue;
+    sources.push_back({&file, &tensor});
+    writer.AddTensor(tensor.name, tensor.type, tensor.rows, tensor.cols, &Copy, &sources.back());
+  }
+  writer.Write(path, progress);
+}
+
+}  // namespace
+
+std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers) {
+  if (!file.Has(kPart)) return {};
+  ModelPart part;
+  const std::string_view kind = file.GetString(kPart);
+  if (kind != "stage" && kind != "serving")
+    throw Error("{}: key '{}' is {}, expected stage or serving", file.path(), kPart, Quoted(kind));
+  part.kind = kind == "stage" ? ModelPart::Kind::kStage : ModelPart::Kind::kServing;
+  part.count = Count(file, kCount, 1, kMaxStages);
+  part.vocab = Count(file, kVocab, 1, kMaxVocab);
+  part.tied_embeddings = Flag(file, kTied);
+  part.qkv_bias = Flag(file, kBias);
+  part.fingerprint = file.GetUnsigned(kFingerprint);
+  if (part.kind == ModelPart::Kind::kServing) return part;
+  part.index = Count(file, kIndex, 0, part.count - 1);
+  part.first_layer = Count(file, kFirst, 0, layers - 1);
+  part.layers = Count(file, kLayers, 1, layers - part.first_layer);
+  return part;
+}
+
+std::string Describe(const ModelPart& part) {
+  if (part.kind == ModelPart::Kind::kServing) return fmt::format("serving, of {} stages", part.count);
+  if (part.kind == ModelPart::Kind::kWhole) return "a whole model";
+  return fmt::format("stage {} of {}: layers {}-{}", part.index, part.count, part.first_layer,
+                     part.first_layer + part.layers - 1);
+}
+
+void CheckHolds(const GgufFile& file, const ModelConfig& config, size_t first_layer, size_t layers,
+                bool serving) {
+  const ModelPart& part = config.part;
+  if (part.kind == ModelPart::Kind::kWhole) return;
+  if (serving && part.kind != ModelPart::Kind::kServing) {
+    throw Error("{}: is {}; expected the serving part, or the whole model, for embedding and output head",
+                file.path(), Describe(part));
+  }
+  const bool has = part.kind == ModelPart::Kind::kStage && first_layer >= part.first_layer &&
+                   first_layer + layers <= part.first_layer + part.layers;
+  if (layers == 0 || has) return;
+  throw Error(
+      "{}: is {}; expected a file with layers {}-{}: split the model again with the manifest that is in use",
+      file.path(), Describe(part), first_layer, first_layer + layers - 1);
+}
+
+uint64_t Fingerprint(const GgufFile& file) {
+  if (file.Has(kFingerprint)) return file.GetUnsigned(kFingerprint);
+  std::vector<const TensorInfo*> tensors;
+  for (const TensorInfo& tensor : file.tensors()) {
+    if (IsReadableType(tensor.gguf_type)) tensors.push_back(&tensor);
+  }
+  std::ranges::sort(tensors, {}, [](const TensorInfo* tensor) -> const std::string& { return tensor->name; });
+  uint64_t hash = 0xcbf29ce484222325u;
+  std::string row;
+  for (const TensorInfo* tensor : tensors) {
+    hash =
+        Mix(hash, fmt::format("{}:{}:{}:{};", tensor->name, tensor->gguf_type, tensor->rows, tensor->cols));
+    row.resize(RowBytes(tensor->type, tensor->cols));
+    // Spread from the first to the last, both among them; short tensors whole.
+    const size_t rows = std::min(tensor->rows, kFingerprintRows);
+    for (size_t i = 0; i < rows; ++i) {
+      file.ReadRows(*tensor, rows == 1 ? 0 : i * (tensor->rows - 1) / (rows - 1), 1, row.data());
+      hash = Mix(hash, row);
+    }
+  }
+  return hash;
+}
+
+void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages, const std::string& serving_path,
+                const WriteProgress& progress) {
+  const ModelConfig config = ReadModelConfig(file);
+  if (config.part.kind != ModelPart::Kind::kWhole)
+    throw Error("{}: is {} already; expected a whole model", file.path(), Describe(config.part));
+  for (const GgufFile::Entry& entry : file.entries()) {
+    if (entry.key.starts_with(kPrefix))
+      throw Error("{}: key {}: a whole model has no keys {}*", file.path(), Quoted(entry.key), kPrefix);
+  }
+  size_t next = 0;
+  for (const SplitStage& stage : stages) {
+    LARDER_CHECK(stage.first_layer == next && stage.layers > 0, "stages out of order");
+    next += stage.layers;
+  }
+  LARDER_CHECK(next == config.layers, "stages have {} of {} layers", next, config.layers);
+  const uint64_t fingerprint = Fingerprint(file);
+  ModelPart part;
+  part.count = stages.size();
+  for (size_t i = 0; i < stages.size(); ++i) {
+    part.kind = ModelPart::Kind::kStage;
+    part.index = i;
+    part.first_layer = stages[i].first_layer;
+    part.layers = stages[i].layers;
+    WritePart(
+        file, config, part, fingerprint, stages[i].path,
+        [&](const std::string& name) { return OfStage(name, stages[i]); }, progress);
+  }
+  part = {.kind = ModelPart::Kind::kServing, .count = stages.size()};
+  WritePart(file, config, part, fingerprint, serving_path, OfServing, progress);
+}
+
+}  // namespace larder::model

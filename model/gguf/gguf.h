@@ -1,0 +1,147 @@
+// GgufFile: a reader of GGUF v2 and v3 that trusts nothing. Open() checks the whole header (counts, lengths,
+// products, offsets, alignment, duplicates, types, that all tensor data lies in the file) before anything
+// is allocated from it; every failure is one larder::Error line that names the file, the field and what was
+// expected. Data is read with pread, not mapped: a file that shrinks under us is an Error, not a SIGBUS, and
+// the page cache's copy does not count as ours. After Open() the object is immutable; reads are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/gguf/formats.h"
+
+namespace larder::model {
+
+// A weight tensor seen as a matrix: `rows` outputs of `cols` inputs, cols contiguous. GGUF dimension 0 is
+// cols. One-dimensional tensors (norms, biases) have rows == 1.
+struct TensorInfo {
+  std::string name;
+  TensorType type = TensorType::kF32;  // one of TensorType's names only if IsReadableType(gguf_type)
+  uint32_t gguf_type = 0;              // the file's number, also of types that Larder lists but does not read
+  size_t rows = 0;
+  size_t cols = 0;
+  uint64_t file_offset_bytes = 0;  // absolute
+  uint64_t size_bytes = 0;         // 0 if the type's layout is unknown
+};
+
+// Types of GGUF metadata values, by GGUF's numbers.
+enum class GgufValueType : uint32_t {
+  kU8 = 0,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
+};
+
+class GgufFile {
+ public:
+  // Throws Error. `path` is kept for messages. A descriptor opens as /proc/self/fd/N. Files without tensors
+  // (vocabularies) open; so do files with tensors of types that Larder does not read: reading those throws.
+  static std::shared_ptr<const GgufFile> Open(const std::string& path);
+  ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
+
+  const std::string& path() const;
+  uint32_t version() const;
+  uint64_t file_bytes() const;
+  uint64_t data_offset_bytes() const;
+
+  const std::vector<TensorInfo>& tensors() const;             // in file order
+  const TensorInfo* FindTensor(std::string_view name) const;  // null if absent
+  const TensorInfo& Tensor(std::string_view name) const;      // throws Error if absent
+
+  // Metadata. Get*: throws Error if the key is absent or of a wrong type ("file: key 'x' is a string,
+  // expected an unsigned integer"). Find*: nullopt if absent, throws if of a wrong type. Unsigned
+  // accepts every integer type whose value is in range; Float accepts F32 and F64.
+  struct Entry {
+    std::string key;
+    GgufValueType type;
+    GgufValueType element_type;
+    uint64_t count;
+  };
+  const std::vector<Entry>& entries() const;  // in file order, for `inspect`
+  // The value as text on one line: arrays cut after max_items, strings after 100 bytes, control characters
+  // escaped.
+  std::string Describe(const Entry&, size_t max_items) const;
+  // The entry's type and value as they lie in the file.
+  std::string_view RawValue(const Entry&) const;
+  bool Has(std::string_view key) const;
+  uint64_t GetUnsigned(std::string_view key) const;
+  double GetFloat(std::string_view key) const;
+  std::string_view GetString(std::string_view key) const;
+  std::optional<uint64_t> FindUnsigned(std::string_view key) const;
+  std::optional<int64_t> FindSigned(std::string_view key) const;
+  std::optional<double> FindFloat(std::string_view key) const;
+  std::optional<bool> FindBool(std::string_view key) const;
+  std::optional<std::string_view> FindString(std::string_view key) const;
+  std::optional<std::vector<std::string_view>> FindStrings(std::string_view key) const;
+  std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;  // any integer type in range
+  std::optional<std::vector<float>> FindFloats(std::string_view key) const;
+
+  // Rows [row0, row0 + n) as they lie in the file: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
+  // All three throw Error on types that Larder does not read: it names tensor and type and what to convert
+  // to.
+  void ReadRows(const TensorInfo&, size_t row0, size_t n, void* dst) const;
+  // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and column).
+  void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;
+  // The same as Q8_0, n * ceil(cols / 32) blocks; other types are quantised. Throws Error on a scale that
+  // is NaN or infinite (names tensor, row and block), likewise on NaN/inf weights.
+  void ReadRowsQ8_0(const TensorInfo&, size_t row0, size_t n, Q8Block* dst) const;
+
+ private:
+  GgufFile();
+  friend class GgufHeaderParser;  // gguf_parse.cc
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What has been written of one file, in bytes, and how long it will be. What it throws ends the writing.
+using WriteProgress = std::function<void(uint64_t done_bytes, uint64_t all_bytes)>;
+
+// GgufWriter: v3 files, for synth, tests and the malformed-file table. Metadata first, then tensors.
+class GgufWriter {
+ public:
+  GgufWriter();
+  GgufWriter(const GgufWriter&) = delete;
+  GgufWriter& operator=(const GgufWriter&) = delete;
+  ~GgufWriter();
+  void Add(std::string key, uint32_t value);
+  void Add(std::string key, uint64_t value);
+  void Add(std::string key, float value);
+  void Add(std::string key, bool value);
+  void Add(std::string key, std::string value);
+  void Add(std::string key, const char* value);
+  void Add(std::string key, const std::vector<std::string>& values);
+  void Add(std::string key, const std::vector<int32_t>& values);
+  void Add(std::string key, const std::vector<float>& values);
+  // The entry as it is in another file.
+  void Copy(const GgufFile& file, const GgufFile::Entry& entry);
+  // `fill(row0, n, dst)` is called in row order while Write() runs, so that a big file needs no big memory.
+  using Fill = void (*)(void* context, size_t row0, size_t n, void* dst);
+  void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill, void* context);
+  // One-dimensional F32 tensor, copied.
+  void AddVector(std::string name, std::vector<float> values);
+  // Writes to `path`.tmp and renames; removes what it has not finished.
+  void Write(const std::string& path, const WriteProgress& progress = {}) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace larder::model

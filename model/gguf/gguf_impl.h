@@ -1,0 +1,66 @@
+// What an open GgufFile holds: shared by gguf_parse.cc (fills it), gguf_values.cc and gguf_read.cc (read it).
+// Private to model/. Metadata values stay as the file's bytes in one buffer: a 128k-token vocabulary is one
+// allocation, not 128k.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/gguf/gguf.h"
+
+namespace larder::model {
+
+struct GgufFile::Impl {
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();  // closes fd
+
+  std::string path;
+  int fd = -1;
+  uint32_t version = 0;
+  uint64_t file_bytes = 0;
+  uint64_t data_offset_bytes = 0;
+
+  std::vector<char> header;  // the file's first bytes, at least up to the last metadata value
+  std::vector<Entry> entries;
+  std::vector<uint64_t>
+      payloads;  // of entries[i]: where in `header` its value starts (arrays: the first element)
+  std::vector<uint64_t> ends;    // of entries[i]: where in `header` its value ends
+  std::vector<uint32_t> by_key;  // indices of entries in order of key
+  std::vector<TensorInfo> tensors;
+  std::vector<uint32_t> by_name;  // indices of tensors in order of name
+
+  // Index into entries, or -1.
+  ptrdiff_t FindEntry(std::string_view key) const;
+
+  // Steps of Open (gguf_place.cc), once `tensors` is parsed with offsets relative to the data. Throw Error:
+  // duplicate names; tensors that are not aligned, not wholly in the file, or overlap. Afterwards offsets are
+  // absolute.
+  void IndexTensors();
+  void PlaceTensors(uint64_t header_bytes, uint64_t alignment);
+};
+
+// Bytes of one value; 0 for strings and arrays, whose length the file says.
+size_t GgufValueBytes(GgufValueType type);
+std::string_view GgufValueTypeName(GgufValueType type);  // "string", "u32" ...
+
+// Text from a file for an error line: in single quotes, control characters escaped, cut after 80 bytes.
+std::string Quoted(std::string_view text, size_t max_bytes = 80);
+
+// Little-endian load from anywhere in the header: the file's bytes are not aligned.
+template <typename T>
+T LoadAt(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Reads exactly `bytes` at `offset` into `dst`, or throws Error naming `what`.
+void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset, uint64_t bytes,
+                 void* dst);
+
+}  // namespace larder::model

@@ -1,0 +1,214 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "model/gguf/gguf.h"
+
+namespace larder::model {
+namespace {
+
+constexpr size_t kAlignment = 32;        // GGUF's default: no general.alignment key needed
+constexpr size_t kChunkBytes = 1 << 20;  // what one call of a tensor's Fill makes, at least one row
+
+template <typename T>
+void Append(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+void AppendType(std::string& out, GgufValueType type) { Append(out, static_cast<uint32_t>(type)); }
+void AppendText(std::string& out, std::string_view text) {
+  Append(out, static_cast<uint64_t>(text.size()));
+  out += text;
+}
+
+// PATH.tmp until Commit() renames it; removed if that never comes.
+class NewFile {
+ public:
+  explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
+    // Renaming onto a device or a pipe would replace it.
+    struct stat found;
+    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+      throw Error("{}: exists and is not a regular file; name another", path);
+    }
+    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd_ < 0) throw Error("{}: can't create: {}", temporary_, std::strerror(errno));
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    ::unlink(temporary_.c_str());
+  }
+  void Write(const char* data, size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t put = ::write(fd_, data, bytes);
+      if (put < 0 && errno == EINTR) continue;
+      if (put <= 0) throw Error("{}: can't write: {}", temporary_, std::strerror(errno));
+      data += put;
+      bytes -= static_cast<size_t>(put);
+    }
+  }
+  // The name appears when the bytes are on the disk, and is on it itself when this returns: a power cut
+  // leaves a whole file or none, never one of zeros.
+  void Commit() {
+    int cause = ::fdatasync(fd_) == 0 ? 0 : errno;
+    if (::close(std::exchange(fd_, -1)) != 0 && cause == 0) cause = errno;
+    if (cause == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) cause = errno;
+    if (cause != 0) {
+      ::unlink(temporary_.c_str());
+      throw Error("{}: can't finish writing: {}", path_, std::strerror(cause));
+    }
+    SyncFolder();
+  }
+
+ private:
+  void SyncFolder() const {
+    const size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    // Some file systems can't (EINVAL), and a folder may be writable but not readable: the file is whole.
+    const bool failed = fd >= 0 && ::fsync(fd) != 0 && errno == EIO;
+    if (fd >= 0) ::close(fd);
+    if (failed) throw Error("{}: can't write the folder it is in: {}", path_, std::strerror(EIO));
+  }
+
+  std::string path_, temporary_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+struct GgufWriter::Impl {
+  struct Tensor {
+    std::string name;
+    TensorType type;
+    size_t rows, cols;
+    Fill fill;
+    void* context;
+    std::vector<float> values;  // of AddVector
+    uint64_t Bytes() const { return rows * RowBytes(type, cols); }
+  };
+  std::string entries;
+  uint64_t entry_count = 0;
+  std::vector<Tensor> tensors;
+
+  std::string& NewEntry(std::string_view key) {
+    ++entry_count;
+    AppendText(entries, key);
+    return entries;
+  }
+  template <typename T>
+  void AddScalar(std::string_view key, GgufValueType type, T value) {
+    AppendType(NewEntry(key), type);
+    Append(entries, value);
+  }
+  void AddArray(std::string_view key, GgufValueType element, size_t count) {
+    AppendType(NewEntry(key), GgufValueType::kArray);
+    AppendType(entries, element);
+    Append(entries, static_cast<uint64_t>(count));
+  }
+
+  std::string Header() const {
+    std::string out = "GGUF";
+    Append(out, uint32_t{3});
+    Append(out, static_cast<uint64_t>(tensors.size()));
+    Append(out, entry_count);
+    out += entries;
+    uint64_t offset = 0;
+    for (const Tensor& tensor : tensors) {
+      AppendText(out, tensor.name);
+      const bool is_vector = tensor.rows == 1;
+      Append(out, uint32_t{is_vector ? 1u : 2u});
+      Append(out, static_cast<uint64_t>(tensor.cols));
+      if (!is_vector) Append(out, static_cast<uint64_t>(tensor.rows));
+      Append(out, static_cast<uint32_t>(tensor.type));
+      Append(out, offset);
+      offset = RoundUp(offset + tensor.Bytes(), kAlignment);
+    }
+    out.resize(RoundUp(out.size(), kAlignment), '\0');
+    return out;
+  }
+};
+
+GgufWriter::GgufWriter() : impl_(std::make_unique<Impl>()) {}
+GgufWriter::~GgufWriter() = default;
+
+void GgufWriter::Add(std::string key, uint32_t value) { impl_->AddScalar(key, GgufValueType::kU32, value); }
+void GgufWriter::Add(std::string key, uint64_t value) { impl_->AddScalar(key, GgufValueType::kU64, value); }
+void GgufWriter::Add(std::string key, float value) { impl_->AddScalar(key, GgufValueType::kF32, value); }
+void GgufWriter::Add(std::string key, bool value) {
+  impl_->AddScalar(key, GgufValueType::kBool, static_cast<uint8_t>(value));
+}
+void GgufWriter::Add(std::string key, std::string value) {
+  AppendType(impl_->NewEntry(key), GgufValueType::kString);
+  AppendText(impl_->entries, value);
+}
+void GgufWriter::Add(std::string key, const char* value) { Add(std::move(key), std::string(value)); }
+void GgufWriter::Add(std::string key, const std::vector<std::string>& values) {
+  impl_->AddArray(key, GgufValueType::kString, values.size());
+  for (const std::string& value : values) AppendText(impl_->entries, value);
+}
+void GgufWriter::Add(std::string key, const std::vector<int32_t>& values) {
+  impl_->AddArray(key, GgufValueType::kI32, values.size());
+  for (const int32_t value : values) Append(impl_->entries, value);
+}
+void GgufWriter::Add(std::string key, const std::vector<float>& values) {
+  impl_->AddArray(key, GgufValueType::kF32, values.size());
+  for (const float value : values) Append(impl_->entries, value);
+}
+
+void GgufWriter::Copy(const GgufFile& file, const GgufFile::Entry& entry) {
+  impl_->NewEntry(entry.key) += file.RawValue(entry);
+}
+
+void GgufWriter::AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill,
+                           void* context) {
+  LARDER_CHECK(rows > 0 && cols > 0 && fill != nullptr, "tensor {}", name);
+  RowBytes(type, cols);  // checks that rows are whole blocks
+  impl_->tensors.push_back({std::move(name), type, rows, cols, fill, context, {}});
+}
+
+void GgufWriter::AddVector(std::string name, std::vector<float> values) {
+  LARDER_CHECK(!values.empty(), "tensor {}", name);
+  const size_t cols = values.size();
+  impl_->tensors.push_back({std::move(name), TensorType::kF32, 1, cols, nullptr, nullptr, std::move(values)});
+}
+
+void GgufWriter::Write(const std::string& path, const WriteProgress& progress) const {
+  uint64_t all_bytes = 0, done_bytes = 0;
+  for (const Impl::Tensor& tensor : impl_->tensors) all_bytes += RoundUp(tensor.Bytes(), kAlignment);
+  NewFile file(path);
+  const std::string header = impl_->Header();
+  file.Write(header.data(), header.size());
+  std::vector<char> chunk;
+  for (const Impl::Tensor& tensor : impl_->tensors) {
+    const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
+    const size_t chunk_rows = std::clamp<size_t>(kChunkBytes / row_bytes, 1, tensor.rows);
+    for (size_t row0 = 0; row0 < tensor.rows; row0 += chunk_rows) {
+      const size_t rows = std::min(chunk_rows, tensor.rows - row0);
+      chunk.resize(rows * row_bytes);
+      if (tensor.fill != nullptr) {
+        tensor.fill(tensor.context, row0, rows, chunk.data());
+      } else {
+        std::memcpy(chunk.data(), tensor.values.data(), chunk.size());
+      }
+      if (row0 + rows == tensor.rows) {  // pad the tensor's end
+        const uint64_t bytes = tensor.Bytes();
+        chunk.resize(chunk.size() + RoundUp(bytes, kAlignment) - bytes, '\0');
+      }
+      file.Write(chunk.data(), chunk.size());
+      done_bytes += chunk.size();
+      if (progress) progress(done_bytes, all_bytes);
+    }
+  }
+  file.Commit();
+}
+
+}  // namespace larder::model

@@ -1,0 +1,38 @@
+// How far two engines' next-token distributions lie apart, and how well a distribution predicts a text. In
+// double throughout. Made to judge: a NaN or +infinity in either row is an infinite divergence, never a
+// missed comparison.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "model/tokenizer/tokenizer.h"
+
+namespace larder::model {
+
+// log(softmax(logits)). A logit of -infinity is a probability of 0.
+std::vector<double> LogSoftmax(std::span<const float> logits);
+
+// KL(P || Q) = sum P log(P / Q) in nats, of the softmaxes of two rows of equal length. Never below 0.
+double KlDivergence(std::span<const float> p_logits, std::span<const float> q_logits);
+
+// -log softmax(logits)[token], in nats. perplexity = exp(mean). +infinity for a row with NaN.
+double NegativeLogLikelihood(std::span<const float> logits, TokenId token);
+
+// The lowest index of the greatest value: what greedy sampling takes.
+TokenId Top1(std::span<const float> logits);
+
+struct Divergence {
+  size_t rows = 0;
+  double mean_kl = 0;
+  double max_kl = 0;
+  size_t max_kl_row = 0;
+  double top1_agreement = 0;   // share of rows in which both have the same Top1
+  double max_logit_error = 0;  // largest |p - q| of any logit; +infinity if one is NaN
+};
+
+// `truth` and `other`: [rows][vocab], one row or more.
+Divergence CompareLogits(std::span<const float> truth, std::span<const float> other, size_t vocab);
+
+}  // namespace larder::model

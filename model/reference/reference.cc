@@ -1,0 +1,238 @@
+#include "model/reference/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace larder::model {
+namespace {
+
+// Four sums instead of one hide the latency of the addition: the oracle runs in every test of truth. In
+// double the order changes nothing that matters here.
+double Dot(const float* a, const float* b, size_t n) {
+  double sum[4] = {};
+  size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    for (size_t j = 0; j < 4; ++j) sum[j] += static_cast<double>(a[i + j]) * b[i + j];
+  }
+  for (; i < n; ++i) sum[0] += static_cast<double>(a[i]) * b[i];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+// y = x / rms(x) * w (Zhang & Sennrich 2019, eq. 4). y may be x.
+void RmsNorm(std::span<const float> x, std::span<const float> w, float epsilon, std::span<float> y) {
+  const double mean_square = Dot(x.data(), x.data(), x.size()) / static_cast<double>(x.size());
+  const double r = 1.0 / std::sqrt(mean_square + epsilon);
+  for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(x[i] * r * w[i]);
+}
+
+std::vector<float> RmsNorm(const std::vector<float>& x, const std::vector<float>& w, float epsilon) {
+  std::vector<float> y(x.size());
+  RmsNorm(x, w, epsilon, y);
+  return y;
+}
+
+void NormHeads(std::span<float> heads, const std::vector<float>& w, float epsilon) {
+  for (size_t i = 0; i < heads.size(); i += w.size()) {
+    const std::span<float> head = heads.subspan(i, w.size());
+    RmsNorm(head, w, epsilon, head);
+  }
+}
+
+void RoundHeads(std::span<float> heads, size_t head_size, Scale scale) {
+  for (size_t i = 0; i < heads.size(); i += head_size) RoundThroughQ8(heads.subspan(i, head_size), scale);
+}
+
+void Add(std::vector<float>& y, const std::vector<float>& x) {
+  for (size_t i = 0; i < x.size(); ++i) y[i] += x[i];
+}
+
+std::vector<float> ReadVector(const GgufFile& file, const std::string& name) {
+  const TensorInfo& tensor = file.Tensor(name);
+  std::vector<float> values(tensor.rows * tensor.cols);
+  file.ReadRowsF32(tensor, 0, tensor.rows, values.data());
+  return values;
+}
+
+std::vector<float> ReadVectorIfThere(const GgufFile& file, const std::string& name) {
+  return file.FindTensor(name) ? ReadVector(file, name) : std::vector<float>();
+}
+
+}  // namespace
+
+void RoundThroughQ8(std::span<float> x, Scale scale) {
+  for (size_t begin = 0; begin < x.size(); begin += kBlock) {
+    const std::span<float> block = x.subspan(begin, std::min(kBlock, x.size() - begin));
+    float amax = 0;
+    for (const float v : block) amax = std::max(amax, std::fabs(v));
+    const float d = amax / 127.0f;
+    const float stored_d = scale == Scale::kF16 ? F16ToF32(F32ToF16(d)) : d;
+    for (float& v : block) v = d > 0 ? std::nearbyintf(v / d) * stored_d : 0.0f;
+  }
+}
+
+ReferenceModel::Matrix ReferenceModel::ReadMatrix(const GgufFile& file, const std::string& name) const {
+  const TensorInfo& tensor = file.Tensor(name);
+  Matrix m{std::vector<float>(tensor.rows * tensor.cols), tensor.rows, tensor.cols};
+  if (!options_.weights_as_q8_0) {
+    file.ReadRowsF32(tensor, 0, tensor.rows, m.values.data());
+    return m;
+  }
+  std::vector<Q8Block> blocks(CeilDiv(m.cols, kBlock));
+  for (size_t row = 0; row < m.rows; ++row) {
+    file.ReadRowsQ8_0(tensor, row, 1, blocks.data());
+    DequantizeQ8_0(blocks.data(), std::span(m.values).subspan(row * m.cols, m.cols));
+  }
+  return m;
+}
+
+ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file, ReferenceOptions options) {
+  ReferenceModel model;
+  model.config_ = ReadModelConfig(*file);
+  model.options_ = options;
+  model.embedding_ = model.ReadMatrix(*file, "token_embd.weight");
+  if (!model.config_.tied_embeddings) model.head_ = model.ReadMatrix(*file, "output.weight");
+  model.output_norm_ = ReadVector(*file, "output_norm.weight");
+  for (size_t i = 0; i < model.config_.layers; ++i) {
+    const auto matrix = [&](const char* suffix) { return model.ReadMatrix(*file, LayerTensor(i, suffix)); };
+    Layer& layer = model.layers_.emplace_back();
+    layer.attn_norm = ReadVector(*file, LayerTensor(i, "attn_norm.weight"));
+    layer.ffn_norm = ReadVector(*file, LayerTensor(i, "ffn_norm.weight"));
+    layer.q = matrix("attn_q.weight");
+    layer.k = matrix("attn_k.weight");
+    layer.v = matrix("attn_v.weight");
+    layer.o = matrix("attn_output.weight");
+    layer.gate = matrix("ffn_gate.weight");
+    layer.up = matrix("ffn_up.weight");
+    layer.down = matrix("ffn_down.weight");
+    if (model.config_.qkv_bias) {
+      layer.q_bias = ReadVectorIfThere(*file, LayerTensor(i, "attn_q.bias"));
+      layer.k_bias = ReadVectorIfThere(*file, LayerTensor(i, "attn_k.bias"));
+      layer.v_bias = ReadVectorIfThere(*file, LayerTensor(i, "attn_v.bias"));
+    }
+    if (model.config_.qk_norm) {
+      layer.q_norm = ReadVector(*file, LayerTensor(i, "attn_q_norm.weight"));
+      layer.k_norm = ReadVector(*file, LayerTensor(i, "attn_k_norm.weight"));
+    }
+  }
+  return model;
+}
+
+std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x) const {
+  LARDER_CHECK(x.size() == m.cols, "{} values into {} columns", x.size(), m.cols);
+  if (options_.activations_q8) RoundThroughQ8(x, Scale::kF32);
+  std::vector<float> y(m.rows);
+  for (size_t r = 0; r < m.rows; ++r) y[r] = static_cast<float>(Dot(&m.values[r * m.cols], x.data(), m.cols));
+  return y;
+}
+
+// Su et al. 2021, eq. 34. Elements of a head beyond rotary_dim stay as they are.
+void ReferenceModel::Rotate(std::span<float> heads, size_t position) const {
+  const size_t pairs = config_.rotary_dim / 2;
+  const bool interleaved = config_.rope_pairing == RopePairing::kInterleaved;
+  const float* table = &rope_[position * config_.rotary_dim];
+  for (size_t begin = 0; begin < heads.size(); begin += config_.head_size) {
+    for (size_t i = 0; i < pairs; ++i) {
+      float& a = heads[begin + (interleaved ? 2 * i : i)];
+      float& b = heads[begin + (interleaved ? 2 * i + 1 : i + pairs)];
+      const double re = a, im = b, cos = table[2 * i], sin = table[2 * i + 1];
+      a = static_cast<float>(re * cos - im * sin);
+      b = static_cast<float>(re * sin + im * cos);
+    }
+  }
+}
+
+// x += o(attention(norm(x))): Vaswani et al. 2017, eq. 1, with `group` query heads to each key/value head.
+void ReferenceModel::Attend(Layer& layer, std::vector<float>& x, size_t position) const {
+  const std::vector<float> in = RmsNorm(x, layer.attn_norm, config_.norm_epsilon);
+  std::vector<float> q = Product(layer.q, in), k = Product(layer.k, in), v = Product(layer.v, in);
+  Add(q, layer.q_bias);
+  Add(k, layer.k_bias);
+  Add(v, layer.v_bias);
+  if (config_.qk_norm) {
+    NormHeads(q, layer.q_norm, config_.norm_epsilon);
+    NormHeads(k, layer.k_norm, config_.norm_epsilon);
+  }
+  Rotate(q, position);
+  Rotate(k, position);
+  const size_t head_size = config_.head_size, stride = config_.kv_rows();
+  if (options_.activations_q8) RoundHeads(q, head_size, Scale::kF32);
+  if (options_.kv_q8) {
+    RoundHeads(k, head_size, Scale::kF16);
+    RoundHeads(v, head_size, Scale::kF16);
+  }
+  layer.keys.resize(position * stride);
+  layer.values.resize(position * stride);
+  layer.keys.insert(layer.keys.end(), k.begin(), k.end());
+  layer.values.insert(layer.values.end(), v.begin(), v.end());
+
+  std::vector<float> out(config_.q_rows());
+  std::vector<double> weights(position + 1), sums(head_size);
+  for (size_t h = 0; h < config_.heads; ++h) {
+    const size_t kv = h / config_.group() * head_size;
+    for (size_t t = 0; t <= position; ++t) {
+      weights[t] = Dot(&q[h * head_size], &layer.keys[t * stride + kv], head_size) /
+                   std::sqrt(static_cast<double>(head_size));
+    }
+    const double max = *std::max_element(weights.begin(), weights.end());
+    double all = 0;
+    for (double& w : weights) all += w = std::exp(w - max);
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (size_t t = 0; t <= position; ++t) {
+      for (size_t i = 0; i < head_size; ++i) sums[i] += weights[t] * layer.values[t * stride + kv + i];
+    }
+    for (size_t i = 0; i < head_size; ++i) out[h * head_size + i] = static_cast<float>(sums[i] / all);
+  }
+  Add(x, Product(layer.o, std::move(out)));
+}
+
+// x += down(silu(gate(norm(x))) * up(norm(x))): SwiGLU, Shazeer 2020, eq. 6.
+void ReferenceModel::FeedForward(const Layer& layer, std::vector<float>& x) const {
+  const std::vector<float> in = RmsNorm(x, layer.ffn_norm, config_.norm_epsilon);
+  std::vector<float> hidden = Product(layer.gate, in);
+  const std::vector<float> up = Product(layer.up, in);
+  for (size_t i = 0; i < hidden.size(); ++i) {
+    const double gate = hidden[i];
+    hidden[i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up[i]);
+  }
+  Add(x, Product(layer.down, std::move(hidden)));
+}
+
+std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
+  if (token < 0 || static_cast<size_t>(token) >= config_.vocab) {
+    throw Error("token {} is outside the model's vocabulary: expected 0 to {}", token, config_.vocab - 1);
+  }
+  LARDER_CHECK(position <= positions_, "position {} after {} positions", position, positions_);
+  if (position >= rope_positions_) {
+    rope_positions_ = std::max<size_t>(256, 2 * position);
+    rope_ = RopeTable(config_, rope_positions_);
+  }
+  const auto row =
+      embedding_.values.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(token) * config_.dim);
+  std::vector<float> x(row, row + static_cast<ptrdiff_t>(config_.dim));
+  for (Layer& layer : layers_) {
+    Attend(layer, x, position);
+    FeedForward(layer, x);
+  }
+  positions_ = position + 1;
+  return Product(config_.tied_embeddings ? embedding_ : head_,
+                 RmsNorm(x, output_norm_, config_.norm_epsilon));
+}
+
+std::vector<float> ReferenceModel::TeacherForced(std::span<const TokenId> tokens) {
+  Reset();
+  std::vector<float> logits;
+  logits.reserve(tokens.size() * config_.vocab);
+  for (const TokenId token : tokens) {
+    const std::vector<float> row = Forward(token, positions_);
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  return logits;
+}
+
+}  // namespace larder::model

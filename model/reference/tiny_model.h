@@ -1,0 +1,141 @@
+// TinyModel: for tests. A GGUF file of a given small shape with weights in [-1, 1) that are a hash of the
+// tensor's name and the element's index, as in reference_golden.py. The file is in the temporary folder and
+// goes with the object.
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/config/config.h"
+#include "model/gguf/gguf.h"
+
+namespace larder::model {
+
+// In [-1, 1): element() of reference_golden.py.
+inline float HashedWeight(std::string_view name, size_t i) {
+  uint32_t h = 2166136261u;
+  for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
+  h ^= static_cast<uint32_t>(i + 1) * 2654435761u;
+  h = (h ^ h >> 15) * 3266489917u;
+  h ^= h >> 13;
+  return static_cast<float>(h >> 8) / 0x1p24f * 2 - 1;
+}
+
+struct TinyShape {
+  const char* architecture;
+  uint32_t dim, ffn, heads, kv_heads, head_size, rotary_dim;
+  float rope_base;
+  bool tied;
+  uint32_t vocab = 13, layers = 2;
+};
+
+class TinyModel {
+ public:
+  explicit TinyModel(const TinyShape& s, TensorType type = TensorType::kF32,
+                     std::vector<float> rope_factors = {}, float rope_scale = 1)
+      : type_(type) {
+    AddKeys(s, rope_scale);
+    if (!rope_factors.empty()) writer_.AddVector("rope_freqs.weight", std::move(rope_factors));
+    AddMatrix("token_embd.weight", s.vocab, s.dim);
+    AddNorm("output_norm.weight", s.dim);
+    if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
+    for (size_t i = 0; i < s.layers; ++i) AddLayer(s, i);
+    static int count = 0;
+    const std::string file = fmt::format("larder-tiny.{}.{}.gguf", ::getpid(), count++);
+    path_ = std::filesystem::temp_directory_path() / file;
+    writer_.Write(path_);
+  }
+  ~TinyModel() { std::filesystem::remove(path_); }
+
+  TinyModel(const TinyModel&) = delete;
+  TinyModel& operator=(const TinyModel&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Source {
+    std::string name;
+    size_t cols;
+    TensorType type;
+  };
+  void AddKeys(const TinyShape& s, float rope_scale) {
+    const std::string arch = s.architecture;
+    writer_.Add("general.architecture", arch);
+    writer_.Add(arch + ".block_count", s.layers);
+    writer_.Add(arch + ".embedding_length", s.dim);
+    writer_.Add(arch + ".feed_forward_length", s.ffn);
+    writer_.Add(arch + ".context_length", uint32_t{1024});
+    writer_.Add(arch + ".attention.head_count", s.heads);
+    writer_.Add(arch + ".attention.head_count_kv", s.kv_heads);
+    writer_.Add(arch + ".attention.key_length", s.head_size);
+    writer_.Add(arch + ".attention.value_length", s.head_size);
+    writer_.Add(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
+    writer_.Add(arch + ".rope.dimension_count", s.rotary_dim);
+    writer_.Add(arch + ".rope.freq_base", s.rope_base);
+    if (rope_scale != 1) {
+      writer_.Add(arch + ".rope.scaling.type", "linear");
+      writer_.Add(arch + ".rope.scaling.factor", rope_scale);
+    }
+  }
+  void AddLayer(const TinyShape& s, size_t layer) {
+    const auto name = [layer](const char* suffix) { return LayerTensor(layer, suffix); };
+    const std::string_view arch = s.architecture;
+    const size_t q = s.heads * s.head_size, kv = s.kv_heads * s.head_size;
+    AddNorm(name("attn_norm.weight"), s.dim);
+    AddNorm(name("ffn_norm.weight"), s.dim);
+    AddMatrix(name("attn_q.weight"), q, s.dim);
+    AddMatrix(name("attn_k.weight"), kv, s.dim);
+    AddMatrix(name("attn_v.weight"), kv, s.dim);
+    AddMatrix(name("attn_output.weight"), s.dim, q);
+    AddMatrix(name("ffn_gate.weight"), s.ffn, s.dim);
+    AddMatrix(name("ffn_up.weight"), s.ffn, s.dim);
+    AddMatrix(name("ffn_down.weight"), s.dim, s.ffn);
+    if (arch == "qwen2") {
+      AddBias(name("attn_q.bias"), q);
+      AddBias(name("attn_k.bias"), kv);
+      AddBias(name("attn_v.bias"), kv);
+    }
+    if (arch == "qwen3") {
+      AddNorm(name("attn_q_norm.weight"), s.head_size);
+      AddNorm(name("attn_k_norm.weight"), s.head_size);
+    }
+  }
+  void AddMatrix(const std::string& name, size_t rows, size_t cols) {
+    sources_.push_back(std::make_unique<Source>(Source{name, cols, type_}));
+    const auto fill = [](void* context, size_t row0, size_t n, void* dst) {
+      const Source& source = *static_cast<const Source*>(context);
+      std::vector<float> values(n * source.cols);
+      const size_t first = row0 * source.cols;
+      for (size_t i = 0; i < values.size(); ++i) values[i] = HashedWeight(source.name, first + i);
+      if (source.type == TensorType::kF32) {
+        std::memcpy(dst, values.data(), values.size() * sizeof(float));
+      } else {
+        QuantizeQ8_0(values, static_cast<Q8Block*>(dst));
+      }
+    };
+    writer_.AddTensor(name, type_, rows, cols, fill, sources_.back().get());
+  }
+  void AddNorm(const std::string& name, size_t n) { AddHashed(name, n, 1, 0.5f); }
+  void AddBias(const std::string& name, size_t n) { AddHashed(name, n, 0, 1); }
+  void AddHashed(const std::string& name, size_t n, float around, float spread) {
+    std::vector<float> values(n);
+    for (size_t i = 0; i < n; ++i) values[i] = around + spread * HashedWeight(name, i);
+    writer_.AddVector(name, std::move(values));
+  }
+
+  TensorType type_;
+  GgufWriter writer_;
+  std::vector<std::unique_ptr<Source>> sources_;  // Fill's contexts
+  std::string path_;
+};
+
+}  // namespace larder::model

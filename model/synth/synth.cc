@@ -1,0 +1,264 @@
+#include "model/synth/synth.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <iterator>
+
+#include "base/error.h"
+#include "model/gguf/gguf.h"
+#include "model/synth/synth_random.h"
+
+namespace larder::model {
+namespace {
+
+constexpr float kNormSpread = 0.1f;  // norm weights: 1 +- this
+constexpr float kBiasDeviation = 0.1f;
+
+// GGUF's values of tokenizer.ggml.token_type.
+constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
+constexpr const char* kSpace = "\u2581";  // SPM's visible space
+
+std::string_view Name(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kLlama:
+      return "llama";
+    case Architecture::kQwen2:
+      return "qwen2";
+    case Architecture::kQwen3:
+      return "qwen3";
+  }
+  return "";
+}
+
+// An SPM vocabulary: the special and byte tokens, single characters, then syllables and words of them.
+class Vocabulary {
+ public:
+  explicit Vocabulary(size_t size) : size_(size) {
+    AddToken("<unk>", 0.0f, kUnknown);
+    AddToken("<s>", 0.0f, kControl);
+    AddToken("</s>", 0.0f, kControl);
+    for (int b = 0; b < 256; ++b) AddToken(fmt::format("<0x{:02X}>", b), 0.0f, kByte);
+    AddPiece(kSpace);
+    for (char c = '!'; c <= '~'; ++c) AddPiece(std::string(1, c));
+    std::vector<std::string> syllables;
+    for (const char consonant : std::string_view("tnshrdlcmfpgwybvkjxqz")) {
+      for (const char vowel : std::string_view("eaoiu")) syllables.push_back({consonant, vowel});
+    }
+    // Words of one syllable, two, three...: each is a word before plus a syllable, so that SPM's pairwise
+    // merges reach it.
+    std::vector<std::string> words = {""};
+    while (tokens.size() < size_) {
+      std::vector<std::string> longer;
+      for (const std::string& word : words) {
+        for (const std::string& syllable : syllables) {
+          if (tokens.size() + longer.size() >= size_) break;
+          longer.push_back(word + syllable);
+        }
+      }
+      for (const std::string& word : longer) AddPiece(word);
+      for (const std::string& word : longer) AddPiece(kSpace + word);
+      words = std::move(longer);
+    }
+  }
+
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<int32_t> types;
+
+ private:
+  void AddToken(std::string text, float score, int32_t type) {
+    tokens.push_back(std::move(text));
+    scores.push_back(score);
+    types.push_back(type);
+  }
+  void AddPiece(const std::string& text) {
+    if (tokens.size() < size_) AddToken(text, -static_cast<float>(tokens.size() - kMinSynthVocab), kNormal);
+  }
+  size_t size_;
+};
+
+void Check(const ModelShape& shape) {
+  const auto require = [](bool good, std::string_view what, size_t value, std::string_view expected) {
+    if (!good) throw Error("synth: {} is {}, expected {}", what, value, expected);
+  };
+  require(shape.layers >= 1 && shape.layers <= 1024, "layers", shape.layers, "1 to 1024");
+  require(shape.dim >= 1 && shape.dim <= (1 << 17), "dim", shape.dim, "1 to 131072");
+  require(shape.ffn >= 1 && shape.ffn <= (1 << 20), "ffn", shape.ffn, "1 to 1048576");
+  require(shape.heads >= 1 && shape.heads <= 1024, "heads", shape.heads, "1 to 1024");
+  require(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "kv_heads", shape.kv_heads,
+          "a divisor of heads");
+  require(shape.head_size >= 2 && shape.head_size <= 1024 && shape.head_size % 2 == 0, "head_size",
+          shape.head_size, "an even number from 2 to 1024");
+  require(shape.vocab >= kMinSynthVocab && shape.vocab <= (1 << 22), "vocab", shape.vocab, "259 to 4194304");
+  require(shape.context >= 1 && shape.context <= (size_t{1} << 31), "context", shape.context,
+          "1 to 2147483648");
+}
+
+class Synthesis {
+ public:
+  explicit Synthesis(const SynthOptions& options) : options_(options), shape_(options.shape) {}
+
+  void Write(const std::string& path, const WriteProgress& progress) {
+    AddKeys();
+    AddTokenizer();
+    AddTensors();
+    writer_.Write(path, progress);
+  }
+
+ private:
+  // What Fill needs to know of one tensor.
+  struct Source {
+    const NormalTable* table;
+    uint64_t key;
+    TensorType type;
+    size_t cols;
+    float deviation;
+  };
+
+  void AddKeys() {
+    const std::string arch(Name(shape_.architecture));
+    const auto key = [&](const char* suffix) { return arch + "." + suffix; };
+    const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
+    writer_.Add("general.architecture", arch);
+    writer_.Add("general.name", options_.name.empty() ? std::string("synth") : options_.name);
+    writer_.Add("general.file_type", FileType());
+    writer_.Add("general.quantization_version", uint32_t{2});
+    writer_.Add(key("context_length"), u32(shape_.context));
+    writer_.Add(key("embedding_length"), u32(shape_.dim));
+    writer_.Add(key("block_count"), u32(shape_.layers));
+    writer_.Add(key("feed_forward_length"), u32(shape_.ffn));
+    writer_.Add(key("rope.dimension_count"), u32(shape_.head_size));
+    writer_.Add(key("rope.freq_base"), static_cast<float>(shape_.rope_base));
+    writer_.Add(key("attention.head_count"), u32(shape_.heads));
+    writer_.Add(key("attention.head_count_kv"), u32(shape_.kv_heads));
+    writer_.Add(key("attention.key_length"), u32(shape_.head_size));
+    writer_.Add(key("attention.value_length"), u32(shape_.head_size));
+    writer_.Add(key("attention.layer_norm_rms_epsilon"), static_cast<float>(shape_.norm_epsilon));
+    writer_.Add(key("vocab_size"), u32(shape_.vocab));
+  }
+
+  // llama.cpp's number for "mostly" this type.
+  uint32_t FileType() const {
+    switch (options_.type) {
+      case TensorType::kF32:
+        return 0;
+      case TensorType::kF16:
+        return 1;
+      case TensorType::kQ8_0:
+        return 7;
+      case TensorType::kBF16:
+        return 32;
+    }
+    return 0;
+  }
+
+  void AddTokenizer() {
+    const Vocabulary vocabulary(shape_.vocab);
+    writer_.Add("tokenizer.ggml.model", "llama");
+    writer_.Add("tokenizer.ggml.pre", "default");
+    writer_.Add("tokenizer.ggml.tokens", vocabulary.tokens);
+    writer_.Add("tokenizer.ggml.scores", vocabulary.scores);
+    writer_.Add("tokenizer.ggml.token_type", vocabulary.types);
+    writer_.Add("tokenizer.ggml.unknown_token_id", uint32_t{0});
+    writer_.Add("tokenizer.ggml.bos_token_id", uint32_t{1});
+    writer_.Add("tokenizer.ggml.eos_token_id", uint32_t{2});
+    writer_.Add("tokenizer.ggml.add_bos_token", true);
+    writer_.Add("tokenizer.ggml.add_eos_token", false);
+  }
+
+  void AddTensors() {
+    const size_t dim = shape_.dim, ffn = shape_.ffn;
+    const size_t q_rows = shape_.heads * shape_.head_size, kv_rows = shape_.kv_heads * shape_.head_size;
+    AddMatrix("token_embd.weight", shape_.vocab, dim);
+    AddNorm("output_norm.weight", dim);
+    if (!shape_.tied) AddMatrix("output.weight", shape_.vocab, dim);
+    if (shape_.llama3_rope_factor > 0.0) {
+      writer_.AddVector("rope_freqs.weight",
+                        Llama3FreqFactors(shape_.head_size, shape_.rope_base, shape_.llama3_rope_factor));
+    }
+    for (size_t layer = 0; layer < shape_.layers; ++layer) {
+      const auto name = [layer](const char* suffix) { return LayerTensor(layer, suffix); };
+      AddNorm(name("attn_norm.weight"), dim);
+      AddMatrix(name("attn_q.weight"), q_rows, dim);
+      AddMatrix(name("attn_k.weight"), kv_rows, dim);
+      AddMatrix(name("attn_v.weight"), kv_rows, dim);
+      if (shape_.qkv_bias || shape_.architecture == Architecture::kQwen2) {
+        AddBias(name("attn_q.bias"), q_rows);
+        AddBias(name("attn_k.bias"), kv_rows);
+        AddBias(name("attn_v.bias"), kv_rows);
+      }
+      if (shape_.architecture == Architecture::kQwen3) {
+        AddNorm(name("attn_q_norm.weight"), shape_.head_size);
+        AddNorm(name("attn_k_norm.weight"), shape_.head_size);
+      }
+      AddMatrix(name("attn_output.weight"), dim, q_rows);
+      AddNorm(name("ffn_norm.weight"), dim);
+      AddMatrix(name("ffn_gate.weight"), ffn, dim);
+      AddMatrix(name("ffn_up.weight"), ffn, dim);
+      AddMatrix(name("ffn_down.weight"), dim, ffn);
+    }
+  }
+
+  void AddMatrix(const std::string& name, size_t rows, size_t cols) {
+    const bool whole_blocks = cols % kBlock == 0;
+    const TensorType type =
+        options_.type == TensorType::kQ8_0 && !whole_blocks ? TensorType::kF16 : options_.type;
+    const float deviation = options_.standard_deviation > 0.0f ? options_.standard_deviation
+                                                               : 1.0f / std::sqrt(static_cast<float>(cols));
+    sources_.push_back({&table_, HashText(options_.seed, name), type, cols, deviation});
+    writer_.AddTensor(name, type, rows, cols, &Fill, &sources_.back());
+  }
+
+  static void Fill(void* context, size_t row0, size_t n, void* dst) {
+    const Source& source = *static_cast<const Source*>(context);
+    const uint64_t first = row0 * source.cols;
+    const size_t count = n * source.cols;
+    if (source.type == TensorType::kQ8_0) {
+      source.table->FillQ8_0(source.key, first / kBlock, count / kBlock, source.deviation,
+                             static_cast<Q8Block*>(dst));
+    } else if (source.type == TensorType::kF32) {
+      source.table->FillF32(source.key, first, count, source.deviation, static_cast<float*>(dst));
+    } else {
+      std::vector<float> values(count);
+      source.table->FillF32(source.key, first, count, source.deviation, values.data());
+      auto* out = static_cast<uint16_t*>(dst);
+      if (source.type == TensorType::kF16) {
+        F32ToF16(values, out);
+      } else {
+        std::ranges::transform(values, out, F32ToBf16);
+      }
+    }
+  }
+
+  void AddNorm(const std::string& name, size_t size) {
+    std::vector<float> values(size);
+    const uint64_t key = HashText(options_.seed, name);
+    for (size_t i = 0; i < size; ++i) {
+      const auto uniform = static_cast<float>(HashBits(key, i) >> 40) * 0x1p-23f - 1.0f;
+      values[i] = 1.0f + kNormSpread * uniform;
+    }
+    writer_.AddVector(name, std::move(values));
+  }
+
+  void AddBias(const std::string& name, size_t size) {
+    std::vector<float> values(size);
+    table_.FillF32(HashText(options_.seed, name), 0, size, kBiasDeviation, values.data());
+    writer_.AddVector(name, std::move(values));
+  }
+
+  const SynthOptions& options_;
+  const ModelShape& shape_;
+  NormalTable table_;
+  std::deque<Source> sources_;  // a deque: the writer keeps pointers
+  GgufWriter writer_;
+};
+
+}  // namespace
+
+void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress) {
+  Check(options.shape);
+  Synthesis(options).Write(path, progress);
+}
+
+}  // namespace larder::model

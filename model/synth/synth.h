@@ -1,0 +1,69 @@
+// Synthetic models: GGUF files of any shape with random weights, so that a machine can be measured, and every
+// command tried, without anybody's weights. The same options give the same file. Set-up code, one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config/config.h"
+#include "model/gguf/formats.h"
+#include "model/gguf/gguf.h"
+
+namespace larder::model {
+
+struct ModelShape {
+  Architecture architecture = Architecture::kLlama;
+  size_t layers = 2;
+  size_t dim = 256;
+  size_t ffn = 704;
+  size_t heads = 8;
+  size_t kv_heads = 4;
+  size_t head_size = 32;
+  size_t vocab = 512;  // at least kMinSynthVocab
+  size_t context = 2048;
+  bool tied = false;
+  bool qkv_bias = false;  // always on for qwen2
+  double rope_base = 10000.0;
+  double llama3_rope_factor = 0.0;  // > 0: writes rope_freqs.weight (Llama3FreqFactors)
+  double norm_epsilon = 1e-5;
+};
+
+// Unknown, BOS, EOS and the 256 byte tokens: with these any text has token ids.
+inline constexpr size_t kMinSynthVocab = 259;
+
+struct NamedShape {
+  std::string_view name;  // "llama-3.2-3b"
+  ModelShape shape;
+};
+// Well-known models, as their config.json files give them, and Larder's own bench-24m and bench-1b.
+const std::vector<NamedShape>& NamedShapes();
+// Case does not matter. Throws Error that lists the names.
+ModelShape ShapeByName(std::string_view name);
+
+// The ModelConfig that ReadModelConfig would find in a synthetic file of this shape, without the file: for
+// plans.
+ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name);
+
+struct SynthOptions {
+  ModelShape shape;
+  TensorType type = TensorType::kQ8_0;  // of the matrices; those with rows of no whole blocks are F16, as
+                                        // from llama-quantize
+  uint64_t seed = 1;
+  float standard_deviation =
+      0.0f;          // of the matrices' weights; 0: 1 / sqrt(cols), which keeps activations' size
+  std::string name;  // general.name; empty: "synth"
+};
+
+// Throws Error for a shape that ReadModelConfig would refuse, or if the file can't be written.
+void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress = {});
+
+// The factors of Llama 3.1's "llama3" rope scaling, rotary_dim / 2 of them: `factor` for waves longer than
+// original_context / low_freq_factor, 1 for those shorter than original_context / high_freq_factor, smooth
+// between.
+std::vector<float> Llama3FreqFactors(size_t rotary_dim, double rope_base, double factor,
+                                     double low_freq_factor = 1.0, double high_freq_factor = 4.0,
+                                     double original_context = 8192.0);
+
+}  // namespace larder::model

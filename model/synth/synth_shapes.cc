@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+#include "model/synth/synth.h"
+
+namespace larder::model {
+namespace {
+
+constexpr Architecture kLlama = Architecture::kLlama;
+constexpr Architecture kQwen2 = Architecture::kQwen2;
+constexpr Architecture kQwen3 = Architecture::kQwen3;
+
+ModelShape Shape(Architecture architecture, size_t layers, size_t dim, size_t ffn, size_t heads,
+                 size_t kv_heads, size_t head_size, size_t vocab, size_t context, bool tied, double rope_base,
+                 double llama3_rope_factor = 0.0) {
+  ModelShape shape;
+  shape.architecture = architecture;
+  shape.layers = layers;
+  shape.dim = dim;
+  shape.ffn = ffn;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads;
+  shape.head_size = head_size;
+  shape.vocab = vocab;
+  shape.context = context;
+  shape.tied = tied;
+  shape.qkv_bias = architecture == kQwen2;
+  shape.rope_base = rope_base;
+  shape.llama3_rope_factor = llama3_rope_factor;
+  shape.norm_epsilon = architecture == kLlama ? 1e-5 : 1e-6;
+  return shape;
+}
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+}  // namespace
+
+const std::vector<NamedShape>& NamedShapes() {
+  static const std::vector<NamedShape> shapes = {
+      // name, layers, dim, ffn, heads, kv heads, head size, vocab, context, tied, rope base, llama3 factor
+      {"bench-24m", Shape(kLlama, 2, 1024, 2816, 16, 4, 64, 512, 4096, false, 1e4)},
+      {"bench-1b", Shape(kLlama, 16, 2048, 8192, 32, 8, 64, 32000, 4096, false, 1e4)},
+      {"tinyllama-1.1b", Shape(kLlama, 22, 2048, 5632, 32, 4, 64, 32000, 2048, false, 1e4)},
+      {"llama-2-7b", Shape(kLlama, 32, 4096, 11008, 32, 32, 128, 32000, 4096, false, 1e4)},
+      {"llama-2-13b", Shape(kLlama, 40, 5120, 13824, 40, 40, 128, 32000, 4096, false, 1e4)},
+      {"llama-2-70b", Shape(kLlama, 80, 8192, 28672, 64, 8, 128, 32000, 4096, false, 1e4)},
+      {"llama-3.2-1b", Shape(kLlama, 16, 2048, 8192, 32, 8, 64, 128256, 131072, true, 5e5, 32)},
+      {"llama-3.2-3b", Shape(kLlama, 28, 3072, 8192, 24, 8, 128, 128256, 131072, true, 5e5, 32)},
+      {"llama-3.1-8b", Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 128256, 131072, false, 5e5, 8)},
+      {"llama-3.1-70b", Shape(kLlama, 80, 8192, 28672, 64, 8, 128, 128256, 131072, false, 5e5, 8)},
+      {"mistral-7b", Shape(kLlama, 32, 4096, 14336, 32, 8, 128, 32768, 32768, false, 1e6)},
+      {"qwen2.5-0.5b", Shape(kQwen2, 24, 896, 4864, 14, 2, 64, 151936, 32768, true, 1e6)},
+      {"qwen2.5-1.5b", Shape(kQwen2, 28, 1536, 8960, 12, 2, 128, 151936, 32768, true, 1e6)},
+      {"qwen2.5-3b", Shape(kQwen2, 36, 2048, 11008, 16, 2, 128, 151936, 32768, true, 1e6)},
+      {"qwen2.5-7b", Shape(kQwen2, 28, 3584, 18944, 28, 4, 128, 152064, 32768, false, 1e6)},
+      {"qwen3-0.6b", Shape(kQwen3, 28, 1024, 3072, 16, 8, 128, 151936, 40960, true, 1e6)},
+      {"qwen3-1.7b", Shape(kQwen3, 28, 2048, 6144, 16, 8, 128, 151936, 40960, true, 1e6)},
+      {"qwen3-4b", Shape(kQwen3, 36, 2560, 9728, 32, 8, 128, 151936, 40960, true, 1e6)},
+      {"qwen3-8b", Shape(kQwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, false, 1e6)},
+      {"qwen3-14b", Shape(kQwen3, 40, 5120, 17408, 40, 8, 128, 151936, 40960, false, 1e6)},
+      {"qwen3-32b", Shape(kQwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, false, 1e6)},
+  };
+  return shapes;
+}
+
+ModelShape ShapeByName(std::string_view name) {
+  std::string names;
+  for (const NamedShape& named : NamedShapes()) {
+    if (std::ranges::equal(named.name, name, {}, {}, Lower)) return named.shape;
+    names += names.empty() ? "" : ", ";
+    names += named.name;
+  }
+  throw Error("no shape named '{}', expected one of: {}", name, names);
+}
+
+std::vector<float> Llama3FreqFactors(size_t rotary_dim, double rope_base, double factor,
+                                     double low_freq_factor, double high_freq_factor,
+                                     double original_context) {
+  std::vector<float> factors(rotary_dim / 2);
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
+    const double wavelength = 2.0 * std::numbers::pi * std::pow(rope_base, exponent);
+    const double turns = original_context / wavelength;  // over the context of the first training
+    double divisor = 1.0;
+    if (turns < low_freq_factor) {
+      divisor = factor;
+    } else if (turns < high_freq_factor) {
+      const double smooth = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+      divisor = 1.0 / ((1.0 - smooth) / factor + smooth);
+    }
+    factors[i] = static_cast<float>(divisor);
+  }
+  return factors;
+}
+
+}  // namespace larder::model

@@ -1,0 +1,200 @@
+#include "model/synth/synth.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "model/gguf/gguf_testing.h"
+
+namespace larder::model {
+namespace {
+
+using testing::TempFile;
+
+std::string Bytes(const SynthOptions& options) {
+  const TempFile temp;
+  WriteSynth(options, temp.path());
+  std::ifstream in(temp.path(), std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Moments {
+  double mean = 0, deviation = 0, fourth = 0;  // the last: E[x^4] / deviation^4, 3 for a normal distribution
+};
+Moments MomentsOf(const GgufFile& file, const TensorInfo& tensor) {
+  std::vector<float> values(tensor.rows * tensor.cols);
+  file.ReadRowsF32(tensor, 0, tensor.rows, values.data());
+  double sum = 0, squares = 0, fourths = 0;
+  for (const double v : values) {
+    sum += v;
+    squares += v * v;
+    fourths += v * v * v * v;
+  }
+  const auto n = static_cast<double>(values.size());
+  return {sum / n, std::sqrt(squares / n), fourths / n / std::pow(squares / n, 2)};
+}
+
+TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
+  for (const Architecture arch : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
+    for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
+      for (const bool tied : {false, true}) {
+        SynthOptions options;
+        options.shape.architecture = arch;
+        options.shape.dim = 64;
+        options.shape.ffn = 172;  // no whole blocks: such rows are F16 in a Q8_0 file
+        options.shape.heads = 6;
+        options.shape.kv_heads = 2;
+        options.shape.head_size = 16;
+        options.shape.vocab = 300;
+        options.shape.tied = tied;
+        options.shape.rope_base = 5e5;
+        options.shape.llama3_rope_factor = arch == Architecture::kLlama ? 32.0 : 0.0;
+        options.type = type;
+        const TempFile temp;
+        WriteSynth(options, temp.path());
+        const auto file = GgufFile::Open(temp.path());
+        const ModelConfig config = ReadModelConfig(*file);
+        EXPECT_EQ(config.architecture, arch);
+        EXPECT_EQ(config.layers, 2u);
+        EXPECT_EQ(config.q_rows(), 96u);
+        EXPECT_EQ(config.kv_rows(), 32u);
+        EXPECT_EQ(config.vocab, 300u);
+        EXPECT_EQ(config.tied_embeddings, tied);
+        EXPECT_EQ(config.qkv_bias, arch == Architecture::kQwen2);
+        EXPECT_EQ(config.qk_norm, arch == Architecture::kQwen3);
+        EXPECT_EQ(config.rope_freq_factors.size(), arch == Architecture::kLlama ? 8u : 0u);
+        EXPECT_EQ(file->Tensor("blk.1.attn_q.weight").type, type);
+        EXPECT_EQ(file->Tensor("blk.1.ffn_down.weight").type,
+                  type == TensorType::kQ8_0 ? TensorType::kF16 : type);
+        for (const TensorInfo& tensor : file->tensors()) {
+          std::vector<Q8Block> blocks(tensor.rows * CeilDiv(tensor.cols, kBlock));
+          file->ReadRowsQ8_0(tensor, 0, tensor.rows, blocks.data());
+        }
+      }
+    }
+  }
+}
+
+TEST(Synth, TheSameSeedGivesTheSameFile) {
+  SynthOptions options;
+  options.shape.layers = 1;
+  const std::string first = Bytes(options);
+  EXPECT_EQ(Bytes(options), first);
+  options.seed = 2;
+  const std::string second = Bytes(options);
+  ASSERT_EQ(second.size(), first.size());
+  size_t same = 0;
+  for (size_t i = 0; i < first.size(); ++i) same += first[i] == second[i] ? 1 : 0;
+  EXPECT_LT(same, first.size() / 10);  // the header, and one byte in about eighty by chance
+}
+
+TEST(Synth, WeightsAreNormalWithTheRightDeviation) {
+  for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
+    SynthOptions options;
+    options.type = type;
+    const TempFile temp;
+    WriteSynth(options, temp.path());
+    const auto file = GgufFile::Open(temp.path());
+    for (const char* name : {"token_embd.weight", "blk.0.attn_q.weight", "blk.1.ffn_down.weight"}) {
+      const TensorInfo& tensor = file->Tensor(name);
+      const Moments moments = MomentsOf(*file, tensor);
+      const double deviation = 1.0 / std::sqrt(static_cast<double>(tensor.cols));
+      // 65536 values and more: the mean's own deviation is 0.004, the deviation's 0.003, that of the fourth
+      // moment 0.02.
+      EXPECT_NEAR(moments.mean / deviation, 0.0, 0.025) << name;
+      EXPECT_NEAR(moments.deviation / deviation, 1.0, 0.02) << name;
+      EXPECT_NEAR(moments.fourth, type == TensorType::kQ8_0 ? 3.1 : 2.95, 0.2) << name;
+    }
+    const Moments norm = MomentsOf(*file, file->Tensor("blk.0.attn_norm.weight"));
+    EXPECT_NEAR(norm.mean, 1.0, 0.02);
+  }
+  SynthOptions wide;
+  wide.standard_deviation = 0.5f;
+  const TempFile temp;
+  WriteSynth(wide, temp.path());
+  const auto file = GgufFile::Open(temp.path());
+  EXPECT_NEAR(MomentsOf(*file, file->Tensor("output.weight")).deviation, 0.5, 0.01);
+}
+
+TEST(Synth, TensorsDiffer) {
+  SynthOptions options;
+  const TempFile temp;
+  WriteSynth(options, temp.path());
+  const auto file = GgufFile::Open(temp.path());
+  std::vector<Q8Block> a(8), b(8);
+  file->ReadRowsQ8_0(file->Tensor("blk.0.ffn_gate.weight"), 0, 1, a.data());
+  for (const char* other : {"blk.0.ffn_up.weight", "blk.1.ffn_gate.weight"}) {
+    file->ReadRowsQ8_0(file->Tensor(other), 0, 1, b.data());
+    EXPECT_NE(std::memcmp(a.data(), b.data(), sizeof(Q8Block) * 8), 0) << other;
+  }
+  file->ReadRowsQ8_0(file->Tensor("blk.0.ffn_gate.weight"), 1, 1, b.data());
+  EXPECT_NE(std::memcmp(a.data(), b.data(), sizeof(Q8Block) * 8), 0);
+}
+
+TEST(Synth, VocabularyIsWholeAndUnique) {
+  for (const size_t vocab : {size_t{259}, size_t{300}, size_t{512}, size_t{32000}, size_t{128256}}) {
+    SynthOptions options;
+    options.shape.layers = 1;
+    options.shape.dim = 32;
+    options.shape.heads = options.shape.kv_heads = 1;
+    options.shape.ffn = 32;
+    options.shape.vocab = vocab;
+    const TempFile temp;
+    WriteSynth(options, temp.path());
+    const auto file = GgufFile::Open(temp.path());
+    const auto tokens = file->FindStrings("tokenizer.ggml.tokens");
+    ASSERT_EQ(tokens->size(), vocab);
+    EXPECT_EQ(file->FindFloats("tokenizer.ggml.scores")->size(), vocab);
+    EXPECT_EQ(file->FindInts("tokenizer.ggml.token_type")->size(), vocab);
+    EXPECT_EQ(std::set(tokens->begin(), tokens->end()).size(), vocab);
+    EXPECT_EQ((*tokens)[3], "<0x00>");
+    EXPECT_EQ((*tokens)[258], "<0xFF>");
+    EXPECT_EQ((*tokens)[file->GetUnsigned("tokenizer.ggml.bos_token_id")], "<s>");
+    EXPECT_EQ((*tokens)[file->GetUnsigned("tokenizer.ggml.eos_token_id")], "</s>");
+  }
+}
+
+// The counts that the models' publishers give.
+TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
+  const std::map<std::string_view, uint64_t> published = {
+      {"bench-24m", 23598080},      {"tinyllama-1.1b", 1100048384}, {"llama-2-7b", 6738415616},
+      {"llama-2-13b", 13015864320}, {"llama-3.2-1b", 1235814400},   {"llama-3.2-3b", 3212749824},
+      {"llama-3.1-8b", 8030261248}, {"llama-3.1-70b", 70553706496}, {"mistral-7b", 7248023552},
+      {"qwen2.5-0.5b", 494032768},  {"qwen2.5-1.5b", 1543714304},   {"qwen2.5-3b", 3085938688},
+      {"qwen2.5-7b", 7615616512},   {"qwen3-0.6b", 596049920},      {"qwen3-1.7b", 1720574976},
+      {"qwen3-4b", 4022468096},     {"qwen3-8b", 8190735360},       {"qwen3-14b", 14768307200},
+      {"qwen3-32b", 32762123264},   {"llama-2-70b", 68976648192},
+  };
+  for (const auto& [name, parameters] : published) {
+    const ModelConfig config = ConfigOfShape(ShapeByName(name), std::string(name));
+    EXPECT_EQ(config.parameters(), parameters) << name;
+  }
+  EXPECT_EQ(published.size() + 1, NamedShapes().size());  // bench-1b is ours and has no publisher
+}
+
+TEST(Synth, ErrorsNameTheField) {
+  const auto error = [](auto&& change) -> std::string {
+    SynthOptions options;
+    change(options.shape);
+    try {
+      WriteSynth(options, TempFile().path());
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error([](ModelShape& s) { s.vocab = 100; }), "synth: vocab is 100, expected 259 to 4194304");
+  EXPECT_EQ(error([](ModelShape& s) { s.layers = 0; }), "synth: layers is 0, expected 1 to 1024");
+  EXPECT_EQ(error([](ModelShape& s) { s.kv_heads = 3; }),
+            "synth: kv_heads is 3, expected a divisor of heads");
+  EXPECT_EQ(error([](ModelShape& s) { s.head_size = 7; }),
+            "synth: head_size is 7, expected an even number from 2 to 1024");
+  EXPECT_THROW(ShapeByName("gpt-5"), Error);
+}
+
+}  // namespace
+}  // namespace larder::model

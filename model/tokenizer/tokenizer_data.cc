@@ -1,0 +1,127 @@
+#include "model/tokenizer/tokenizer_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace larder::model {
+namespace {
+
+constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
+                                                "<|im_end|>",    "<|end|>",    "<|endoftext|>",
+                                                "<end_of_turn>", "<|eot|>",    "<|end_of_turn|>"};
+
+// Converters write "none" as -1, and some of them as an unsigned 32-bit number.
+TokenId FindId(const GgufFile& file, std::string_view key) {
+  const std::optional<int64_t> id = file.FindSigned(key);
+  if (!id || *id == -1 || *id == std::numeric_limits<uint32_t>::max()) return -1;
+  if (*id < 0 || *id > std::numeric_limits<TokenId>::max()) {
+    throw Error("{}: key '{}' is {}, expected a token id of the vocabulary; convert the model again",
+                file.path(), key, *id);
+  }
+  return static_cast<TokenId>(*id);
+}
+
+std::vector<std::string> Copy(const std::optional<std::vector<std::string_view>>& strings) {
+  if (!strings) return {};
+  return {strings->begin(), strings->end()};
+}
+
+void CheckId(const TokenizerData& data, std::string_view key, TokenId id) {
+  if (id < -1 || id >= static_cast<TokenId>(data.tokens.size())) {
+    throw Error("{}: key 'tokenizer.ggml.{}' is {}, expected an id below the vocabulary's size, {}",
+                data.source, key, id, data.tokens.size());
+  }
+}
+
+// SentencePiece's ids, for files that leave them out.
+void DefaultSpmIds(TokenizerData& data) {
+  const auto fill = [&](TokenId& field, TokenId id, TokenType type) {
+    if (field < 0 && static_cast<size_t>(id) < data.types.size() && data.types[id] == type) field = id;
+  };
+  fill(data.unk, 0, TokenType::kUnknown);
+  fill(data.bos, 1, TokenType::kControl);
+  fill(data.eos, 2, TokenType::kControl);
+}
+
+}  // namespace
+
+bool IsEndOfTurnText(std::string_view token_text) {
+  return std::find(std::begin(kEndOfTurnTexts), std::end(kEndOfTurnTexts), token_text) !=
+         std::end(kEndOfTurnTexts);
+}
+
+TokenizerData ReadTokenizerData(const GgufFile& file) {
+  TokenizerData data;
+  data.source = file.path();
+  data.model = file.GetString("tokenizer.ggml.model");
+  data.pre = file.FindString("tokenizer.ggml.pre").value_or("");
+  data.tokens = Copy(file.FindStrings("tokenizer.ggml.tokens"));
+  data.merges = Copy(file.FindStrings("tokenizer.ggml.merges"));
+  data.scores = file.FindFloats("tokenizer.ggml.scores").value_or(std::vector<float>{});
+  if (const auto types = file.FindInts("tokenizer.ggml.token_type")) {
+    data.types.reserve(types->size());
+    for (const int32_t type : *types) data.types.push_back(static_cast<TokenType>(type));
+  }
+  data.bos = FindId(file, "tokenizer.ggml.bos_token_id");
+  data.eos = FindId(file, "tokenizer.ggml.eos_token_id");
+  data.eot = FindId(file, "tokenizer.ggml.eot_token_id");
+  data.eom = FindId(file, "tokenizer.ggml.eom_token_id");
+  data.unk = FindId(file, "tokenizer.ggml.unknown_token_id");
+  data.add_bos = file.FindBool("tokenizer.ggml.add_bos_token");
+  data.add_eos = file.FindBool("tokenizer.ggml.add_eos_token");
+  data.add_space_prefix = file.FindBool("tokenizer.ggml.add_space_prefix");
+  data.chat_template = file.FindString("tokenizer.chat_template").value_or("");
+  return data;
+}
+
+void CheckTokenizerData(TokenizerData& data) {
+  const bool spm = data.model == "llama";
+  if (!spm && data.model != "gpt2") {
+    throw Error(
+        "{}: key 'tokenizer.ggml.model' is '{}', supported are 'llama' (SPM) and 'gpt2' (byte-level BPE)",
+        data.source, data.model);
+  }
+  const size_t size = data.tokens.size();
+  if (size == 0 || size > std::numeric_limits<TokenId>::max()) {
+    throw Error("{}: key 'tokenizer.ggml.tokens' has {} tokens, expected a vocabulary", data.source, size);
+  }
+  if (data.types.empty()) data.types.assign(size, TokenType::kNormal);
+  if (data.types.size() != size) {
+    throw Error("{}: key 'tokenizer.ggml.token_type' has {} entries, expected one a token, {}", data.source,
+                data.types.size(), size);
+  }
+  for (size_t i = 0; i < size; ++i) {
+    const auto type = static_cast<int32_t>(data.types[i]);
+    // 0 is "undefined": a token like any other, as llama.cpp has it.
+    if (type == 0) data.types[i] = TokenType::kNormal;
+    if (type < 0 || type > static_cast<int32_t>(TokenType::kByte)) {
+      throw Error("{}: key 'tokenizer.ggml.token_type' is {} for token {}, expected 1 to 6", data.source,
+                  type, i);
+    }
+    if (data.types[i] == TokenType::kNormal && IsEndOfTurnText(data.tokens[i]))
+      data.types[i] = TokenType::kControl;
+  }
+  if (spm) {
+    if (data.scores.size() != size) {
+      throw Error("{}: key 'tokenizer.ggml.scores' has {} entries, expected one a token, {}", data.source,
+                  data.scores.size(), size);
+    }
+    for (size_t i = 0; i < size; ++i) {
+      if (std::isnan(data.scores[i]))
+        throw Error("{}: key 'tokenizer.ggml.scores' is NaN for token {}", data.source, i);
+    }
+  }
+  CheckId(data, "bos_token_id", data.bos);
+  CheckId(data, "eos_token_id", data.eos);
+  CheckId(data, "eot_token_id", data.eot);
+  CheckId(data, "eom_token_id", data.eom);
+  CheckId(data, "unknown_token_id", data.unk);
+  if (spm) DefaultSpmIds(data);
+  if (!data.add_eos) data.add_eos = false;
+  if (!data.add_space_prefix) data.add_space_prefix = spm;
+}
+
+}  // namespace larder::model

@@ -1,0 +1,48 @@
+// TokenizerData: what a GGUF file says about its tokenizer (tokenizer.*), as plain values; tests make it by
+// hand.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/gguf/gguf.h"
+#include "model/tokenizer/tokenizer.h"
+
+namespace larder::model {
+
+// By GGUF's numbers.
+enum class TokenType : int32_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+
+struct TokenizerData {
+  std::string source;  // the file, for messages
+  std::string model;   // "llama" (SPM) or "gpt2" (byte-level BPE)
+  std::string pre;     // BPE: which pre-tokenizer
+  std::vector<std::string> tokens;
+  std::vector<TokenType> types;     // empty: all normal
+  std::vector<float> scores;        // SPM: the higher, the earlier a merge
+  std::vector<std::string> merges;  // BPE: "left right", the first is merged first
+  TokenId bos = -1;                 // -1: none, here and below
+  TokenId eos = -1;
+  TokenId eot = -1;
+  TokenId eom = -1;
+  TokenId unk = -1;
+  std::optional<bool> add_bos;           // unset: true for SPM and llama-bpe
+  std::optional<bool> add_eos;           // unset: false
+  std::optional<bool> add_space_prefix;  // unset: true for SPM; BPE never has one
+  std::string chat_template;
+};
+
+// Throws Error as Tokenizer::FromGguf does, for keys that are missing or of a wrong type.
+TokenizerData ReadTokenizerData(const GgufFile&);
+
+// Throws Error if lengths differ, a type or a score is no such thing, or an id is outside the vocabulary.
+// Fills the unset fields, and makes control tokens of well-known end-of-turn tokens that careless converters
+// leave as normal ones.
+void CheckTokenizerData(TokenizerData&);
+
+// Tokens that end a turn or a text in the model families we know, by their text.
+bool IsEndOfTurnText(std::string_view token_text);
+
+}  // namespace larder::model
