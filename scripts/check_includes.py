@@ -33,7 +33,11 @@ FLOORS = {
     "pipeline/chain": (4.3, _RUNTIME + ["rdma", "pipeline/manifest", "pipeline/plan", "pipeline/stage"]),
     "pipeline/engine": (4.4, _RUNTIME + ["rdma", "pipeline/plan", "pipeline/stage", "pipeline/chain"]),
     "serving": (5, ["base", "model", "pipeline/engine/request.h"]),
-    "node": (6, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving"]),
+    "node/service": (6.0, ["base", "topology", "threadpool", "rdma", "pipeline", "serving"]),
+    "node/loadgen": (6.1, ["base", "serving"]),
+    "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
+    "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/options"]),
+    "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/loadgen", "node/options", "node/tasks"]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),
 }

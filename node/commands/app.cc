@@ -1,0 +1,181 @@
+#include "node/commands/app.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/isa.h"
+#include "node/commands/command.h"
+#include "node/service/exit_code.h"
+#include "rdma/link_warning.h"
+
+namespace larder::node {
+namespace {
+
+// llama.cpp has options of several letters after one dash, which CLI11 would read as one-letter options.
+struct Spelling {
+  std::string_view short_form, long_form;
+};
+constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"}, {"-no-cnv", "--no-conversation"},
+                                   {"-sys", "--system"},       {"-ub", "--ubatch-size"},
+                                   {"-np", "--parallel"},      {"-l", "--logit-bias"}};
+
+// Options of llama.cpp that Larder has nothing for. CLI11 would read "-hf" as "-h".
+constexpr std::string_view kForeign[] = {"-hf",  "-hfr", "-hff", "-fa", "-ngl",  "-mg", "-sm", "-ts",
+                                         "-ctk", "-ctv", "-dt",  "-lv", "-nkvo", "-tb", "-mu", "-cb"};
+
+std::vector<std::string> Arguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    const auto* found = std::find_if(std::begin(kSpellings), std::end(kSpellings),
+                                     [&](const Spelling& s) { return s.short_form == argument; });
+    if (found != std::end(kSpellings)) argument = found->long_form;
+  }
+  return arguments;
+}
+
+// Anything that a message quotes (a path, a key of a file) may hold line ends; an error stays one line.
+void Complain(const char* kind, std::string text) {
+  std::fflush(stdout);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  fmt::print(stderr, "larder: {}: {}\n", kind, text);
+}
+
+int Usage(const std::string& text, const CLI::App* command) {
+  Complain("usage", text);
+  fmt::print(stderr, "try: larder {}--help\n", command == nullptr ? "" : command->get_name() + " ");
+  return kUsage;
+}
+
+// CLI11's help marks what a flag's opposite sets, as in "--no-escape{false}".
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, positional);
+    constexpr std::string_view kMark = "{false}";
+    for (size_t at; (at = name.find(kMark)) != std::string::npos;) name.erase(at, kMark.size());
+    return name;
+  }
+};
+
+// "Could not convert: --seconds = soon", in words of ours.
+std::string ConversionText(const std::string& text) {
+  constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
+  const size_t between = text.find(kBetween);
+  if (!text.starts_with(kBegin) || between == std::string::npos) return text;
+  return fmt::format("{}: '{}' is not a value for it", text.substr(kBegin.size(), between - kBegin.size()),
+                     text.substr(between + kBetween.size()));
+}
+
+// CLI11 complains of a missing option before an unknown one, which may be the same one mistyped.
+std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
+  const std::vector<std::string> unknown = command.remaining();
+  if (unknown.empty()) return ConversionText(error.what());
+  const bool option = unknown[0].starts_with('-');
+  return fmt::format("larder {} has no {} '{}'", command.get_name(), option ? "option" : "place for",
+                     unknown[0]);
+}
+
+int Run(const Command& command) {
+  try {
+    const int code = command.run();
+    // A full disk or a closed pipe shows only here.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Error("can't write to standard output");
+    return code;
+  } catch (const CLI::ParseError& error) {
+    return Usage(error.what(), command.options);
+  } catch (const Error& error) {
+    Complain("error", error.what());
+  } catch (const std::bad_alloc&) {
+    Complain("error", "out of memory; use a smaller context (-c), fewer slots, or a smaller model");
+  } catch (const std::exception& error) {
+    Complain("error", error.what());
+  }
+  return kFailed;
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  auto log = spdlog::stderr_color_mt("larder");
+  log->set_pattern("larder: %^%l%$: %v");
+  spdlog::set_default_logger(std::move(log));
+  spdlog::set_level(spdlog::level::warn);
+  rdma::SetSayLinkWarning([](const std::string& line) { spdlog::warn("{}", line); });
+
+  CLI::App program("Runs language models from the last-level caches of CPUs.", "larder");
+  program.formatter(std::make_shared<HelpFormatter>());
+  program.set_version_flag("--version", [] {
+    return fmt::format("larder {} ({} kernels on this machine)", LARDER_VERSION,
+                       kernels::IsaName(kernels::BestIsa()));
+  });
+  program.require_subcommand(1);
+  // An option given twice: the last one counts, so that a script's options can be followed by one's own.
+  program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  program.footer(
+      "\nFirst steps:\n"
+      "  larder run -m model.gguf -p \"Once upon a time\"\n"
+      "  larder synth --shape bench-24m -o bench.gguf && larder bench -m bench.gguf\n"
+      "  larder serve -m model.gguf\n"
+      "  larder doctor\n"
+      "larder COMMAND --help says more.");
+  program.get_formatter()->column_width(34);
+  const std::array commands = {AddRun(program),        AddBench(program),      AddPlan(program),
+                               AddPerplexity(program), AddTokenize(program),   AddInspect(program),
+                               AddSynth(program),      AddSplit(program),      AddDoctor(program),
+                               AddNode(program),       AddBenchServe(program), AddStatus(program),
+                               AddUnit(program),       AddServe(program)};
+
+  std::vector<std::string> arguments = Arguments(argc, argv);
+  if (arguments.empty()) {
+    fmt::print(stderr, "{}", program.help());
+    return kUsage;
+  }
+  const bool known = std::any_of(commands.begin(), commands.end(),
+                                 [&](const Command& c) { return c.options->get_name() == arguments[0]; });
+  if (!arguments[0].starts_with('-') && !known) {
+    std::string names;
+    for (const Command& c : commands) names += (names.empty() ? "" : ", ") + c.options->get_name();
+    return Usage(fmt::format("there is no command '{}'; the commands are {}", arguments[0], names), nullptr);
+  }
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    const bool is_text =
+        arguments[i - 1] == "-p" || arguments[i - 1] == "--prompt" || arguments[i - 1] == "--system";
+    if (is_text || std::find(std::begin(kForeign), std::end(kForeign), arguments[i]) == std::end(kForeign))
+      continue;
+    return Usage(fmt::format("larder has no option '{}' (llama.cpp has)", arguments[i]), nullptr);
+  }
+  auto chosen = [&] {
+    return std::find_if(commands.begin(), commands.end(),
+                        [](const Command& c) { return c.options->parsed(); });
+  };
+  try {
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    program.parse(arguments);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    const auto command = chosen();
+    if (dynamic_cast<const CLI::CallForVersion*>(&wanted) != nullptr) {
+      fmt::print("{}\n", wanted.what());
+    } else {
+      fmt::print("{}", command == commands.end() ? program.help() : command->options->help("larder"));
+    }
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const auto command = chosen();
+    if (command == commands.end()) return Usage(error.what(), nullptr);
+    return Usage(UsageText(error, *command->options), command->options);
+  }
+  return Run(*chosen());
+}
+
+}  // namespace larder::node

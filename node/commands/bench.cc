@@ -1,0 +1,155 @@
+// `larder bench`: prefill and decode speeds for lists of sizes, batches and threads.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <memory>
+
+#include "base/error.h"
+#include "node/commands/command.h"
+#include "node/options/count_option.h"
+#include "node/options/model_options.h"
+#include "node/options/progress.h"
+#include "node/service/signals.h"
+#include "node/tasks/bench_measure.h"
+#include "node/tasks/bench_report.h"
+
+namespace larder::node {
+namespace {
+
+struct BenchOptions {
+  ModelOptions model;
+  std::string prompts = "512", generates = "128", batches = "1", threads, depths = "0", format = "md";
+  size_t repetitions = 5;
+  double probe_s = 1.0;
+};
+
+// "1,8,32". Throws CLI::ValidationError.
+std::vector<size_t> ParseList(const char* option, const std::string& text, size_t least) {
+  std::vector<size_t> values;
+  size_t at = 0;
+  while (at <= text.size()) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    size_t value = 0;
+    const auto [end, failed] = std::from_chars(text.data() + at, text.data() + comma, value);
+    if (failed != std::errc() || end != text.data() + comma || value < least) {
+      throw CLI::ValidationError(
+          option, fmt::format("'{}' is not a list of numbers from {} on, as 1,8,32", text, least));
+    }
+    values.push_back(value);
+    at = comma + 1;
+  }
+  return values;
+}
+
+std::vector<BenchTest> Tests(const BenchOptions& o) {
+  std::vector<BenchTest> tests;
+  const auto depths = ParseList("-d", o.depths, 0);
+  const auto batches = ParseList("-b", o.batches, 1);
+  for (const size_t depth : depths) {
+    for (const size_t tokens : ParseList("-p", o.prompts, 0)) {
+      if (tokens > 0) tests.push_back({.decode = false, .tokens = tokens, .batch = 1, .depth = depth});
+    }
+    for (const size_t batch : batches) {
+      for (const size_t tokens : ParseList("-n", o.generates, 0)) {
+        if (tokens > 0) tests.push_back({.decode = true, .tokens = tokens, .batch = batch, .depth = depth});
+      }
+    }
+  }
+  if (tests.empty()) throw CLI::ValidationError("bench", "nothing to measure: both -p and -n are 0");
+  return tests;
+}
+
+// The bandwidths come first: with a pool alive its threads would wait on the same cores.
+BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const topology::Topology& machine,
+                            const std::shared_ptr<const model::GgufFile>& file, size_t threads) {
+  BenchRun run;
+  pipeline::PlanOptions plan = ToPlanOptions(o.model);
+  plan.threads = threads != 0 ? threads : machine.cores().size();
+  plan.context = 0;
+  for (const BenchTest& test : spec.tests) {
+    plan.slots = std::max(plan.slots, test.batch);
+    plan.context = std::max(plan.context, test.context());
+  }
+  run.threads = plan.threads;
+  if (!machine.from_xml()) {
+    auto cpus = machine.CpusOf(machine.PickCores(std::min(run.threads, machine.cores().size())));
+    run.machine = topology::MeasureBandwidth(machine, cpus, 0, spec.probe_budget_s);
+  }
+  const auto engine = LoadEngine(file, machine, plan, o.model);
+  if (plan.slots > engine->slots()) {
+    throw Error(
+        "-b {}: the cluster of {} has {} slots; raise slots under [model] there, or measure fewer sequences",
+        plan.slots, o.model.manifest, engine->slots());
+  }
+  const InterruptGuard guard;
+  Progress progress("");
+  MeasureBench(*engine, spec, run, [&](const BenchTest& test, size_t repetition) {
+    progress.Rename(fmt::format("{} threads, {}", run.threads, test.name()));
+    progress.Update(repetition, spec.repetitions, false);
+    return Interrupts() == 0;
+  });
+  return run;
+}
+
+int Run(const BenchOptions& o) {
+  BenchSpec spec;
+  spec.tests = Tests(o);
+  spec.repetitions = o.repetitions;
+  spec.probe_budget_s = o.probe_s;
+  const std::vector<size_t> threads =
+      o.threads.empty() ? std::vector<size_t>{0} : ParseList("-t", o.threads, 1);
+
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto machine = ResolveTopology(o.model);
+  BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
+                   std::string(kernels::IsaName(ResolveIsa(o.model.isa)))};
+  for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
+  std::vector<BenchRun> runs;
+  for (const size_t n : threads) {
+    runs.push_back(MeasureWithThreads(o, spec, machine, file, n));
+    if (Interrupts() > 0) break;
+  }
+  fmt::print("{}", o.format == "json" ? BenchJson(model, runs) : BenchMarkdown(model, runs));
+  return Interrupts() > 0 ? InterruptExitCode() : 0;
+}
+
+}  // namespace
+
+Command AddBench(CLI::App& program) {
+  auto o = std::make_shared<BenchOptions>();
+  CLI::App* command = program.add_subcommand("bench", "measure prefill and decode speeds");
+  const char* group = "Tests";
+  auto list = [&](const char* name, std::string& value, const char* text) {
+    // given twice, its values add up, as llama-bench has it
+    command->add_option(name, value, text)
+        ->type_name("N,...")
+        ->multi_option_policy(CLI::MultiOptionPolicy::Join)
+        ->delimiter(',')
+        ->group(group);
+  };
+  list("-p,--n-prompt", o->prompts, "tokens of a prompt; 0: no such test (default: 512)");
+  list("-n,--n-gen", o->generates, "tokens to decode; 0: no such test (default: 128)");
+  list("-b,--batch", o->batches, "sequences decoded together (default: 1)");
+  list("-t,--threads", o->threads, "threads (default: one per physical core)");
+  list("-d,--n-depth,--depth", o->depths, "tokens in the KV cache before (default: 0)");
+  AddCount(*command, "-r,--repetitions", o->repetitions,
+           "repetitions of each test, after one that isn't counted (default: 5)", 1)
+      ->group(group);
+  command
+      ->add_option("--probe-seconds", o->probe_s, "time to measure the machine's bandwidths in (default: 1)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.01, 60.0).description(""))
+      ->group(group);
+  command->add_option("-o,--output", o->format, "md or json (default: md)")
+      ->check(CLI::IsMember({"md", "json"}).description(""))
+      ->type_name("FORMAT")
+      ->group(group);
+  ModelOptionSet set;
+  set.threads = false;
+  set.context = false;
+  AddModelOptions(*command, o->model, set);
+  return {command, [o] { return Run(*o); }};
+}
+
+}  // namespace larder::node

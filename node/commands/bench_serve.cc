@@ -1,0 +1,170 @@
+// `larder bench-serve`: loads an OpenAI-compatible HTTP server, ours or another, or our text stream, and says
+// how fast it was. Option names are those of vLLM's `bench serve`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "node/commands/command.h"
+#include "node/loadgen/serve_prompts.h"
+#include "node/loadgen/serve_report.h"
+#include "node/options/count_option.h"
+#include "node/options/progress.h"
+#include "node/service/signals.h"
+
+namespace larder::node {
+namespace {
+
+struct BenchServeOptions {
+  LoadSpec load;
+  std::string endpoint = "/v1/completions", prompt_file, rate = "inf", format = "text";
+  size_t port = 0, prompts = 100, input_words = 128, output_tokens = 128, warmups = 1, seed = 0;
+  std::vector<std::string> goodput;
+};
+
+void SetEndpoint(const BenchServeOptions& o, ServeTarget& target) {
+  target.path = o.endpoint;
+  if (o.endpoint == "text") {
+    target.kind = EndpointKind::kText;
+  } else if (o.endpoint.starts_with('/') && o.endpoint.find_first_of(" \r\n") == std::string::npos) {
+    target.kind =
+        o.endpoint.ends_with("/chat/completions") ? EndpointKind::kChat : EndpointKind::kCompletions;
+  } else {
+    throw CLI::ValidationError("--endpoint", "write the path of completions or chat completions, or 'text'");
+  }
+  if (o.port > 65535)
+    throw CLI::ValidationError("--port", fmt::format("{} is no port: at most 65535", o.port));
+  target.port = static_cast<uint16_t>(o.port != 0                          ? o.port
+                                      : target.kind == EndpointKind::kText ? 7070
+                                                                           : 8080);
+}
+
+double Rate(const std::string& text) {
+  if (text == "inf") return INFINITY;
+  double rate = 0;
+  if (!CLI::detail::lexical_cast(text, rate) || !std::isfinite(rate) || rate <= 0) {
+    throw CLI::ValidationError("--request-rate",
+                               fmt::format("'{}' is not a number of requests/s, or inf", text));
+  }
+  return rate;
+}
+
+// Requests that aren't counted: the first token of a server is slow, and an error should come at once.
+void WarmUp(const BenchServeOptions& o, LoadSpec load) {
+  load.requests = RandomPrompts(o.warmups, o.input_words, o.output_tokens, ~load.seed);
+  load.requests_per_s = INFINITY;
+  load.max_concurrency = 1;
+  const LoadRun run = RunLoad(load, [](size_t) { return Interrupts() == 0; });
+  for (const RequestResult& result : run.results) {
+    if (!result.ok && Interrupts() == 0) {
+      throw Error("the first request to {}:{} failed: {}", load.target.host, load.target.port, result.error);
+    }
+  }
+}
+
+int Run(const BenchServeOptions& o) {
+  LoadSpec load = o.load;
+  SetEndpoint(o, load.target);
+  load.requests_per_s = Rate(o.rate);
+  load.seed = o.seed;
+  Goodput goodput;
+  for (const std::string& limit : o.goodput) goodput.Add(limit);
+  load.requests = o.prompt_file.empty() ? RandomPrompts(o.prompts, o.input_words, o.output_tokens, load.seed)
+                                        : PromptsOfFile(o.prompt_file, o.prompts, o.output_tokens);
+  if (load.target.kind != EndpointKind::kText && load.target.model.empty()) {
+    load.target.model = FirstModel(load.target, std::min(load.timeout_s, 10.0));
+  }
+  const InterruptGuard guard;
+  if (o.warmups > 0) WarmUp(o, load);
+  LoadRun run;
+  {
+    Progress progress("requests");
+    run = RunLoad(load, [&](size_t done) {
+      progress.Update(done, load.requests.size(), false);
+      return Interrupts() == 0;
+    });
+  }
+  const ServeReport report = MakeServeReport(run, goodput);
+  fmt::print("{}{}", o.format == "json" ? ServeJson(load, goodput, report) : ServeText(load, goodput, report),
+             o.format == "json" ? "\n" : "");
+  if (Interrupts() > 0) return InterruptExitCode();
+  return report.completed > 0 ? 0 : 1;
+}
+
+void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
+  const char* const group = "Load";
+  AddCount(command, "--num-prompts", o.prompts, "requests (default: 100)", 1)->group(group);
+  command
+      .add_option("--request-rate", o.rate, "requests a second, arriving as a Poisson process (default: inf)")
+      ->type_name("R")
+      ->group(group);
+  AddCount(command, "--max-concurrency", o.load.max_concurrency,
+           "requests at a time; 0: any number (default: 0)")
+      ->group(group);
+  AddCount(command, "--input-len", o.input_words,
+           "random words of a prompt, about a token each (default: 128)", 1)
+      ->group(group);
+  AddCount(command, "--output-len", o.output_tokens, "tokens to generate, at most (default: 128)", 1)
+      ->group(group);
+  command
+      .add_option("--prompt-file", o.prompt_file,
+                  "prompts, one a line: text, or JSON with \"prompt\" and \"output_len\"")
+      ->type_name("FILE")
+      ->group(group);
+  command.add_flag("--ignore-eos", o.load.sampling.ignore_eos, "generate on after the end of text")
+      ->group(group);
+  command.add_option("--temperature", o.load.sampling.temperature, "of the sampling (default: the server's)")
+      ->type_name("T")
+      ->check(NotFinite)
+      ->group(group);
+  AddCount(command, "--seed", o.seed, "of arrivals and prompts (default: 0)")->group(group);
+  AddCount(command, "--num-warmups", o.warmups, "requests before, not counted (default: 1)")->group(group);
+}
+
+}  // namespace
+
+Command AddBenchServe(CLI::App& program) {
+  auto o = std::make_shared<BenchServeOptions>();
+  CLI::App* command = program.add_subcommand("bench-serve", "load a server and measure what its clients see");
+  const char* const server = "Server";
+  command->add_option("--host", o->load.target.host, "name or address (default: 127.0.0.1)")
+      ->type_name("HOST")
+      ->group(server);
+  AddCount(*command, "--port", o->port, "(default: 8080, text stream 7070)", 1)->group(server);
+  command
+      ->add_option("--endpoint", o->endpoint,
+                   "/v1/completions, /v1/chat/completions, or text (default: /v1/completions)")
+      ->type_name("PATH")
+      ->group(server);
+  command->add_option("--model", o->load.target.model, "its name there (default: the first of /v1/models)")
+      ->type_name("NAME")
+      ->group(server);
+  command->add_option("--api-key", o->load.target.api_key, "sent as a bearer token")
+      ->type_name("KEY")
+      ->group(server);
+  command->add_option("--timeout", o->load.timeout_s, "for a request, to its end (default: 600)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.001, 1e6).description(""))
+      ->group(server);
+  AddLoadOptions(*command, *o);
+  const char* const output = "Output";
+  command
+      ->add_option("--goodput", o->goodput,
+                   "limits that a good request keeps, in ms, as: ttft:100 tpot:10 e2el:2000")
+      ->type_name("LIMIT...")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(output);
+  command->add_option("-o,--output", o->format, "text or json (default: text)")
+      ->check(CLI::IsMember({"text", "json"}).description(""))
+      ->type_name("FORMAT")
+      ->group(output);
+  return {command, [o] { return Run(*o); }};
+}
+
+}  // namespace larder::node

@@ -1,0 +1,198 @@
+// What the built program reports: bench, inspect, plan and doctor, for people and as JSON.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "model/gguf/gguf.h"
+#include "node/commands/cli_testing.h"
+
+namespace larder::node {
+namespace {
+
+TEST_F(Cli, BenchJson) {
+  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-b", "1,3", "-t", "1,2", "-r", "2",
+                           "-o", "json", "--probe-seconds", "0.02"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto rows = nlohmann::json::parse(got.out);
+  ASSERT_EQ(rows.size(), 6u);  // two thread counts x (pp16, tg4, tg4 b3)
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["samples_ts"].size(), 2u);
+    // llama-bench's: the same measurements in nanoseconds of a repetition
+    ASSERT_EQ(row["samples_ns"].size(), 2u);
+    const double tokens = std::max(row["n_prompt"].get<double>(), row["n_gen"].get<double>()) *
+                          row["n_batch_sequences"].get<double>();
+    for (size_t i = 0; i < 2; ++i) {
+      const double ns = row["samples_ns"][i];
+      EXPECT_NEAR(row["samples_ts"][i].get<double>() * ns, tokens * 1e9, tokens * 1e9 / ns);
+    }
+    EXPECT_NEAR(row["avg_ns"].get<double>(),
+                (row["samples_ns"][0].get<double>() + row["samples_ns"][1].get<double>()) / 2, 1);
+    EXPECT_GE(row["stddev_ns"].get<double>(), 0);
+    EXPECT_GT(row["median_ts"].get<double>(), 0);
+    if (row["n_gen"] == 4) {
+      EXPECT_GT(row["bytes_per_step"].get<double>(), 96 * 160 * 3 * 2) << "the FFN's weights alone";
+      EXPECT_GT(row["gbps"].get<double>(), 0);
+    }
+  }
+  EXPECT_EQ(rows[2]["test"], "tg4 b3");
+  EXPECT_EQ(rows[5]["n_threads"], 2);
+
+  const Outcome table =
+      Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-t", "1", "-r", "1", "--probe-seconds", "0.02"});
+  EXPECT_EQ(table.code, 0) << table.err;
+  std::istringstream lines(table.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('|')) {
+      EXPECT_LE(line.size(), 112u) << line;
+    }  // bytes: "±" is two
+  }
+}
+
+TEST_F(Cli, TokenizeAndInspect) {
+  const Outcome ids = Run({"tokenize", "-m", Tiny(), "--ids", "--no-bos", "ab"});
+  EXPECT_EQ(ids.code, 0) << ids.err;
+  const auto parsed = nlohmann::json::parse(ids.out);
+  EXPECT_GE(parsed.size(), 2u);
+  EXPECT_EQ(Run({"tokenize", "-m", Tiny(), "--ids", "--no-bos"}, "ab").out, ids.out);
+  const Outcome pieces = Run({"tokenize", "-m", Tiny(), "--no-bos", "ab"});
+  EXPECT_EQ(Lines(pieces.out), parsed.size());
+
+  const Outcome json = Run({"inspect", "-m", Tiny(), "--json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto inspected = nlohmann::json::parse(json.out);
+  EXPECT_EQ(inspected["config"]["dim"], 96);
+  EXPECT_EQ(inspected["vocabulary_only"], false);
+  EXPECT_EQ(inspected["tensors"][0]["type"], "Q8_0");
+}
+
+TEST_F(Cli, InspectsAVocabularyFile) {
+  const std::string vocabulary = Path("words.gguf");
+  model::GgufWriter writer;
+  writer.Add("general.architecture", "llama");
+  writer.Add("tokenizer.ggml.model", "gpt2");
+  writer.Add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab"});
+  writer.Add("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+  writer.Write(vocabulary);
+  const Outcome got = Run({"inspect", "-m", vocabulary});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_NE(got.out.find("tensors (0)"), std::string::npos) << got.out;
+  EXPECT_NE(got.out.find("vocabulary only: 3 tokens"), std::string::npos) << got.out;
+  EXPECT_EQ(nlohmann::json::parse(Run({"inspect", "-m", vocabulary, "--json"}).out)["vocabulary_only"], true);
+  ExpectError(Run({"run", "-m", vocabulary, "-p", "x"}), "words.gguf");
+}
+
+TEST_F(Cli, PlanOfANamedShape) {
+  const Outcome got = Run({"plan", "--shape", "llama-3.2-3b", "-t", "2", "-c", "512", "--json"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto plan = nlohmann::json::parse(got.out);
+  EXPECT_EQ(plan["model"]["layers"], 28);
+  EXPECT_EQ(plan["threads"].size(), 2u);
+  const std::string machine = LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml";
+  const Outcome other = Run({"plan", "--shape", "bench-24m", "--topology", machine});
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.out.find(machine), std::string::npos) << other.out;
+}
+
+TEST_F(Cli, PlanOfSocketsThatNobodyHasYet) {
+  const Outcome got =
+      Run({"plan", "--shape", "Llama-3.2-3B", "--socket-cores", "96", "--socket-l3", "1152M", "--json"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto plan = nlohmann::json::parse(got.out);
+  EXPECT_EQ(plan["sockets"], 4);
+  EXPECT_EQ(plan["stages"][3]["layers"], 7);
+  const auto tpot_ms = [&](const char* option, const char* value) {
+    const Outcome other = Run({"plan", "--shape", "llama-3.2-3b", "--socket-cores", "96", "--socket-l3",
+                               "1152M", "--json", option, value});
+    return nlohmann::json::parse(other.out)["prediction"]["points"][0]["tpot_alone_ms"].get<double>();
+  };
+  const double base = tpot_ms("--link-us", "10");
+  EXPECT_NEAR(tpot_ms("--link-us", "110"), base + 0.5, 1e-6) << "five links";
+  EXPECT_LT(tpot_ms("--l3-gbps", "60"), base);
+  ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--socket-l3", "1152X"}), "'1152X'");
+  ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--socket-l3", "99999999999G"}), "99999999999G");
+  ExpectUsage(Run({"plan", "--shape", "llama-3.2-3b", "--link-us", "nan"}), "nan");
+  ExpectError(Run({"plan", "--shape", "llama-9"}), "llama-3.2-3b");
+}
+
+TEST_F(Cli, BenchOfAChain) {
+  const std::string manifest = std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml";
+  const auto bench = [&](const char* batches) {
+    return Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "-b", batches, "-r", "1",
+                "-o", "json", "--probe-seconds", "0.02"});
+  };
+  const Outcome got = bench("1,3");
+  if (got.err.find("this process may use") != std::string::npos)
+    GTEST_SKIP() << "needs two cores: " << got.err;
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(nlohmann::json::parse(got.out).size(), 3u);
+  ExpectError(bench("4"), "has 3 slots");
+}
+
+TEST_F(Cli, SplitsAModelForACluster) {
+  const std::string manifest = std::string(LARDER_SOURCE_DIR) + "/deploy/examples/two-stage.toml";
+  const Outcome planned = Run({"plan", "-m", Tiny(), "--manifest", manifest, "--json"});
+  if (planned.err.find("this process may use") != std::string::npos)
+    GTEST_SKIP() << "needs two cores: " << planned.err;
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  const auto plan = nlohmann::json::parse(planned.out);
+  EXPECT_EQ(plan["stages"].size(), 2u);
+  const Outcome got = Run({"split", "-m", Tiny(), "--manifest", manifest, "-o", Path("parts")});
+  ASSERT_EQ(got.code, 0) << got.err;
+  for (const char* line : {"first.gguf: stage 0 of 2: layers 0-0", "second.gguf: stage 1 of 2: layers 1-1",
+                           "serving.gguf: serving, of 2 stages"})
+    EXPECT_NE(got.out.find(line), std::string::npos) << got.out;
+  const Outcome inspected = Run({"inspect", "-m", Path("parts/second.gguf")});
+  EXPECT_NE(inspected.out.find("part       stage 1 of 2: layers 1-1"), std::string::npos) << inspected.out;
+  EXPECT_EQ(inspected.out.find("blk.0."), std::string::npos);
+  ExpectError(Run({"run", "-m", Path("parts/second.gguf"), "-p", "x"}), "the file is a part of a model");
+  // The folder stands for the model: any part has its shape, so the plan is the same.
+  const Outcome again = Run({"plan", "-m", Path("parts"), "--manifest", manifest, "--json"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(nlohmann::json::parse(again.out)["hash"], plan["hash"]);
+  EXPECT_EQ(Run({"split", "-m", Tiny(), "--stages", "1", "-o", Path("one")}).code, 0);
+  ExpectError(Run({"split", "-m", Path("one/stage-0.gguf"), "--stages", "1", "-o", Path("two")}), "already");
+  ExpectError(Run({"split", "-m", Tiny(), "--stages", "3", "-o", Path("two")}), "2 layers for 3 sockets");
+  ExpectUsage(Run({"split", "-m", Tiny(), "-o", Path("two")}), "--stages");
+}
+
+TEST_F(Cli, DoctorSaysWhatItFound) {
+  const Outcome got = Run({"doctor", "--json", "--seconds", "0.02", "-m", Tiny(), "-t", "1"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto found = nlohmann::json::parse(got.out)["findings"];
+  bool l3 = false, residency = false;
+  for (const auto& finding : found) {
+    const std::string what = finding["what"];
+    if (what.starts_with("kernels")) {
+      const bool here = finding["value"] != "this CPU does not have them";
+      EXPECT_EQ(finding["health"], here ? "ok" : "note") << finding;
+    }
+    if (what == "bandwidth probe") {
+      EXPECT_EQ(finding["health"], "note") << finding;
+    }
+    // figures are numbers, their units in the keys
+    if (what == "L3 read") {
+      l3 = true;
+      EXPECT_GT(finding["all_threads_gbps"].get<double>(), 0) << finding;
+      EXPECT_GT(finding["thread_bytes"].get<double>(), 0) << finding;
+    }
+    if (what.starts_with("residency")) {
+      residency = true;
+      EXPECT_GT(finding["reread_gbps"].get<double>(), 0) << finding;
+      EXPECT_GT(finding["weight_bytes"].get<double>(), 96 * 160 * 3 * 2) << finding;
+    }
+  }
+  EXPECT_TRUE(l3 && residency) << got.out;
+}
+
+TEST_F(Cli, BenchAddsUpRepeatedLists) {
+  const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-p", "8,4", "-n", "0", "-t", "1", "-r", "1",
+                           "-o", "json", "--probe-seconds", "0.02"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto rows = nlohmann::json::parse(got.out);
+  ASSERT_EQ(rows.size(), 3u) << got.out;
+  EXPECT_EQ(rows[0]["n_prompt"], 16);
+  EXPECT_EQ(rows[1]["n_prompt"], 8);
+  EXPECT_EQ(rows[2]["n_prompt"], 4);
+}
+
+}  // namespace
+}  // namespace larder::node

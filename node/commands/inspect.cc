@@ -1,0 +1,172 @@
+// `larder inspect`: what is in a GGUF file, also in those that Larder can't run.
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "model/config/config.h"
+#include "model/config/split.h"
+#include "model/gguf/gguf.h"
+#include "node/commands/command.h"
+#include "node/options/terminal.h"
+
+namespace larder::node {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kShownItems = 6;  // of an array
+
+struct Totals {
+  size_t tensors = 0;
+  uint64_t bytes = 0;
+  bool readable = true;
+};
+
+std::map<std::string, Totals> TotalsByType(const model::GgufFile& file) {
+  std::map<std::string, Totals> totals;
+  for (const auto& tensor : file.tensors()) {
+    Totals& t = totals[std::string(model::GgufTypeName(tensor.gguf_type))];
+    ++t.tensors;
+    t.bytes += tensor.size_bytes;
+    t.readable = model::IsReadableType(tensor.gguf_type);
+  }
+  return totals;
+}
+
+// The tokens of a file that has nothing else: a tokenizer in a file of its own. 0 for any other file.
+uint64_t VocabularyOnly(const model::GgufFile& file) {
+  if (!file.tensors().empty()) return 0;
+  for (const auto& entry : file.entries()) {
+    if (entry.key == "tokenizer.ggml.tokens") return entry.count;
+  }
+  return 0;
+}
+
+// The config, or why there is none.
+struct ConfigOrReason {
+  std::optional<model::ModelConfig> config;
+  std::string reason;
+};
+ConfigOrReason TryConfig(const model::GgufFile& file) {
+  try {
+    return {model::ReadModelConfig(file), ""};
+  } catch (const Error& error) {
+    return {std::nullopt, error.what()};
+  }
+}
+
+void PrintJson(const model::GgufFile& file) {
+  json out = {{"file", file.path()},        {"version", file.version()},
+              {"bytes", file.file_bytes()}, {"vocabulary_only", VocabularyOnly(file) > 0},
+              {"metadata", json::array()},  {"tensors", json::array()}};
+  const ConfigOrReason found = TryConfig(file);
+  if (found.config) {
+    const auto& c = *found.config;
+    out["config"] = {{"architecture", c.architecture_name},
+                     {"name", c.name},
+                     {"layers", c.layers},
+                     {"dim", c.dim},
+                     {"ffn", c.ffn},
+                     {"heads", c.heads},
+                     {"kv_heads", c.kv_heads},
+                     {"head_size", c.head_size},
+                     {"vocab", c.vocab},
+                     {"trained_context", c.trained_context},
+                     {"tied_embeddings", c.tied_embeddings},
+                     {"qkv_bias", c.qkv_bias},
+                     {"qk_norm", c.qk_norm},
+                     {"rope_base", c.rope_base},
+                     {"rotary_dim", c.rotary_dim},
+                     {"parameters", c.parameters()}};
+    if (c.part.kind != model::ModelPart::Kind::kWhole) {
+      out["part"] = {{"description", model::Describe(c.part)},
+                     {"stages", c.part.count},
+                     {"first_layer", c.part.first_layer},
+                     {"layers", c.part.layers},
+                     {"fingerprint", fmt::format("{:016x}", c.part.fingerprint)}};
+    }
+  } else {
+    out["config_error"] = found.reason;
+  }
+  for (const auto& entry : file.entries()) {
+    out["metadata"].push_back(
+        {{"key", entry.key}, {"count", entry.count}, {"value", file.Describe(entry, kShownItems)}});
+  }
+  for (const auto& tensor : file.tensors()) {
+    out["tensors"].push_back({{"name", tensor.name},
+                              {"type", model::GgufTypeName(tensor.gguf_type)},
+                              {"rows", tensor.rows},
+                              {"cols", tensor.cols},
+                              {"bytes", tensor.size_bytes},
+                              {"readable", model::IsReadableType(tensor.gguf_type)}});
+  }
+  fmt::print("{}\n", out.dump(2, ' ', false, json::error_handler_t::replace));
+}
+
+void PrintConfig(const model::GgufFile& file) {
+  if (const uint64_t tokens = VocabularyOnly(file)) {
+    fmt::print("model      vocabulary only: {} tokens, no weights; `larder tokenize` can use it\n", tokens);
+    return;
+  }
+  const ConfigOrReason found = TryConfig(file);
+  if (!found.config) {
+    fmt::print("config     none: {}\n", found.reason);
+    return;
+  }
+  const auto& c = *found.config;
+  if (c.part.kind != model::ModelPart::Kind::kWhole)
+    fmt::print("part       {} (of model {:016x})\n", model::Describe(c.part), c.part.fingerprint);
+  fmt::print("model      {} ({}), {:.2f} M parameters\n", c.name, c.architecture_name,
+             static_cast<double>(c.parameters()) * 1e-6);
+  fmt::print("shape      {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, context {}\n",
+             c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab, c.trained_context);
+  fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n", c.rope_base,
+             c.rotary_dim, c.norm_epsilon, c.qkv_bias ? ", biases on q, k, v" : "",
+             c.qk_norm ? ", norms on q, k" : "", c.tied_embeddings ? ", embeddings tied" : "");
+}
+
+void PrintText(const model::GgufFile& file) {
+  fmt::print("file       {} (GGUF v{}, {})\n", file.path(), file.version(),
+             HumanBytes(static_cast<double>(file.file_bytes())));
+  PrintConfig(file);
+  fmt::print("\nmetadata ({} keys)\n", file.entries().size());
+  for (const auto& entry : file.entries())
+    fmt::print("  {:<40} {}\n", entry.key, file.Describe(entry, kShownItems));
+  fmt::print("\ntensors ({})\n", file.tensors().size());
+  for (const auto& tensor : file.tensors()) {
+    const std::string shape =
+        tensor.rows == 1 ? fmt::format("{}", tensor.cols) : fmt::format("{} x {}", tensor.rows, tensor.cols);
+    fmt::print("  {:<36} {:<8} {:>16} {:>12}{}\n", tensor.name, model::GgufTypeName(tensor.gguf_type), shape,
+               tensor.size_bytes == 0 ? "size unknown" : HumanBytes(static_cast<double>(tensor.size_bytes)),
+               model::IsReadableType(tensor.gguf_type) ? "" : "  (not read by Larder)");
+  }
+  fmt::print("\ntotals\n");
+  for (const auto& [type, total] : TotalsByType(file)) {
+    fmt::print("  {:<8} {:>5} tensors {:>12}{}\n", type, total.tensors,
+               HumanBytes(static_cast<double>(total.bytes)),
+               total.readable ? "" : "  (not read by Larder: convert to Q8_0, F16, BF16 or F32)");
+  }
+}
+
+}  // namespace
+
+Command AddInspect(CLI::App& program) {
+  struct Options {
+    std::string model;
+    bool as_json = false;
+  };
+  auto o = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand("inspect", "show a GGUF file's config, metadata and tensors");
+  command->add_option("-m,--model", o->model, "GGUF file")->type_name("FILE")->required();
+  command->add_flag("--json", o->as_json, "print JSON");
+  return {command, [o] {
+            const auto file = model::GgufFile::Open(o->model);
+            o->as_json ? PrintJson(*file) : PrintText(*file);
+            return 0;
+          }};
+}
+
+}  // namespace larder::node

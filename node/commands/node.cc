@@ -1,0 +1,139 @@
+// `larder node`: one socket of a manifest as a process of its own. An attention socket waits for its weight
+// socket's process, serves it until it says goodbye, and waits for the next; a stage of a cluster
+// (node/tasks/stage_node.h) serves chains; a serving socket is `larder serve` of the cluster. If a process that this one
+// needs dies, it says so and ends with status 75, for its supervisor to start again.
+#include <signal.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "node/commands/command.h"
+#include "node/options/link_options.h"
+#include "node/options/model_options.h"
+#include "node/service/service.h"
+#include "node/service/signals.h"
+#include "node/tasks/stage_node.h"
+#include "pipeline/stage/attention_sockets.h"
+
+namespace larder::node {
+namespace {
+
+struct NodeOptions {
+  ModelOptions model;
+  std::string socket;
+  bool once = false;
+  const CLI::App* command =
+      nullptr;  // what else it was given: `larder serve`'s options, for a serving socket
+};
+
+// A serving socket's process is `larder serve` of the cluster: with the options of its manifest, then those
+// of the command line.
+int RunServing(const NodeOptions& o, const std::string& server, const std::vector<std::string>& options) {
+  CLI::App program;
+  const Command serve = AddServe(program);
+  std::vector<std::string> arguments = {"serve", "--manifest", o.model.manifest, "--server",
+                                        server,  "--socket",   o.socket,         "--join"};
+  if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
+  if (!o.model.link_key.empty()) arguments.insert(arguments.end(), {"--link-key", o.model.link_key});
+  if (o.model.open_links) arguments.push_back("--open-links");
+  if (o.model.isolated) arguments.push_back("--isolated");
+  if (o.model.verbose) arguments.push_back("--verbose");
+  arguments.insert(arguments.end(), {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  program.parse(std::move(arguments));
+  return serve.run();
+}
+
+// --server, else the one that has the socket: a unit needs no other name than its instance's.
+ManifestAndServer ServerOf(const NodeOptions& o) {
+  if (!o.model.server.empty()) return LoadManifest(o.model);
+  ManifestAndServer result{pipeline::Manifest::Load(o.model.manifest), 0};
+  const pipeline::ServerSpec& server = result.manifest.server_of_socket(o.socket);
+  result.index = static_cast<size_t>(&server - result.manifest.servers.data());
+  return result;
+}
+
+int Run(const NodeOptions& o) {
+  if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
+  spdlog::set_level(spdlog::level::info);
+  IgnoreBrokenPipes();
+  const ManifestAndServer where = ServerOf(o);
+  const pipeline::ServingSpec serving = pipeline::ServingOf(where.manifest);
+  if (serving.socket != nullptr && serving.socket->name == o.socket)
+    return RunServing(o, where.server().name, serving.socket->options);
+  if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
+  // `systemctl reload` is for serving sockets, which have keys to read again.
+  if (std::getenv("NOTIFY_SOCKET") != nullptr) signal(SIGHUP, SIG_IGN);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, o.socket));
+  const auto machine = ResolveTopology(o.model);
+  pipeline::CheckRunnable(where.manifest);
+  if (IsStage(where.manifest, o.socket))
+    return RunStage(file, machine, where.manifest, o.socket, o.model, o.once);
+  const pipeline::ManifestPlan sockets =
+      PlanOfAttention(where, model::ReadModelConfig(*file), machine, o.model, o.socket);
+  const size_t index = pipeline::AttentionIndex(sockets, o.socket);
+  const pipeline::PlanAttentionSocket& socket = sockets.plan.attention[index];
+  const pipeline::SocketWaits waits = pipeline::WaitsOf(sockets.plan, machine);
+  const std::shared_ptr<const rdma::LinkKey> key = LoadLinkKey(o.model);
+  pipeline::SocketStatus status;
+  Service service({.cluster = sockets.cluster,
+                   .socket = o.socket,
+                   .role = pipeline::RoleName(pipeline::Role::kAttention),
+                   .slots = socket.slots,
+                   .kv_bytes = socket.kv_bytes},
+                  status);
+  const auto watch = [&service](const pipeline::AttentionSocket& attention) -> Service::Guard {
+    return std::make_shared<std::pair<Service::Guard, Service::Guard>>(
+        service.Excuse([&attention] { return !attention.Hangs(); }),  // it waits for its weight socket
+        service.WatchPins([&attention] { return attention.pool().LostPins(); }));
+  };
+  service.Describe("mapping the KV cache");
+  pipeline::RehearseAttention(sockets.plan, index, *file, waits);
+  do {
+    // A listener of its own for each weight process: a second one that comes while the first is served is
+    // told who is there.
+    rdma::ControlListener listener(pipeline::ControlName(sockets.cluster, o.socket));
+    status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting), std::memory_order_relaxed);
+    service.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
+                              socket.slots, sockets.plan.options.context,
+                              static_cast<double>(socket.kv_bytes) * 1e-6));
+    spdlog::info(
+        "attention socket {}: {} slots of {} tokens ({:.1f} MB); waiting for the weight socket of cluster {}",
+        o.socket, socket.slots, sockets.plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
+        sockets.cluster);
+    try {
+      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status, key, watch);
+      spdlog::info("attention socket {}: the weight socket has ended", o.socket);
+    } catch (const Error& error) {
+      if (o.once) throw;
+      spdlog::error("{}", error.what());  // a peer that was refused or gave up: the next may do better
+    }
+  } while (!o.once);
+  return 0;
+}
+
+}  // namespace
+
+Command AddNode(CLI::App& program) {
+  auto o = std::make_shared<NodeOptions>();
+  o->model.whole_machine = true;
+  CLI::App* command = program.add_subcommand(
+      "node", "run one socket of a manifest as a process; a serving socket also takes serve's options");
+  command->allow_extras();
+  o->command = command;
+  command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME")->required();
+  command->add_flag("--once", o->once, "end when the weight socket's process has ended");
+  ModelOptionSet set;
+  set.threads = false;
+  AddModelOptions(*command, o->model, set);
+  return {command, [o] { return Run(*o); }};
+}
+
+}  // namespace larder::node

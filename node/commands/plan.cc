@@ -1,0 +1,212 @@
+// `larder plan`: who would do what, on this machine or another; loads nothing.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "model/synth/synth.h"
+#include "node/commands/command.h"
+#include "node/options/count_option.h"
+#include "node/options/model_options.h"
+#include "pipeline/plan/cluster_plan.h"
+#include "topology/probe.h"
+
+namespace larder::node {
+namespace {
+
+constexpr double kMeasureSeconds = 2.0;  // as `larder doctor`
+
+struct PlanCommandOptions {
+  ModelOptions model;
+  std::string shape;
+  bool json = false;
+  bool measure = false;
+  size_t socket_cores = 0;  // 0: as here
+  std::string socket_l3;    // "1152M"; empty: as here
+  pipeline::Speeds speeds;
+};
+
+// A file's name may hold anything; JSON text may not.
+void Print(const nlohmann::json& object) {
+  fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+// The inputs of a prediction: flags go before what --measure finds on this machine.
+pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology& machine) {
+  if (!o.measure) return o.speeds;
+  pipeline::Speeds speeds = o.speeds;
+  const pipeline::Speeds defaults;
+  std::vector<CoreId> cores;
+  for (const topology::Core& core : machine.cores()) cores.push_back(core.id);
+  const auto measured = topology::MeasureBandwidth(machine, machine.CpusOf(cores), 0, kMeasureSeconds);
+  const auto take = [](double& value, double otherwise, double found) {
+    if (value == otherwise && found > 0) value = found;
+  };
+  take(speeds.l3_core_gbps, defaults.l3_core_gbps,
+       measured.l3_all_gbps / static_cast<double>(std::max<size_t>(1, measured.threads)));
+  take(speeds.dram_socket_gbps, defaults.dram_socket_gbps, measured.dram_all_gbps);
+  speeds.source = "bandwidths measured here, the rest assumed or given";
+  return speeds;
+}
+
+// Sockets that nobody has yet, as the flags describe them, else as this machine's first package.
+pipeline::SocketShape SocketOf(const PlanCommandOptions& o, const topology::Topology& machine) {
+  pipeline::SocketShape socket{machine.packages()[0].cores.size(), 0};
+  for (const L3GroupId id : machine.packages()[0].l3_groups) socket.l3_bytes += machine.l3_group(id).bytes;
+  if (o.socket_cores != 0) socket.cores = o.socket_cores;
+  if (!o.socket_l3.empty()) socket.l3_bytes = ParseBytes(o.socket_l3);
+  return socket;
+}
+
+int PlanSockets(const PlanCommandOptions& o, const model::ModelConfig& config,
+                const topology::Topology& machine) {
+  const pipeline::SocketShape socket = SocketOf(o, machine);
+  const auto plan =
+      pipeline::PlanUniformCluster(config, socket, ToPlanOptions(o.model), SpeedsOf(o, machine));
+  if (o.json) {
+    Print(plan.Json());
+  } else {
+    fmt::print("socket     {} cores, {:.1f} MB of L3, {:.0f} % of it for weights\n{}", socket.cores,
+               static_cast<double>(socket.l3_bytes) * 1e-6, 100 * o.model.l3_fraction, plan.Table());
+  }
+  return 0;
+}
+
+int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
+                const model::ModelConfig& config, const topology::Topology& machine) {
+  const auto machines = pipeline::LoadTopologies(manifest, machine);
+  auto plan = pipeline::PlanCluster(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
+  std::string alike;
+  for (const pipeline::ServerSpec& server : manifest.servers) {
+    if (!server.topology) alike += fmt::format("{}{}", alike.empty() ? "" : ", ", server.name);
+  }
+  if (manifest.servers.size() > 1 && !alike.empty()) {
+    plan.notes.push_back(
+        fmt::format("no topology of server {}: planned as {} is (key topology)", alike, machine.source()));
+  }
+  if (o.json) {
+    Print(plan.Json());
+    return 0;
+  }
+  fmt::print("{}", plan.Table());
+  if (!o.model.server.empty()) {  // its own part: who of its threads holds what
+    const size_t index = static_cast<size_t>(&manifest.server(o.model.server) - manifest.servers.data());
+    for (const pipeline::StagePlan& stage : plan.stages) {
+      if (stage.server != o.model.server) continue;
+      fmt::print("\nsocket {} (layers {}-{})\n{}", stage.socket, stage.first_layer,
+                 stage.first_layer + stage.layers - 1,
+                 pipeline::MakePlan(model::LayersOf(config, stage.first_layer, stage.layers), machines[index],
+                                    stage.options)
+                     .Table());
+    }
+  }
+  return 0;
+}
+
+// One server; manifest may be null.
+int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
+             const model::ModelConfig& config, const topology::Topology& machine) {
+  const pipeline::PlanOptions options = ToPlanOptions(o.model);
+  pipeline::Plan plan;
+  std::string table;
+  if (manifest == nullptr) {
+    plan = pipeline::MakePlan(config, machine, options);
+    table = plan.Table();
+  } else {
+    const auto server_machine = pipeline::LoadTopologies(*manifest, machine).front();
+    const pipeline::ManifestPlan sockets =
+        pipeline::PlanManifest(*manifest, manifest->servers.front(), config, server_machine, options);
+    plan = sockets.plan;
+    table = pipeline::Table(sockets);
+  }
+  if (o.json) {
+    nlohmann::json object = plan.Json();
+    object["machine"] = machine.source();
+    Print(object);
+    return 0;
+  }
+  fmt::print("machine    {}: {} cores in {} L3 group(s), {:.1f} MB of L3\n{}", machine.source(),
+             machine.cores().size(), machine.l3_groups().size(),
+             static_cast<double>(machine.total_l3_bytes()) * 1e-6, table);
+  for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
+  if (!machine.warnings().empty()) fmt::print("\n");
+  const pipeline::SocketShape socket = SocketOf(o, machine);
+  if (manifest != nullptr || plan.resident() || socket.l3_bytes == 0) return 0;
+  const auto cluster = pipeline::PlanUniformCluster(config, socket, options, o.speeds);
+  if (cluster.resident()) {
+    fmt::print(
+        "\n{}+1 such sockets ({} cores, {:.1f} MB of L3) would hold the model in L3; --socket-cores {} says "
+        "more\n",
+        cluster.stages.size(), socket.cores, static_cast<double>(socket.l3_bytes) * 1e-6, socket.cores);
+  }
+  return 0;
+}
+
+int Run(const PlanCommandOptions& o) {
+  if (o.model.model.empty() && o.shape.empty() && o.model.manifest.empty())
+    throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME");
+  if (!o.model.model.empty() && !o.shape.empty())
+    throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME, not both");
+  const model::ModelConfig config = o.shape.empty()
+                                        ? model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model)))
+                                        : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
+  const auto machine = ResolveTopology(o.model);
+  const bool sockets_given = o.socket_cores != 0 || !o.socket_l3.empty();
+  if (sockets_given && !o.model.manifest.empty())
+    throw CLI::ValidationError("plan", "--socket-cores and --socket-l3 are for plans without a manifest");
+  if (sockets_given) return PlanSockets(o, config, machine);
+  if (o.model.manifest.empty()) return PlanHere(o, nullptr, config, machine);
+  const pipeline::Manifest manifest = pipeline::Manifest::Load(o.model.manifest);
+  const bool cluster = pipeline::StagesOf(manifest).size() > 1 || manifest.servers.size() > 1 ||
+                       pipeline::ServingOf(manifest).socket != nullptr;
+  return cluster ? PlanServers(o, manifest, config, machine) : PlanHere(o, &manifest, config, machine);
+}
+
+}  // namespace
+
+Command AddPlan(CLI::App& program) {
+  auto o = std::make_shared<PlanCommandOptions>();
+  CLI::App* command = program.add_subcommand("plan", "show which core would hold what, without loading");
+  command
+      ->add_option("--shape", o->shape,
+                   "a well-known model instead of a file; `larder synth --list` names them")
+      ->type_name("NAME");
+  command->add_flag("--json", o->json, "print JSON");
+  const char* sockets = "How many sockets a model needs";
+  AddCount(*command, "--socket-cores", o->socket_cores, "cores of each (default: as this machine's package)",
+           1)
+      ->group(sockets);
+  command
+      ->add_option("--socket-l3", o->socket_l3,
+                   "L3 of each, such as 1152M (2^20 bytes, as vendors count; default: as this machine's)")
+      ->type_name("BYTES")
+      ->check([](const std::string& text) { return NotBytes(text); }, "")
+      ->group(sockets);
+  const char* speeds = "What a prediction is made from";
+  command->add_flag("--measure", o->measure, "measure this machine's bandwidths first (some seconds)")
+      ->group(speeds);
+  const auto speed = [&](const char* name, double& value, const std::string& text) {
+    command->add_option(name, value, fmt::format("{} (default: {:g})", text, value))
+        ->type_name("N")
+        ->check(NotFinite)
+        ->check(CLI::Range(1e-3, 1e6).description(""))
+        ->each([o](const std::string&) { o->speeds.source = "given, the rest assumed"; })
+        ->group(speeds);
+  };
+  speed("--l3-gbps", o->speeds.l3_core_gbps, "GB/s at which a core reads L3 while all do");
+  speed("--dram-gbps", o->speeds.dram_socket_gbps, "GB/s at which a socket reads memory");
+  speed("--core-gops", o->speeds.core_gops, "INT8 GOP/s of a core");
+  speed("--sync-us", o->speeds.layer_sync_us, "microseconds of meetings a layer");
+  speed("--link-us", o->speeds.link_latency_us, "microseconds a link takes");
+  speed("--link-gbps", o->speeds.link_gbps, "GB/s of a link");
+  ModelOptionSet set;
+  set.model_required = false;
+  set.slots = true;
+  set.engine = false;
+  set.budget = true;
+  AddModelOptions(*command, o->model, set);
+  return {command, [o] { return Run(*o); }};
+}
+
+}  // namespace larder::node

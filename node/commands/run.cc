@@ -1,0 +1,159 @@
+// `larder run`: goes on from a prompt, or chats.
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "node/commands/command.h"
+#include "node/options/count_option.h"
+#include "node/options/model_options.h"
+#include "node/options/sampling_options.h"
+#include "node/options/terminal.h"
+#include "node/service/signals.h"
+#include "node/tasks/chat_session.h"
+#include "node/tasks/generate.h"
+
+namespace larder::node {
+namespace {
+
+struct RunOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  std::string prompt, prompt_file, system, chat_template;
+  std::vector<std::string> stops;
+  int64_t max_tokens = -1;
+  bool chat = false;
+  bool think = true;
+  bool show_prompt = true;
+  bool verbose_prompt = false;
+  bool escapes = true;
+  bool special = false;
+};
+
+void Describe(CLI::App& command, RunOptions& o) {
+  const char* text = "Text";
+  command.add_option("-p,--prompt", o.prompt, "the text to go on from; in a chat, the first message")
+      ->type_name("TEXT")
+      ->group(text);
+  command.add_option("-f,--file", o.prompt_file, "read the prompt from a file (-: standard input)")
+      ->type_name("FILE")
+      ->group(text);
+  command
+      .add_option("-n,--predict,--n-predict", o.max_tokens,
+                  "tokens to generate; -1: until the text ends or the context is full (default: -1)")
+      ->type_name("N")
+      ->check(WholeNumberFrom(-2, int64_t{1} << 40), "")
+      ->group(text);
+  command.add_option("--stop,-r,--reverse-prompt", o.stops, "end before this text; repeatable")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(text);
+  command
+      .add_flag("-e,--escape,!--no-escape", o.escapes,
+                "read \\n, \\t, \\\" and such in -p, --system and --stop (default: on)")
+      ->group(text);
+  command.add_flag("!--no-display-prompt", o.show_prompt, "print only what is generated")->group(text);
+  command.add_flag("--verbose-prompt", o.verbose_prompt, "print the prompt's token ids to stderr")
+      ->group(text);
+  command.add_flag("--special", o.special, "print control tokens too")->group(text);
+  const char* chat = "Chat";
+  command.add_flag("-i,--interactive,--conversation,!--no-conversation", o.chat, "chat (also -cnv)")
+      ->group(chat);
+  command.add_option("--system", o.system, "the system prompt (also -sys)")->type_name("TEXT")->group(chat);
+  command
+      .add_option("--chat-template", o.chat_template,
+                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: as the model says)")
+      ->type_name("NAME")
+      ->group(chat);
+  command.add_flag("--think,!--no-think", o.think, "let Qwen3 think first (default: on)")->group(chat);
+  AddSamplingOptions(command, o.sampling, "a new one each time, which is printed");
+  AddModelOptions(command, o.model, {});
+}
+
+model::ChatFormat ChooseFormat(const RunOptions& o, const std::string& path,
+                               const model::Tokenizer& tokenizer) {
+  if (!o.chat_template.empty()) {
+    if (const auto format = model::ChatFormatByName(o.chat_template)) return *format;
+    throw CLI::ValidationError("--chat-template",
+                               fmt::format("'{}' is not known; see larder run --help", o.chat_template));
+  }
+  if (const auto format = model::DetectChatFormat(tokenizer.chat_template())) return *format;
+  throw Error("{}: its chat template is {}; name one with --chat-template, or run it without -i", path,
+              tokenizer.chat_template().empty() ? "missing" : "none that Larder knows");
+}
+
+std::string Prompt(const RunOptions& o) {
+  if (o.prompt_file.empty()) return o.escapes ? Unescape(o.prompt) : o.prompt;
+  if (!o.prompt.empty()) throw CLI::ValidationError("-f", "give either -p or -f");
+  std::string text = ReadFile(o.prompt_file);
+  if (text.ends_with('\n')) text.pop_back();  // the editor's, as llama.cpp has it
+  return text;
+}
+
+void PrintTokens(const model::Tokenizer& tokenizer, std::span<const model::TokenId> tokens) {
+  fmt::print(stderr, "prompt: {} tokens\n", tokens.size());
+  for (const auto token : tokens) fmt::print(stderr, "{:>6} -> '{}'\n", token, tokenizer.Piece(token, true));
+}
+
+int Complete(Generator& generator, const model::Tokenizer& tokenizer, const std::string& prompt,
+             const GenerateOptions& generate, const RunOptions& o) {
+  const auto tokens = tokenizer.Encode(prompt, tokenizer.wants_bos(), /*parse_special=*/true);
+  if (o.verbose_prompt) PrintTokens(tokenizer, tokens);
+  if (o.show_prompt && tokens.size() <= generator.context()) {
+    fmt::print("{}", prompt);
+    std::fflush(stdout);
+  }
+  const GenerationStats stats = generator.Run(tokens, generate, [](std::string_view piece) {
+    fmt::print("{}", piece);
+    std::fflush(stdout);
+  });
+  fmt::print("\n");
+  std::fflush(stdout);
+  fmt::print(stderr, "\n{}", Describe(stats, generator.context()));
+  return stats.reason == StopReason::kInterrupted ? InterruptExitCode() : 0;
+}
+
+int Run(const RunOptions& o) {
+  const std::string prompt = Prompt(o);
+  GenerateOptions generate;
+  generate.max_tokens = o.max_tokens;
+  generate.special = o.special;
+  for (const std::string& stop : o.stops) generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
+  serving::StopStrings check(generate.stops);  // an empty one is refused before anything is loaded
+
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto tokenizer = model::Tokenizer::FromGguf(*file);
+  const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
+  ChatSessionOptions chat;
+  if (o.chat) {
+    chat.format = ChooseFormat(o, file->path(), *tokenizer);
+    chat.system = o.escapes ? Unescape(o.system) : o.system;
+    chat.first_message = prompt;
+    chat.think = o.think;
+    chat.generate = generate;
+  } else if (!o.system.empty()) {
+    throw CLI::ValidationError("--system", "it belongs to a chat; add -i");
+  }
+  const auto engine = LoadEngine(file, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
+  Generator generator(*engine, tokenizer, params);
+  const InterruptGuard guard;
+  generate.continues = !o.chat && !prompt.empty();
+  const int code =
+      o.chat ? RunChat(generator, *tokenizer, chat) : Complete(generator, *tokenizer, prompt, generate, o);
+  if (o.sampling.draws_seed()) fmt::print(stderr, "seed       {}\n", params.seed);
+  return code;
+}
+
+}  // namespace
+
+Command AddRun(CLI::App& program) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = program.add_subcommand("run", "generate text from a prompt, or chat (-i)");
+  Describe(*command, *options);
+  return {command, [options] { return Run(*options); }};
+}
+
+}  // namespace larder::node

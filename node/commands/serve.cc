@@ -1,0 +1,456 @@
+// `larder serve`: the text stream and HTTP for many clients at once. The main thread loads the model and then
+// computes; a thread of its own has the sockets, another waits for signals.
+#include <malloc.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "node/commands/command.h"
+#include "node/options/api_key_file.h"
+#include "node/options/count_option.h"
+#include "node/options/model_options.h"
+#include "node/options/sampling_options.h"
+#include "node/service/service.h"
+#include "node/service/signals.h"
+#include "node/tasks/serve_view.h"
+#include "pipeline/engine/scheduler.h"
+#include "serving/server.h"
+
+namespace larder::node {
+namespace {
+
+// Memory of this size or more goes back to the system when it is freed: what large requests took for a moment
+// is not kept.
+constexpr int kLargeBytes = 256 << 10;
+
+struct ServeOptions {
+  ModelOptions model;
+  SamplingOptions sampling;
+  serving::ServerOptions server;
+  std::string alias, chat_template, key_file;
+  std::string socket;  // the manifest's serving socket, if this is its process
+  int64_t max_tokens = -1;
+  size_t queue = 256, prefill_budget = 0;
+  std::string held = "256M";
+  bool reuse = true;
+  double patience_s = 5;
+};
+
+void Describe(CLI::App& command, ServeOptions& o) {
+  const char* network = "Network";
+  const auto port = CLI::Range(-1, 65535).description("");
+  command.add_option("--host", o.server.host, "address to listen on (default: 127.0.0.1)")
+      ->type_name("ADDRESS")
+      ->group(network);
+  command.add_option("--port", o.server.port, "of HTTP; 0: any, -1: none (default: 8080)")
+      ->type_name("N")
+      ->check(port)
+      ->group(network);
+  command
+      .add_option("--text-port", o.server.text_port, "of the text stream; 0: any, -1: none (default: 7070)")
+      ->type_name("N")
+      ->check(port)
+      ->group(network);
+  command.add_option("--api-key", o.server.api_keys, "a key that clients must show; others see it in ps")
+      ->type_name("KEY")
+      ->group(network);
+  command
+      .add_option("--api-key-file", o.key_file,
+                  "keys that clients must show, one a line; read again when it changes")
+      ->type_name("FILE")
+      ->group(network);
+  command
+      .add_option("--allowed-host", o.server.allowed_hosts,
+                  "a name that clients call this server by; without keys, others are refused")
+      ->type_name("NAME")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->group(network);
+  command
+      .add_option("--cors-origin", o.server.cors_origins,
+                  "web pages of this origin may use the server, as https://chat.example; *: all pages")
+      ->type_name("ORIGIN")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1)
+      ->group(network);
+  AddCount(command, "--max-connections", o.server.connections.connections,
+           "open at once on each port; one more takes the place of the longest idle (default: 1024)", 1)
+      ->group(network);
+  AddCount(command, "--max-connections-per-peer", o.server.admission.connections.peer,
+           "of an address (IPv6: a /64), on both ports; on loopback too if given (default: 64)", 1)
+      ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
+      ->group(network);
+  command
+      .add_option(
+          "--timeout", o.server.connections.receive_s,
+          "seconds that a client may take to send a request, or take nothing of its answer (default: 20)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.1, 1e6).description(""))
+      ->group(network);
+  command
+      .add_option("--drain-timeout", o.server.drain_s, "seconds that answers get after SIGTERM (default: 30)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->group(network);
+  const char* requests = "Requests";
+  AddCount(command, "--parallel", o.model.slots,
+           "sequences at once, each with a context of its own (also -np; default: 4)", 1)
+      ->group(requests);
+  AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
+      ->group(requests);
+  command
+      .add_option(
+          "--patience", o.patience_s,
+          "seconds that requests wait for a socket of the cluster that is gone; then 503 (default: 5)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.0, 86400.0).description(""))
+      ->group(requests);
+  AddCount(command, "--max-requests-per-peer", o.server.admission.requests.peer,
+           "of an address, answered or waiting; more get 429; on loopback too if given (default: 128)", 1)
+      ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
+      ->group(requests);
+  command
+      .add_option(
+          "--max-held", o.held,
+          "bytes of clients' requests and answers that are kept, of an address a quarter (default: 256M)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
+      ->group(requests);
+  AddCount(command, "--prefill-budget", o.prefill_budget,
+           "rows of prompts in a step while others get tokens (default: as make a step twice as long)")
+      ->group(requests);
+  command
+      .add_flag("--cache-prompt,!--no-cache-prompt", o.reuse,
+                "begin where an idle slot's KV cache has the prompt's beginning (default: on)")
+      ->group(requests);
+  command
+      .add_option("-n,--predict,--n-predict", o.max_tokens,
+                  "tokens to generate if a request does not say; -1: until the text ends (default: -1)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
+      ->group(requests);
+  command.add_option("-a,--alias", o.alias, "the model's name for clients (default: the file's)")
+      ->type_name("NAME")
+      ->group(requests);
+  command
+      .add_option("--chat-template", o.chat_template,
+                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: as the model says)")
+      ->type_name("NAME")
+      ->group(requests);
+  command
+      .add_option("--socket", o.socket,
+                  "be the manifest's serving socket of that name, as `larder node` of it is (with --join)")
+      ->type_name("NAME")
+      ->group(network);
+  AddSamplingOptions(command, o.sampling, "a new one for each request that names none");
+  o.model.slots = 4;
+  AddModelOptions(command, o.model, {});
+}
+
+// The soft limit is 1024 in most places, for programs with select().
+void AllowManyDescriptors(size_t connections) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = 2 * connections + 256;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted)
+    spdlog::warn("at most {} open files: too few for {} connections on two ports", limit.rlim_cur,
+                 connections);
+}
+
+// The first SIGTERM or SIGINT drains, the second ends the process at once. `look` is called every second, and
+// at once on SIGHUP where that is taken. Blocked in all other threads: made before them.
+class Signals {
+ public:
+  Signals(std::function<void(int)> first, std::function<void(bool asked)> look, bool take_hangup)
+      : first_(std::move(first)), look_(std::move(look)) {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    if (take_hangup) sigaddset(&set_, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    thread_ = std::thread([this] { Wait(); });
+  }
+  ~Signals() {
+    done_.store(true);
+    thread_.join();
+  }
+
+ private:
+  void Wait() {
+    const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};
+    constexpr int kLookEvery = 10;
+    for (int count = 0, waits = 0; !done_.load();) {
+      const int number = sigtimedwait(&set_, nullptr, &patience);
+      if (number == SIGHUP || ++waits % kLookEvery == 0) look_(number == SIGHUP);
+      if (number <= 0 || number == SIGHUP) continue;
+      if (++count > 1) _exit(128 + number);
+      first_(number);
+    }
+  }
+  sigset_t set_;
+  std::function<void(int)> first_;
+  std::function<void(bool)> look_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+// CPUs that no thread of the plan runs on, for the I/O thread: those of idle cores, else the siblings.
+std::vector<int> HousekeepingCpus(const topology::Topology& machine, const pipeline::Plan& plan) {
+  std::set<int> cores, cpus;
+  const auto add = [&](const std::vector<pipeline::PlanThread>& threads) {
+    for (const auto& thread : threads) {
+      cores.insert(thread.core.value);
+      cpus.insert(thread.cpu.value);
+    }
+  };
+  add(plan.threads);
+  for (const auto& socket : plan.attention) add(socket.threads);
+  std::vector<int> idle, siblings;
+  for (const topology::Core& core : machine.cores()) {
+    for (const CpuId cpu : core.cpus) {
+      if (cores.contains(core.id.value)) {
+        if (!cpus.contains(cpu.value)) siblings.push_back(cpu.value);
+      } else {
+        idle.push_back(cpu.value);
+      }
+    }
+  }
+  return machine.from_xml() ? std::vector<int>() : !idle.empty() ? idle : siblings;
+}
+
+std::optional<model::ChatFormat> ChooseFormat(const ServeOptions& o, const model::Tokenizer& tokenizer) {
+  if (o.chat_template.empty()) return model::DetectChatFormat(tokenizer.chat_template());
+  if (const auto format = model::ChatFormatByName(o.chat_template)) return format;
+  throw CLI::ValidationError("--chat-template",
+                             fmt::format("'{}' is not known; see larder serve --help", o.chat_template));
+}
+
+serving::CompletionDefaults Defaults(const ServeOptions& o, const model::GgufFile& file,
+                                     std::shared_ptr<const model::Tokenizer> tokenizer) {
+  const model::ModelConfig config = model::ReadModelConfig(file);
+  const std::string stem = std::filesystem::path(file.path()).stem().string();
+  serving::CompletionDefaults defaults;
+  defaults.chat_format = ChooseFormat(o, *tokenizer);
+  defaults.sampling = ResolveSampling(o.sampling, *tokenizer, config.vocab);
+  if (o.sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
+  defaults.max_tokens = o.max_tokens;
+  defaults.vocab = config.vocab;
+  defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
+  defaults.model = o.alias.empty() ? stem : o.alias;
+  defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
+  defaults.tokenizer = std::move(tokenizer);
+  return defaults;
+}
+
+void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
+  const std::string& host = o.server.host;
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  const bool open = o.server.api_keys.empty();
+  const char* whose = !open                       ? ""
+                      : serving::IsLoopback(host) ? "  (no key)"
+                                                  : "  (no key: open to the network)";
+  if (server.port() >= 0) fmt::print("HTTP         http://{}:{}{}\n", shown, server.port(), whose);
+  if (server.text_port() >= 0 && open) {
+    fmt::print("text stream  {}:{}  (no key; try: echo \"Once upon a time\" | nc {} {})\n", shown,
+               server.text_port(), host, server.text_port());
+  } else if (server.text_port() >= 0) {
+    fmt::print("text stream  {}:{}\n", shown, server.text_port());
+  }
+  std::fflush(stdout);
+}
+
+// What `larder status` and systemd see of a serving socket. Null where nobody asks: a server of its own.
+std::unique_ptr<Service> MakeService(const ServeOptions& o, const pipeline::SocketStatus& status) {
+  if (o.socket.empty() && std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
+  std::string cluster = "larder";
+  if (!o.model.manifest.empty()) {
+    const auto manifest = pipeline::Manifest::Load(o.model.manifest);
+    cluster = manifest.name;
+    if (const auto serving = pipeline::ServingOf(manifest);
+        !o.socket.empty() && (serving.socket == nullptr || serving.socket->name != o.socket)) {
+      throw Error("{}: socket '{}' has not role serving", o.model.manifest, o.socket);
+    }
+  } else if (!o.socket.empty()) {
+    throw CLI::ValidationError("--socket", "it is a manifest's; add --manifest");
+  }
+  auto service = std::make_unique<Service>(SocketFacts{.cluster = cluster,
+                                                       .socket = o.socket.empty() ? "serving" : o.socket,
+                                                       .role = pipeline::RoleName(pipeline::Role::kServing)},
+                                           status);
+  service->Describe("loading");
+  return service;
+}
+
+// What is legal and still surprises.
+void WarnOfOpenDoors(const serving::ServerOptions& o) {
+  if (o.api_keys.empty() && !serving::IsLoopback(o.host))
+    spdlog::warn(
+        "--host {} without a key: whoever reaches this machine may use the model; add --api-key-file",
+        o.host);
+  if (std::find(o.cors_origins.begin(), o.cors_origins.end(), "*") != o.cors_origins.end())
+    spdlog::warn("--cors-origin *: every web page that somebody opens may use the model{}",
+                 o.api_keys.empty() ? "" : " if it has a key");
+}
+
+// The server as other threads reach it: not before it is ready, and not once what it calls is being
+// destroyed.
+class OpenServer {
+ public:
+  void Open(serving::Server& server) {
+    const std::lock_guard lock(mutex_);
+    server_ = &server;
+  }
+  // False: there is none.
+  bool Use(const std::function<void(serving::Server&)>& what) {
+    const std::lock_guard lock(mutex_);
+    if (server_ != nullptr) what(*server_);
+    return server_ != nullptr;
+  }
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    server_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  serving::Server* server_ = nullptr;
+};
+
+// Ends the server's threads, which call the engine and the scheduler, before these are destroyed: also when
+// an exception does that.
+struct ClosesFirst {
+  ~ClosesFirst() {
+    open.Close();
+    server.Close();
+  }
+  OpenServer& open;
+  serving::Server& server;
+};
+
+// All that must go on in this process. Let go before what is watched.
+std::vector<Service::Guard> WatchAll(Service& service, const serving::Server& server,
+                                     pipeline::Engine& engine, bool others_are_processes) {
+  std::vector<Service::Guard> watched = {
+      service.Watch("scheduler", engine.pulse()),
+      service.WatchPins([&engine] { return engine.stage().pool().LostPins(); })};
+  for (const auto& loop : server.loops())
+    watched.push_back(service.Watch(loop.name, *loop.pulse, loop.patience));
+  if (others_are_processes) {
+    watched.push_back(service.Excuse([&engine] { return engine.stage().HungAttention().has_value(); }));
+  } else if (const pipeline::StageThreads* stages = engine.stage_threads()) {
+    for (size_t i = 0; i < stages->chain().stages.size(); ++i)
+      watched.push_back(service.Watch(stages->chain().stages[i].socket, stages->status(i)));
+  }
+  return watched;
+}
+
+int Serve(ServeOptions o) {
+  IgnoreBrokenPipes();
+  ApiKeyFile keys(o.server.api_keys, o.key_file);
+  o.server.api_keys = keys.Read();
+  o.server.on_denied = [](const std::string& line) { spdlog::warn("{}", line); };
+  WarnOfOpenDoors(o.server);
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  pipeline::SocketStatus status;
+  std::unique_ptr<Service> service;
+  o.server.version = LARDER_VERSION;
+  o.server.connections.send_s = o.server.connections.receive_s;
+  o.server.admission.bytes.all = ParseBytes(o.held);
+  o.server.admission.bytes.peer = o.server.admission.bytes.all / 4;
+  o.server.log = [](const std::string& line) { spdlog::error("{}", line); };
+  AllowManyDescriptors(o.server.connections.connections);
+
+  OpenServer open;
+  const auto drain = [&](int number) {
+    const bool drains = open.Use([&](serving::Server& server) {
+      spdlog::warn("draining: answers that have begun get {} s; the next signal ends at once",
+                   o.server.drain_s);
+      if (service) service->Stopping("draining");
+      server.Drain();
+    });
+    if (!drains) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or all is done
+  };
+  const auto look = [&](bool asked) {
+    open.Use([&](serving::Server& server) {
+      if (auto changed = keys.Changed(asked)) server.SetKeys(std::move(*changed));
+    });
+  };
+  // A terminal that is closed ends the server, unless that has a file to read again or a supervisor.
+  const Signals signals(drain, look, !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
+  service = MakeService(o, status);  // its threads may not take the signals: after them
+  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto tokenizer = model::Tokenizer::FromGguf(*file);
+  serving::ReadyServer about;
+  about.defaults = Defaults(o, *file, tokenizer);
+  const auto machine = ResolveTopology(o.model);
+
+  o.model.measure_residency = true;  // for the metrics and the page
+  // The sockets first: whoever asks is told how far loading is.
+  serving::Server server(o.server);
+  const auto engine = LoadEngine(
+      file, machine, ToPlanOptions(o.model), o.model,
+      [&](uint64_t done, uint64_t all) {
+        server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
+      },
+      &status);
+  pipeline::Scheduler scheduler(*engine, {.prefill_budget_rows = o.prefill_budget,
+                                          .reuse_prefixes = o.reuse,
+                                          .patience_ms = static_cast<int>(o.patience_s * 1000)});
+  const serving::PlanView plan = ViewOfPlan(
+      *engine, machine, o.model, model::ReadModelConfig(*file),
+      about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");
+  about.defaults.context = engine->plan().options.context;
+  about.slots = engine->plan().options.slots;
+  about.queue_limit = o.queue;
+  about.sockets = SocketNames(plan);
+  about.plan = serving::PlanJson(plan);
+  const ClosesFirst guard{open, server};
+  about.outage = [&] { return scheduler.outage(); };
+  about.fill_status = [&](serving::StatusView& view) { FillStatus(*engine, scheduler, plan, view); };
+  about.fill_metrics = [&](serving::ServingMetrics& metrics) {
+    FillMetrics(*engine, scheduler, plan, metrics);
+  };
+  about.housekeeping_cpus = HousekeepingCpus(machine, engine->plan());
+  if (about.housekeeping_cpus.empty() && !machine.from_xml())
+    spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
+                 std::max<size_t>(1, engine->plan().threads.size() - 1));
+  std::vector<Service::Guard> watched;
+  if (service) watched = WatchAll(*service, server, *engine, o.model.join);
+  pipeline::Intake& intake = server.Ready(std::move(about));
+  open.Open(server);
+  PrintAddresses(server, o);
+  if (service)
+    service->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
+  scheduler.Run(intake);
+  return 0;
+}
+
+}  // namespace
+
+Command AddServe(CLI::App& program) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* command =
+      program.add_subcommand("serve", "serve many clients: HTTP as OpenAI's, and a text stream");
+  Describe(*command, *options);
+  return {command, [options] { return Serve(*options); }};
+}
+
+}  // namespace larder::node

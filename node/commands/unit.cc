@@ -1,0 +1,135 @@
+// `larder unit`: the systemd drop-in of one socket of a manifest, on standard output.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "node/commands/command.h"
+#include "node/options/load_cluster.h"
+#include "node/options/model_options.h"
+#include "node/service/service_unit.h"
+#include "pipeline/chain/cluster_chain.h"
+
+namespace larder::node {
+namespace {
+
+using pipeline::ResolvedSocket;
+
+struct UnitOptions {
+  ModelOptions model;
+  std::string socket;
+};
+
+// A weight socket connects to its attention sockets, which are ready by themselves. Nothing else may wait for
+// READY: stages and the serving socket are a ring, in which nobody is ready before all have started.
+bool StartsBefore(const ResolvedSocket& socket, const ResolvedSocket& other) {
+  return socket.role == pipeline::Role::kAttention && other.role == pipeline::Role::kWeight;
+}
+
+std::set<NumaNodeId> NodesOf(const ResolvedSocket& socket, const topology::Topology& machine) {
+  std::set<NumaNodeId> nodes{socket.node};
+  for (const CoreId core : socket.cores) nodes.insert(machine.core(core).numa_node);
+  return nodes;
+}
+
+using BytesOfSocket = std::map<std::string, uint64_t>;
+
+// Weights to the socket that holds them, with the KV cache if it is colocated; else that to attention's.
+void Count(const pipeline::Plan& plan, const std::string& weights, BytesOfSocket* bytes) {
+  (*bytes)[weights] += plan.weight_bytes + plan.embedding_bytes + (plan.separated() ? 0 : plan.kv_bytes);
+  for (const auto& attention : plan.attention) (*bytes)[attention.name] += attention.kv_bytes;
+}
+
+// What the server's sockets keep resident. A serving socket's share is small and not counted.
+BytesOfSocket ResidentBytes(const pipeline::Manifest& manifest, const pipeline::ServerSpec& server,
+                            const model::ModelConfig& config, const topology::Topology& machine,
+                            const pipeline::PlanOptions& options) {
+  BytesOfSocket bytes;
+  if (!IsCluster(manifest)) {
+    const auto plan = pipeline::PlanManifest(manifest, server, config, machine, options);
+    Count(plan.plan, plan.sockets.front().name, &bytes);
+    return bytes;
+  }
+  const Cluster cluster = PlanOfCluster(manifest, config, machine, options);
+  for (size_t i = 0; i < cluster.plan.stages.size(); ++i) {
+    const pipeline::StagePlan& stage = cluster.plan.stages[i];
+    if (stage.server == server.name)
+      Count(pipeline::PlanOfStage(cluster.plan, i, machine), stage.socket, &bytes);
+  }
+  return bytes;
+}
+
+int Run(const UnitOptions& o) {
+  if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
+  const pipeline::Manifest manifest = pipeline::Manifest::Load(o.model.manifest);
+  const pipeline::ServerSpec& server = manifest.server_of_socket(o.socket);
+  // The manifest's own topology file wins: the drop-in of a machine that is not this one.
+  const auto machine = server.topology ? pipeline::LoadTopology(manifest, server) : ResolveTopology(o.model);
+  std::optional<model::ModelConfig> config;  // roles "auto" and the bytes depend on it, nothing else does
+  if (!o.model.model.empty() || manifest.model)
+    config = model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model)));
+  const std::vector<ResolvedSocket> sockets =
+      pipeline::Resolve(manifest, server, machine, config ? &*config : nullptr, nullptr);
+  const auto found =
+      std::find_if(sockets.begin(), sockets.end(), [&](const auto& s) { return s.name == o.socket; });
+  if (found == sockets.end()) {
+    throw Error("{}: socket \"{}\" has role auto and became part of another socket; give it a role",
+                o.model.manifest, o.socket);
+  }
+  UnitFacts facts{.manifest = o.model.manifest,
+                  .server = server.name,
+                  .socket = o.socket,
+                  .role = pipeline::RoleName(found->role),
+                  .cpus = found->cpus,
+                  .network = NetworkOf(manifest, o.socket, found->role)};
+  for (const auto& spec : server.sockets) {
+    if (spec.name == o.socket) facts.cores = spec.cores;
+  }
+  for (const ResolvedSocket& other : sockets) {
+    if (StartsBefore(other, *found)) facts.before.push_back(other.name);
+  }
+  const std::set<NumaNodeId> nodes = NodesOf(*found, machine);
+  facts.nodes.assign(nodes.begin(), nodes.end());
+  BytesOfSocket bytes;
+  try {
+    if (config) bytes = ResidentBytes(manifest, server, *config, machine, ToPlanOptions(o.model));
+  } catch (const Error& error) {
+    // CPUs and nodes do not depend on a Plan.
+    spdlog::warn("huge pages are not reserved: {}", error.what());
+  }
+  facts.resident_bytes = bytes[o.socket];
+  for (const auto& node : machine.numa_nodes()) {
+    if (nodes.count(node.id) == 0) continue;
+    auto& memory = facts.node_memory[node.id.value];
+    memory.memory_bytes = node.memory_bytes;
+    for (const ResolvedSocket& other : sockets) {
+      const std::set<NumaNodeId> its = NodesOf(other, machine);
+      if (its.count(node.id) != 0) memory.resident_bytes += bytes[other.name] / its.size();
+    }
+  }
+  fmt::print("{}", UnitDropIn(facts));
+  return 0;
+}
+
+}  // namespace
+
+Command AddUnit(CLI::App& program) {
+  auto o = std::make_shared<UnitOptions>();
+  o->model.whole_machine = true;
+  CLI::App* command = program.add_subcommand(
+      "unit", "print the systemd drop-in of a socket: its CPUs, NUMA nodes, addresses and ports");
+  command->add_option("--socket", o->socket, "its name in the manifest")->type_name("NAME")->required();
+  ModelOptionSet set;
+  set.threads = false;
+  set.engine = false;
+  AddModelOptions(*command, o->model, set);
+  return {command, [o] { return Run(*o); }};
+}
+
+}  // namespace larder::node

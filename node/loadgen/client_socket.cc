@@ -1,0 +1,67 @@
+#include "node/loadgen/client_socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace larder::node {
+namespace {
+
+Fd NewSocket(const Address& address, int flags) {
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (fd.get() < 0) throw Error("no socket: {}", std::strerror(errno));
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+bool StartConnect(const Fd& fd, const Address& address) {
+  return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0;
+}
+
+}  // namespace
+
+Fd::~Fd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Address Resolve(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (failed != 0) throw Error("no address for the host '{}': {}", host, gai_strerror(failed));
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return address;
+}
+
+Fd Connect(const Address& address) {
+  Fd fd = NewSocket(address, SOCK_NONBLOCK);
+  if (!StartConnect(fd, address) && errno != EINPROGRESS)
+    throw Error("can't connect: {}", std::strerror(errno));
+  return fd;
+}
+
+Fd ConnectAndWait(const Address& address, double timeout_s) {
+  Fd fd = NewSocket(address, 0);
+  const double whole_s = std::floor(timeout_s);
+  const timeval limit = {.tv_sec = static_cast<time_t>(whole_s),
+                         .tv_usec = static_cast<suseconds_t>((timeout_s - whole_s) * 1e6)};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (!StartConnect(fd, address)) throw Error("can't connect: {}", std::strerror(errno));
+  return fd;
+}
+
+}  // namespace larder::node

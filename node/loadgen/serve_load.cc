@@ -1,0 +1,275 @@
+#include "node/loadgen/serve_load.h"
+
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "node/loadgen/client_socket.h"
+
+namespace larder::node {
+namespace {
+
+// As many connections as the system lets one process have.
+void RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+struct Client {
+  size_t index = 0;  // among the clients
+  Fd fd;
+  size_t request = 0;
+  bool busy = false;
+  bool used_before = false;  // the connection has carried a reply: a server may have closed it meanwhile
+  std::string out;
+  size_t sent = 0;
+  std::optional<ReplyReader> reader;
+};
+
+class Load {
+ public:
+  explicit Load(const LoadSpec& spec)
+      : spec_(spec),
+        address_(Resolve(spec.target.host, spec.target.port)),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+    if (epoll_.get() < 0 || timer_.get() < 0) throw Error("no epoll or timer: {}", std::strerror(errno));
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = kTimer}};
+    epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event);
+    PlanArrivals();
+  }
+
+  LoadRun Run(const std::function<bool(size_t)>& go_on) {
+    const int64_t begin_ns = NowNs();
+    for (int64_t& at : arrivals_ns_) at += begin_ns;
+    results_.resize(spec_.requests.size());
+    while (done_ < spec_.requests.size() && go_on(done_)) {
+      StartDue();
+      WaitAndServe();
+      EndLate();
+    }
+    for (auto& client : clients_) {
+      if (client->busy) End(*client, "interrupted");
+    }
+    results_.resize(next_);
+    run_.results = std::move(results_);
+    run_.duration_s = SecondsSince(begin_ns);
+    return std::move(run_);
+  }
+
+ private:
+  static constexpr uint64_t kTimer = ~uint64_t{0};
+
+  // Exponential gaps: a Poisson process of the wanted rate.
+  void PlanArrivals() {
+    std::mt19937_64 random(spec_.seed);
+    double at_s = 0;
+    for (size_t i = 0; i < spec_.requests.size(); ++i) {
+      arrivals_ns_.push_back(static_cast<int64_t>(at_s * 1e9));
+      if (std::isfinite(spec_.requests_per_s)) {
+        const double uniform = static_cast<double>(random() >> 11) * 0x1.0p-53;
+        at_s -= std::log1p(-uniform) / spec_.requests_per_s;
+      }
+    }
+  }
+
+  bool full() const { return spec_.max_concurrency > 0 && in_flight_ >= spec_.max_concurrency; }
+
+  void StartDue() {
+    while (next_ < arrivals_ns_.size() && !full() && arrivals_ns_[next_] <= NowNs()) Start(next_++);
+  }
+
+  void Start(size_t request) {
+    if (idle_.empty()) {
+      idle_.push_back(clients_.size());
+      clients_.push_back(std::make_unique<Client>());
+      clients_.back()->index = idle_.back();
+    }
+    Client& client = *clients_[idle_.back()];
+    idle_.pop_back();
+    client.request = request;
+    client.busy = true;
+    client.out = RequestBytes(spec_.target, spec_.requests[request], spec_.sampling);
+    run_.most_in_flight = std::max(run_.most_in_flight, ++in_flight_);
+    results_[request].start_ns = NowNs();
+    Send(client);
+  }
+
+  // Opens the connection if there is none, and sends from the beginning.
+  void Send(Client& client) {
+    client.sent = 0;
+    client.reader.emplace(spec_.target.kind);
+    try {
+      if (client.fd.get() < 0) {
+        client.fd = Connect(address_);
+        client.used_before = false;
+        epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = client.index}};
+        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.fd.get(), &event);
+        return;  // EPOLLOUT will say when it is connected
+      }
+      Write(client);
+    } catch (const Error& error) {
+      End(client, error.what());
+    }
+  }
+
+  void Write(Client& client) {
+    while (client.sent < client.out.size()) {
+      const ssize_t n = send(client.fd.get(), client.out.data() + client.sent,
+                             client.out.size() - client.sent, MSG_NOSIGNAL);
+      if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw Error("can't send: {}", std::strerror(errno));
+      client.sent += static_cast<size_t>(n);
+    }
+  }
+
+  void WaitAndServe() {
+    // The timer is for the next arrival, to the microsecond; set only when that is another.
+    const bool waits = next_ < arrivals_ns_.size() && !full();
+    const int64_t until_ns = waits ? arrivals_ns_[next_] : 0;
+    if (until_ns != timer_ns_) {
+      timer_ns_ = until_ns;
+      const itimerspec when = {
+          .it_value = {.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000}};
+      timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    }
+    epoll_event events[64];
+    const int n = epoll_wait(epoll_.get(), events, 64, 100);
+    for (int i = 0; i < n; ++i) {
+      const uint64_t index = events[i].data.u64;
+      if (index == kTimer) {
+        uint64_t ticks = 0;
+        if (read(timer_.get(), &ticks, sizeof ticks) < 0) continue;  // not yet: it was set anew
+      } else {
+        Serve(*clients_[index], (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+      }
+    }
+  }
+
+  // `closing`: the other end has sent its last, which no further edge will tell.
+  void Serve(Client& client, bool closing) {
+    if (client.fd.get() < 0) return;
+    try {
+      if (client.busy) Write(client);
+      while (client.fd.get() >= 0) {
+        char bytes[16 << 10];
+        const ssize_t n = recv(client.fd.get(), bytes, sizeof bytes, 0);
+        const int64_t now_ns = NowNs();
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
+        if (n <= 0 && !client.busy) {  // an idle connection that the server gave up
+          client.fd.Close();
+          return;
+        }
+        if (n <= 0 && client.used_before && !client.reader->begun()) {  // it gave it up as we sent
+          client.fd.Close();
+          return Send(client);
+        }
+        if (n < 0) throw Error("can't read: {}", std::strerror(errno));
+        if (!client.busy) throw Error("the server sent what nobody asked for");
+        RequestResult& result = results_[client.request];
+        const std::string_view piece(bytes, static_cast<size_t>(n));
+        if (n > 0 ? client.reader->Feed(piece, now_ns, result) : client.reader->Close(result))
+          End(client, "");
+        if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing) return;  // more is another edge
+      }
+    } catch (const Error& error) {
+      client.busy ? End(client, error.what()) : client.fd.Close();
+    }
+  }
+
+  // The request is over; `error`: of the connection, which is closed then.
+  void End(Client& client, const std::string& error) {
+    RequestResult& result = results_[client.request];
+    if (!error.empty()) {
+      result.ok = false;
+      result.error = error;
+    }
+    if (!error.empty() || !client.reader->keep_alive()) client.fd.Close();
+    client.used_before = true;
+    client.busy = false;
+    idle_.push_back(client.index);
+    --in_flight_;
+    ++done_;
+  }
+
+  void EndLate() {
+    const int64_t now_ns = NowNs();
+    if (now_ns < next_check_ns_) return;
+    next_check_ns_ = now_ns + 50'000'000;
+    const auto limit_ns = static_cast<int64_t>(spec_.timeout_s * 1e9);
+    for (auto& client : clients_) {
+      if (client->busy && now_ns - results_[client->request].start_ns > limit_ns) {
+        End(*client, fmt::format("no end after {} s", spec_.timeout_s));
+      }
+    }
+  }
+
+  const LoadSpec& spec_;
+  const Address address_;
+  Fd epoll_, timer_;
+  std::vector<int64_t> arrivals_ns_;
+  std::vector<RequestResult> results_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<size_t> idle_;
+  size_t next_ = 0, in_flight_ = 0, done_ = 0;
+  int64_t timer_ns_ = 0;  // what the timer is set to; 0: to nothing
+  int64_t next_check_ns_ = 0;
+  LoadRun run_;
+};
+
+}  // namespace
+
+LoadRun RunLoad(const LoadSpec& spec, const std::function<bool(size_t)>& go_on) {
+  RaiseFileLimit();
+  return Load(spec).Run(go_on);
+}
+
+std::string FirstModel(const ServeTarget& target, double timeout_s) {
+  Fd connection;
+  try {
+    connection = ConnectAndWait(Resolve(target.host, target.port), timeout_s);
+  } catch (const Error& error) {
+    throw Error("no server at {}:{}: {}; start one with `larder serve -m MODEL`, or give --host and --port",
+                target.host, target.port, error.what());
+  }
+  const std::string request = ModelsRequestBytes(target);
+  if (send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {
+    throw Error("can't send to {}:{}: {}", target.host, target.port, std::strerror(errno));
+  }
+  HttpReply reply;
+  std::string body;
+  while (!reply.done()) {
+    char bytes[4096];
+    const ssize_t n = recv(connection.get(), bytes, sizeof bytes, 0);
+    if (n < 0) throw Error("no reply of {}:{}: {}", target.host, target.port, std::strerror(errno));
+    n > 0 ? reply.Feed({bytes, static_cast<size_t>(n)}, body) : reply.Close();
+    if (body.size() > 1 << 20)
+      throw Error("the list of models of {}:{} has no end", target.host, target.port);
+  }
+  const auto json = nlohmann::json::parse(body, nullptr, false);
+  const auto id = nlohmann::json::json_pointer("/data/0/id");
+  if (reply.status() != 200 || !json.is_object() || !json.contains(id) || !json[id].is_string()) {
+    throw Error("GET /v1/models of {}:{} answers status {} without a model; name one with --model",
+                target.host, target.port, reply.status());
+  }
+  return json[id].get<std::string>();
+}
+
+}  // namespace larder::node

@@ -1,0 +1,46 @@
+// What `larder bench-serve` prints: the terms and the JSON keys are those of vLLM's `bench serve`.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "node/loadgen/serve_load.h"
+
+namespace larder::node {
+
+// Limits that a good request keeps, in milliseconds.
+struct Goodput {
+  double ttft_ms = std::numeric_limits<double>::infinity();
+  double tpot_ms = std::numeric_limits<double>::infinity();
+  double e2el_ms = std::numeric_limits<double>::infinity();
+  bool any = false;
+  // "ttft:100". Throws Error.
+  void Add(std::string_view limit);
+};
+
+struct Distribution {
+  size_t count = 0;
+  double mean = 0, median = 0, p90 = 0, p99 = 0;
+};
+// Percentiles between two values are interpolated. Zeros for no values.
+Distribution Summarise(std::vector<double> values);
+
+struct ServeReport {
+  size_t completed = 0, failed = 0, good = 0;
+  size_t input_tokens = 0, output_tokens = 0;
+  size_t most_in_flight = 0;
+  double duration_s = 0;
+  // Milliseconds. Of completed requests; TPOT of those with two tokens: time after the first, for each
+  // further one.
+  Distribution ttft, tpot, itl, e2el;
+  std::string first_error;
+};
+ServeReport MakeServeReport(const LoadRun&, const Goodput&);
+
+std::string ServeText(const LoadSpec&, const Goodput&, const ServeReport&);
+std::string ServeJson(const LoadSpec&, const Goodput&, const ServeReport&);
+
+}  // namespace larder::node

@@ -1,3 +1,0 @@
-#include "node/app.h"
-
-int main(int argc, char** argv) { return larder::node::Main(argc, argv); }

@@ -1,0 +1,65 @@
+#include "node/options/api_key_file.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <utility>
+
+#include "base/error.h"
+#include "serving/api_keys.h"
+
+namespace larder::node {
+
+ApiKeyFile::ApiKeyFile(std::vector<std::string> given, std::string path)
+    : given_(std::move(given)), path_(std::move(path)) {
+  for (const std::string& key : given_) {
+    const std::string why = serving::WhyNotKey(key);
+    if (key.empty()) throw CLI::ValidationError("--api-key", why + " (is a variable not set?)");
+    if (!why.empty()) throw CLI::ValidationError("--api-key", why);
+  }
+}
+
+std::vector<std::string> ApiKeyFile::Read() {
+  std::vector<std::string> keys = given_;
+  if (path_.empty()) return keys;
+  read_ = seen_ = Look();
+  std::ifstream file(path_);
+  if (!file) throw Error("{}: can't be read; give --api-key-file a file with one key a line", path_);
+  size_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    const size_t begin = line.find_first_not_of(" \t\r"), end = line.find_last_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    keys.push_back(line.substr(begin, end - begin + 1));
+    if (const std::string why = serving::WhyNotKey(keys.back()); !why.empty())
+      throw CLI::ValidationError("--api-key-file", fmt::format("{}:{}: {}", path_, number, why));
+  }
+  if (keys.size() == given_.size()) throw Error("{}: has no key; one a line is expected", path_);
+  return keys;
+}
+
+std::optional<std::vector<std::string>> ApiKeyFile::Changed(bool asked) {
+  if (path_.empty()) return std::nullopt;
+  const Version now = Look();
+  // Whoever writes it may be in the middle: it has to look the same twice.
+  const bool settled = now == std::exchange(seen_, now);
+  if (!asked && (now == read_ || !settled)) return std::nullopt;
+  try {
+    std::vector<std::string> keys = Read();
+    spdlog::warn("{}: read again, {} keys", path_, keys.size());
+    return keys;
+  } catch (const std::exception& error) {
+    spdlog::error("the keys stay as they were: {}", error.what());
+    return std::nullopt;
+  }
+}
+
+ApiKeyFile::Version ApiKeyFile::Look() const {
+  struct stat found {};
+  if (stat(path_.c_str(), &found) != 0) return {};
+  return {found.st_ino, found.st_size, found.st_mtim.tv_sec, found.st_mtim.tv_nsec};
+}
+
+}  // namespace larder::node

@@ -1,0 +1,233 @@
+#include "node/service/service_status.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace larder::node {
+namespace {
+
+constexpr size_t kMaxAnswerBytes = 64 << 10;
+
+// Where a process of this server may answer, and who else than this user and root is believed there.
+struct Place {
+  std::string folder;  // empty: an abstract name
+  uid_t user;
+};
+
+// The runtime folder's owner alone can listen in it: root believes it, other users do not get in. Abstract
+// names come last: anybody may have taken one.
+std::vector<Place> Places() {
+  std::vector<Place> places;
+  const std::string own = rdma::RuntimeFolder();
+  struct stat units = {};
+  if (!own.empty()) {
+    places.push_back({own, geteuid()});
+  } else if (stat(rdma::kRuntimeFolder, &units) == 0 && S_ISDIR(units.st_mode)) {
+    places.push_back({rdma::kRuntimeFolder, units.st_uid});
+  }
+  places.push_back({"", geteuid()});
+  return places;
+}
+
+rdma::Descriptor NewSocket() {
+  return rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// The first place where somebody listens; else *problem says why there is none.
+rdma::Descriptor ConnectStatus(const std::string& name, std::string* problem) {
+  bool shut_out = false;
+  for (const Place& place : Places()) {
+    rdma::Descriptor fd = NewSocket();
+    if (!fd) {
+      *problem = std::strerror(errno);
+      return {};
+    }
+    rdma::LocalAddress address;
+    try {
+      address = rdma::AddressOf(name, place.folder);
+    } catch (const Error& error) {
+      *problem = error.what();
+      return {};
+    }
+    if (connect(fd.get(), address.get(), address.bytes) == 0) {
+      const ucred peer = rdma::PeerOf(fd.get());
+      if (peer.uid == geteuid() || peer.uid == 0 || peer.uid == place.user) return fd;
+      *problem = fmt::format(
+          "is not believed: pid {} of user {} has its name, not user {}; ask as that user, "
+          "or stop that process",
+          peer.pid, peer.uid, geteuid());
+      return {};
+    }
+    if (errno == EACCES) {
+      shut_out = true;
+    } else if (errno != ECONNREFUSED && errno != ENOENT) {
+      *problem = std::strerror(errno);
+      return {};
+    }
+  }
+  *problem = "does not answer: not running";
+  if (shut_out) *problem = "does not answer you: units answer root and the user larder (sudo larder status)";
+  return {};
+}
+
+double Ratio(uint64_t a, uint64_t b) {
+  return b == 0 ? 0.0 : static_cast<double>(a) / static_cast<double>(b);
+}
+
+// Waits until fd is ready; false when the deadline has passed.
+bool WaitFor(int fd, short events, int64_t deadline_ns) {
+  for (;;) {
+    const int64_t left_ms = (deadline_ns - NowNs()) / 1'000'000;
+    if (left_ms <= 0) return false;
+    pollfd one{fd, events, 0};
+    const int ready = poll(&one, 1, static_cast<int>(left_ms));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+std::string StatusName(const std::string& cluster, const std::string& socket) {
+  return fmt::format("{}{}/{}", kStatusPrefix, cluster, socket);
+}
+
+nlohmann::json StatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status,
+                          int64_t started_ns) {
+  auto load = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
+  const uint64_t frames = load(status.frames_finished);
+  const uint64_t step = load(status.step_ns), wait = load(status.wait_ns), link = load(status.link_ns);
+  const auto state = static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed));
+  std::string layers;
+  if (facts.layers != 0)
+    layers = fmt::format("{}-{}", facts.first_layer, facts.first_layer + facts.layers - 1);
+  return {{"cluster", facts.cluster},
+          {"socket", facts.socket},
+          {"role", facts.role},
+          {"layers", layers},
+          {"slots", facts.slots},
+          {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, load(status.weight_bytes))) * 1e-6},
+          {"kv_mb", static_cast<double>(facts.kv_bytes) * 1e-6},
+          {"state", pipeline::SocketStateName(state)},
+          {"frames_started", load(status.frames_started)},
+          {"frames", frames},
+          {"rows", load(status.rows)},
+          {"step_us", Ratio(step, frames) * 1e-3},
+          {"wait_us", Ratio(wait, frames) * 1e-3},
+          {"link_us", Ratio(link, frames) * 1e-3},
+          {"waiting_share", Ratio(wait + link, step + wait + link)},
+          {"wrong_frames", load(status.wrong_frames)},
+          {"reconnects", load(status.reconnects)},
+          {"uptime_s", SecondsSince(started_ns)},
+          {"pid", getpid()},
+          {"version", LARDER_VERSION}};
+}
+
+StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& status)
+    : facts_(std::move(facts)), status_(status), started_ns_(NowNs()) {
+  const std::string name = StatusName(facts_.cluster, facts_.socket);
+  try {
+    listener_ = rdma::LocalListener("status socket", name, SOCK_STREAM, 16);
+  } catch (const Error&) {
+    const rdma::LocalAddress address = rdma::AddressOf(name);
+    const rdma::Descriptor fd = NewSocket();
+    if (connect(fd.get(), address.get(), address.bytes) != 0) throw;
+    const ucred holder = rdma::PeerOf(fd.get());
+    if (holder.uid == geteuid() || holder.uid == 0) throw;
+    throw StatusNameTaken(
+        "status socket {}: pid {} of user {} has its name, which is not this process's user: stop it, or "
+        "set RUNTIME_DIRECTORY to a folder of yours with mode 0700",
+        name, holder.pid, holder.uid);
+  }
+  watch_ = std::make_unique<rdma::FdWatch>(listener_.fd(), [this] {
+    AnswerOne();
+    return rdma::FdWatch::kUntilReadable;
+  });
+}
+
+void StatusSocket::AnswerOne() const {
+  const rdma::Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!client) {  // it left again; or there are no descriptors, and the socket stays readable
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return;
+  }
+  const std::string line = StatusJson(facts_, status_, started_ns_)
+                               .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
+  // Fits the socket's buffer; whoever does not read it keeps nobody waiting.
+  [[maybe_unused]] const ssize_t sent = send(client.get(), line.data(), line.size(), MSG_NOSIGNAL);
+}
+
+std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std::string& folder) {
+  const std::string file = folder + "/" + rdma::FileOfName(kStatusPrefix);
+  std::set<std::string> names;
+  std::istringstream lines(proc_net_unix);
+  for (std::string line; std::getline(lines, line);) {
+    // number: references protocol flags type state inode path; flags 00010000: listens
+    std::istringstream fields(line);
+    std::string number, references, protocol, flags, type, state, inode, path;
+    fields >> number >> references >> protocol >> flags >> type >> state >> inode >> std::ws;
+    std::getline(fields, path);
+    if (flags != "00010000") continue;
+    if (path.starts_with(std::string("@") + kStatusPrefix)) names.insert(path.substr(1));
+    if (path.starts_with(file)) names.insert(rdma::NameOfFile(path.substr(folder.size() + 1)));
+  }
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> StatusNames() {
+  std::ifstream file("/proc/net/unix");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return StatusNames(text.str(), Places().front().folder);
+}
+
+std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem) {
+  const int64_t deadline_ns = NowNs() + int64_t{timeout_ms} * 1'000'000;
+  const rdma::Descriptor fd = ConnectStatus(name, problem);
+  if (!fd) return std::nullopt;
+  std::string answer;
+  char buffer[4096];
+  while (answer.size() <= kMaxAnswerBytes) {
+    const ssize_t got = recv(fd.get(), buffer, sizeof(buffer), 0);
+    if (got > 0) {
+      answer.append(buffer, static_cast<size_t>(got));
+    } else if (got == 0) {
+      break;
+    } else if (errno == EAGAIN) {
+      if (WaitFor(fd.get(), POLLIN, deadline_ns)) continue;
+      *problem = fmt::format("does not answer within {} ms: it is stopped or overloaded", timeout_ms);
+      return std::nullopt;
+    } else if (errno != EINTR) {
+      *problem = std::strerror(errno);
+      return std::nullopt;
+    }
+  }
+  // Even a process of the same user may be something else.
+  nlohmann::json json = nlohmann::json::parse(answer, nullptr, false);
+  if (answer.size() > kMaxAnswerBytes || !json.is_object() || !json.contains("socket") ||
+      !json["socket"].is_string()) {
+    *problem = "answers something else than a socket's status";
+    return std::nullopt;
+  }
+  return json;
+}
+
+}  // namespace larder::node

@@ -1,0 +1,144 @@
+#include "node/service/unit_network.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "serving/server.h"
+
+namespace larder::node {
+namespace {
+
+using pipeline::Manifest;
+
+// An IP address without its zone, as systemd takes it; empty for a name.
+std::string AddressOf(const std::string& host) {
+  const std::string address = host.substr(0, host.find('%'));
+  in6_addr bytes;
+  const bool good = inet_pton(AF_INET, address.c_str(), &bytes) == 1 ||
+                    (host.find(':') != host.npos && inet_pton(AF_INET6, address.c_str(), &bytes) == 1);
+  return good ? address : "";
+}
+
+bool IsLoopback(const std::string& host) {
+  return host.empty() || host == "localhost" || host == "::1" ||
+         (host.starts_with("127.") && !AddressOf(host).empty());
+}
+
+// Around the loop: the stages, then who serves. Without a serving socket that is whoever joins on the first
+// stage's server.
+std::vector<std::pair<std::string, std::string>> SocketsAndHosts(const Manifest& manifest) {
+  std::vector<std::pair<std::string, std::string>> loop;
+  for (const pipeline::StageSpec& stage : pipeline::StagesOf(manifest))
+    loop.emplace_back(stage.socket->name, EndpointOf(manifest, *stage.server, *stage.socket).host);
+  const pipeline::ServingSpec serving = pipeline::ServingOf(manifest);
+  if (serving.socket != nullptr) {
+    loop.emplace_back(serving.socket->name, EndpointOf(manifest, *serving.server, *serving.socket).host);
+  } else if (!loop.empty()) {
+    loop.emplace_back("", loop.front().second);
+  }
+  return loop;
+}
+
+// The few options that a unit depends on; `larder serve` itself judges the others.
+serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
+  serving::ServerOptions options;
+  CLI::App program;
+  program.allow_extras();
+  program.set_help_flag();
+  program.add_option("--host", options.host);
+  program.add_option("--port", options.port);
+  program.add_option("--text-port", options.text_port);
+  program.add_option("--drain-timeout", options.drain_s);
+  std::vector<std::string> words(socket.options.rbegin(), socket.options.rend());  // as CLI11 wants them
+  try {
+    program.parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    throw Error("socket \"{}\": options: {}", socket.name, error.what());
+  }
+  return options;
+}
+
+}  // namespace
+
+NetworkFacts NetworkOf(const Manifest& manifest, const std::string& socket, pipeline::Role role) {
+  NetworkFacts facts;
+  if (role == pipeline::Role::kAttention) return facts;  // it works in shared memory
+  const pipeline::ServerSpec& server = manifest.server_of_socket(socket);
+  const auto spec = std::find_if(server.sockets.begin(), server.sockets.end(),
+                                 [&](const pipeline::SocketSpec& s) { return s.name == socket; });
+  const pipeline::Endpoint own = EndpointOf(manifest, server, *spec);
+  std::set<std::string> hosts = {own.host};
+  std::set<uint16_t> ports = {own.port};
+  facts.link_port = own.port;
+  const auto loop = SocketsAndHosts(manifest);
+  for (size_t i = 0; i < loop.size(); ++i) {
+    if (loop[i].first != socket) continue;
+    hosts.insert(loop[(i + 1) % loop.size()].second);
+    hosts.insert(loop[(i + loop.size() - 1) % loop.size()].second);
+  }
+  if (role == pipeline::Role::kServing) {
+    const serving::ServerOptions options = ReadOptions(*spec);
+    if (!IsLoopback(options.host)) facts.clients_host = options.host;
+    facts.drain_s = options.drain_s;
+    for (const int port : {options.port, options.text_port}) {
+      if (port > 0 && port <= 65535) ports.insert(static_cast<uint16_t>(port));
+      facts.any_port |= port == 0;
+    }
+  }
+  for (const std::string& host : hosts) {
+    if (IsLoopback(host)) continue;
+    const std::string address = AddressOf(host);
+    (address.empty() ? facts.names : facts.peers).push_back(address.empty() ? host : address);
+  }
+  facts.ports.assign(ports.begin(), ports.end());
+  return facts;
+}
+
+std::string NetworkLines(const NetworkFacts& facts) {
+  std::string out;
+  if (!facts.clients_host.empty()) {
+    out += fmt::format(
+        "# No IPAddressDeny=: clients reach it on {}, and a filter of addresses is one for all of its ports. "
+        "Its link is\n"
+        "# guarded by the cluster's key; a firewall can keep strangers from port {}.\n",
+        facts.clients_host, facts.link_port);
+  } else if (!facts.names.empty()) {
+    out += fmt::format("# No IPAddressDeny=: the manifest has names ({}), and filters know addresses only.\n",
+                       fmt::join(facts.names, ", "));
+  } else {
+    out += fmt::format(
+        "# The kernel drops packets of whoever is {}. RDMA goes past this filter.\n"
+        "IPAddressDeny=any\n"
+        "IPAddressAllow=localhost{}{}\n",
+        facts.peers.empty() ? "not on this server" : "no neighbour in the chain",
+        facts.peers.empty() ? "" : " ", fmt::join(facts.peers, " "));
+  }
+  if (facts.any_port) {
+    out += "# No SocketBindDeny=: one of its ports is 0, which the system chooses.\n";
+  } else {
+    out += fmt::format(
+        "# It listens {}, whatever takes it over. Where `systemctl --version` says -BPF_FRAMEWORK, as Debian "
+        "12's does,\n"
+        "# nothing comes of it.\n"
+        "SocketBindDeny=any\n",
+        facts.ports.empty() ? "nowhere, having shared memory only" : "here and nowhere else");
+    for (const uint16_t port : facts.ports) out += fmt::format("SocketBindAllow=tcp:{}\n", port);
+  }
+  if (facts.drain_s > 0) {
+    out += fmt::format(
+        "# Its answers get {:.0f} s after SIGTERM (--drain-timeout); what is left then has half a minute to "
+        "end by itself.\n"
+        "TimeoutStopSec={:.0f}\n",
+        facts.drain_s, std::ceil(facts.drain_s) + 30);
+  }
+  return out;
+}
+
+}  // namespace larder::node

@@ -1,0 +1,128 @@
+#include "node/tasks/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "node/options/terminal.h"
+
+namespace larder::node {
+namespace {
+
+constexpr size_t kNameWidth = 28;
+
+std::string Percent(double value, double limit) {
+  return limit > 0 ? fmt::format("{:.0f} %", 100 * value / limit) : std::string("-");
+}
+
+std::string SpeedTable(const BenchModel& model, const std::vector<BenchRun>& runs) {
+  std::string out = fmt::format(
+      "| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} "
+      "|\n|{:-<{}}|{:->11}|{:->11}|{:->9}|{:->16}|{:->22}|\n",
+      "model", kNameWidth, "size", "params", "threads", "test", "t/s", "", kNameWidth + 2, ":", ":", ":", ":",
+      ":");
+  for (const BenchRun& run : runs) {
+    for (const BenchResult& result : run.results) {
+      out += fmt::format("| {:<{}} | {:>9} | {:>9} | {:>7} | {:>14} | {:>20} |\n",
+                         model.config.name.substr(0, kNameWidth), kNameWidth,
+                         HumanBytes(static_cast<double>(model.tensor_bytes)),
+                         fmt::format("{:.2f} M", static_cast<double>(model.config.parameters()) * 1e-6),
+                         run.threads, result.test.name(),
+                         fmt::format("{:.2f} ± {:.2f}", result.median(), Deviation(result.tokens_per_s)));
+    }
+  }
+  return out;
+}
+
+std::string LimitTable(const std::vector<BenchRun>& runs) {
+  std::string out = fmt::format(
+      "| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8} "
+      "|\n|{:->9}|{:->18}|{:->10}|{:->10}|{:->12}|{:->10}|{:->11}|{:->10}|\n",
+      "threads", "test", "MB/step", "GB/s", "of re-read", "of L3", "of memory", "GOP/s", ":", ":", ":", ":",
+      ":", ":", ":", ":");
+  for (const BenchRun& run : runs) {
+    for (const BenchResult& result : run.results) {
+      const bool decode = result.test.decode;
+      auto when_decoding = [&](const std::string& text) {
+        return decode && result.bytes_per_step > 0 ? text : std::string("-");
+      };
+      out +=
+          fmt::format("| {:>7} | {:>16} | {:>8} | {:>8} | {:>10} | {:>8} | {:>9} | {:>8.1f} |\n", run.threads,
+                      result.test.name(), when_decoding(fmt::format("{:.2f}", result.bytes_per_step * 1e-6)),
+                      when_decoding(fmt::format("{:.1f}", result.gbps())),
+                      when_decoding(Percent(result.gbps(), run.shard_gbps)),
+                      when_decoding(Percent(result.gbps(), run.machine.l3_all_gbps)),
+                      when_decoding(Percent(result.gbps(), run.machine.dram_all_gbps)), result.gops());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs) {
+  std::string out = SpeedTable(model, runs);
+  out += fmt::format(
+      "\nt/s: median ± standard deviation. {} kernels. Against what this machine read at in the same "
+      "run:\n\n",
+      model.isa);
+  out += LimitTable(runs);
+  for (const BenchRun& run : runs) {
+    out += fmt::format(
+        "\n{} thread(s): {}buffers of {:.1f} MB a thread in L3 at {:.1f} GB/s; memory at {:.1f} GB/s",
+        run.threads,
+        run.shard_gbps > 0 ? fmt::format("weights re-read at {:.1f} GB/s; ", run.shard_gbps) : std::string(),
+        static_cast<double>(run.machine.l3_bytes_used) * 1e-6, run.machine.l3_all_gbps,
+        run.machine.dram_all_gbps);
+  }
+  return out + "\n";
+}
+
+std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs) {
+  using nlohmann::json;
+  json out = json::array();
+  for (const BenchRun& run : runs) {
+    for (const BenchResult& result : run.results) {
+      const BenchTest& test = result.test;
+      json row = {{"test", test.name()},
+                  {"model_filename", model.path},
+                  {"model_type", model.config.name},
+                  {"model_size", model.tensor_bytes},
+                  {"model_n_params", model.config.parameters()},
+                  {"isa", model.isa},
+                  {"n_threads", run.threads},
+                  {"n_ubatch", run.rows_per_frame},
+                  {"n_prompt", test.decode ? 0 : test.tokens},
+                  {"n_gen", test.decode ? test.tokens : 0},
+                  {"n_batch_sequences", test.batch},
+                  {"n_depth", test.depth},
+                  {"avg_ns", std::llround(Mean(result.seconds) * 1e9)},
+                  {"stddev_ns", std::llround(Deviation(result.seconds) * 1e9)},
+                  {"median_ts", result.median()},
+                  {"avg_ts", Mean(result.tokens_per_s)},
+                  {"stddev_ts", Deviation(result.tokens_per_s)},
+                  {"samples_ns", json::array()},
+                  {"samples_ts", result.tokens_per_s},
+                  {"gops", result.gops()},
+                  {"shard_reread_gbps", run.shard_gbps},
+                  {"l3_read_gbps", run.machine.l3_all_gbps},
+                  {"memory_read_gbps", run.machine.dram_all_gbps}};
+      for (const double seconds : result.seconds) row["samples_ns"].push_back(std::llround(seconds * 1e9));
+      if (test.decode) {
+        row["bytes_per_step"] = result.bytes_per_step;
+        row["gbps"] = result.gbps();
+        auto ratio = [&](const char* key, double limit) {
+          if (limit > 0) row[key] = result.gbps() / limit;
+        };
+        ratio("of_shard_reread", run.shard_gbps);
+        ratio("of_l3", run.machine.l3_all_gbps);
+        ratio("of_memory", run.machine.dram_all_gbps);
+      }
+      out.push_back(std::move(row));
+    }
+  }
+  return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace larder::node

@@ -1,0 +1,26 @@
+// What `larder bench` prints: tables in markdown, llama-bench's first, or JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config/config.h"
+#include "node/tasks/bench_measure.h"
+
+namespace larder::node {
+
+struct BenchModel {
+  std::string path;
+  model::ModelConfig config;
+  uint64_t tensor_bytes = 0;
+  std::string isa;
+};
+
+// Two tables, at most 110 columns wide: speeds; decode against the machine's limits of the same run.
+std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs);
+// An array with an object for each test; n_prompt, n_gen, n_threads, avg_*, stddev_*, samples_* and the
+// model_ fields are llama-bench's, the rest is ours.
+std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs);
+
+}  // namespace larder::node
