@@ -15,8 +15,8 @@
 
 #include "base/error.h"
 #include "model/config/config.h"
-#include "model/reference/divergence.h"
 #include "model/gguf/gguf.h"
+#include "model/reference/divergence.h"
 #include "model/reference/reference.h"
 
 namespace larder::bench {

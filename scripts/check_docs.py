@@ -85,7 +85,8 @@ def main():
                 found.append(f"{path}:{number}: {leak.group()!r} is of no use to a reader")
     if not (root / "README.md").exists():
         found.append("README.md: missing")
-    for folder in sorted(folders - _NO_README):
+    rooms = {path.parent.as_posix() for path in tree.files(root, "CMakeLists.txt")} - {"."}
+    for folder in sorted(folders - _NO_README | rooms):
         if any((root / folder).iterdir()) and not (root / folder / "README.md").exists():
             found.append(f"{folder}/: has no README.md (ten lines: purpose, what it may include, which file to read first)")
     tree.finish("docs", found, checked)

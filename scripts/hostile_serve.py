@@ -32,9 +32,9 @@ from serve_testing import Server, events, read_all, split_reply
 
 MODEL_TIMEOUT_S = 2  # --timeout of the server under test
 MOST_DELAY_MS = 1.0  # of another client's token, by an attack
-MOST_HELD = 256 << 20  # what all clients may make the server hold, as serving/admission.h has it
+MOST_HELD = 256 << 20  # what all clients may make the server hold, as serving/admission/admission.h has it
 MOST_BESIDE = 64e6  # memory that is in nobody's account: requests that are being read, what the allocator keeps
-BACKGROUND_NICE = 15  # as serving/background.cc has it
+BACKGROUND_NICE = 15  # as serving/admission/background.cc has it
 SPAWN = multiprocessing.get_context("spawn")  # this process has threads
 
 

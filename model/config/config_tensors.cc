@@ -3,8 +3,8 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "model/gguf/gguf_impl.h"
 #include "model/config/split.h"
+#include "model/gguf/gguf_impl.h"
 
 namespace larder::model {
 namespace {

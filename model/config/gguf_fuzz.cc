@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/config/config.h"
-#include "model/gguf/gguf.h"
 #include "model/config/split.h"
+#include "model/gguf/gguf.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // `larder node`: one socket of a manifest as a process of its own. An attention socket waits for its weight
 // socket's process, serves it until it says goodbye, and waits for the next; a stage of a cluster
-// (node/tasks/stage_node.h) serves chains; a serving socket is `larder serve` of the cluster. If a process that this one
-// needs dies, it says so and ends with status 75, for its supervisor to start again.
+// (node/tasks/stage_node.h) serves chains; a serving socket is `larder serve` of the cluster. If a process
+// that this one needs dies, it says so and ends with status 75, for its supervisor to start again.
 #include <signal.h>
 #include <spdlog/spdlog.h>
 

@@ -26,7 +26,7 @@
 #include "node/service/signals.h"
 #include "node/tasks/serve_view.h"
 #include "pipeline/engine/scheduler.h"
-#include "serving/server.h"
+#include "serving/net/server.h"
 
 namespace larder::node {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "serving/api_keys.h"
+#include "serving/admission/api_keys.h"
 
 namespace larder::node {
 

@@ -14,7 +14,8 @@ namespace larder::node {
 
 namespace {
 
-constexpr double kMost = 1e6;  // beyond it nothing changes any more; serving/sampler.h refuses it too
+constexpr double kMost =
+    1e6;  // beyond it nothing changes any more; serving/sampling/sampler.h refuses it too
 constexpr int64_t kMostTokens = std::numeric_limits<int>::max();
 
 std::string NotASeed(const std::string& text) {

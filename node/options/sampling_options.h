@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
-#include "serving/sampler.h"
+#include "serving/sampling/sampler.h"
 
 namespace CLI {
 class App;

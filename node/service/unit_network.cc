@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "serving/server.h"
+#include "serving/net/server.h"
 
 namespace larder::node {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/engine/engine.h"
-#include "serving/sampler.h"
+#include "serving/sampling/sampler.h"
 
 namespace larder::node {
 

@@ -1,5 +1,5 @@
 // What a server shows of its machine, or of all machines of its cluster: the Plan and the sockets' counters
-// as serving/status.h has them.
+// as serving/metrics/status.h has them.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 #include "node/options/model_options.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/engine/scheduler.h"
-#include "serving/status.h"
+#include "serving/metrics/status.h"
 #include "topology/topology.h"
 
 namespace larder::node {

@@ -30,7 +30,8 @@ struct ChainStage {
 struct ChainPlan {
   std::string cluster;
   model::ModelConfig config;  // of the whole model
-  uint64_t fingerprint = 0;   // of its weights (model/config/split.h): two models of one shape are not one chain
+  uint64_t fingerprint =
+      0;  // of its weights (model/config/split.h): two models of one shape are not one chain
   std::vector<ChainStage> stages;
   std::string serving_socket;
   rdma::LinkEndpoint serving;  // where the serving socket receives from the last stage

@@ -14,7 +14,7 @@ foreach(file index.html page.css api.js chat.js machine.js)
   string(APPEND rows "    {\"${path}\", \"${type}; charset=utf-8\", R\"larder(${text})larder\"},\n")
 endforeach()
 file(WRITE ${OUT} "// Made by serving/page/embed.cmake.
-#include \"serving/page.h\"
+#include \"serving/page/page.h\"
 
 namespace larder::serving {
 namespace {

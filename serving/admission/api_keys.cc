@@ -1,0 +1,55 @@
+#include "serving/admission/api_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace larder::serving {
+
+ApiKeys& ApiKeys::operator=(std::vector<std::string> keys) {
+  std::vector<One> known;
+  for (std::string& key : keys) {
+    // Of the key, not of its place: a file that is read again may have another order.
+    const Tenant tenant = std::max<Tenant>(std::hash<std::string>()(key), kEverybody + 1);
+    known.push_back({std::move(key), tenant});
+  }
+  const std::lock_guard lock(mutex_);
+  keys_ = std::move(known);
+  return *this;
+}
+
+bool ApiKeys::empty() const {
+  const std::lock_guard lock(mutex_);
+  return keys_.empty();
+}
+
+std::optional<Tenant> ApiKeys::Find(std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  if (keys_.empty()) return kEverybody;
+  std::optional<Tenant> found;
+  for (const auto& [known, tenant] : keys_) {
+    unsigned difference = known.size() != key.size();
+    for (size_t i = 0; i < known.size(); ++i)
+      difference |= static_cast<unsigned char>(known[i] ^ (i < key.size() ? key[i] : 0));
+    if (difference == 0) found = tenant;
+  }
+  return found;
+}
+
+bool ApiKeys::Knows(Tenant tenant) const {
+  const std::lock_guard lock(mutex_);
+  if (keys_.empty()) return true;
+  return std::any_of(keys_.begin(), keys_.end(), [&](const One& one) { return one.tenant == tenant; });
+}
+
+std::string WhyNotKey(std::string_view key) {
+  if (key.empty()) return fmt::format("the key is empty: expected at least {} bytes", ApiKeys::kLeastBytes);
+  if (key.size() < ApiKeys::kLeastBytes)
+    return fmt::format("the key has {} bytes: expected at least {}, such as `openssl rand -hex 16` gives",
+                       key.size(), ApiKeys::kLeastBytes);
+  return "";
+}
+
+}  // namespace larder::serving

@@ -1,0 +1,119 @@
+#include "serving/admission/background.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <exception>
+#include <list>
+#include <utility>
+
+namespace larder::serving {
+
+constexpr int kNice = 15;  // a thirtieth of the core while somebody else wants it
+
+struct Background::Queue {
+  struct Job {
+    uint64_t id;
+    std::function<void()> work;
+  };
+  struct Peer {
+    std::string name;
+    std::deque<Job> jobs;  // never empty
+  };
+
+  std::list<Peer>::iterator Find(const std::string& name) {
+    return std::find_if(peers.begin(), peers.end(), [&](const Peer& one) { return one.name == name; });
+  }
+
+  // The first job of the peer whose turn it is; that peer is the last then.
+  std::function<void()> Next() {
+    Peer& peer = peers.front();
+    std::function<void()> work = std::move(peer.jobs.front().work);
+    peer.jobs.pop_front();
+    if (peer.jobs.empty()) {
+      peers.pop_front();
+    } else {
+      peers.splice(peers.end(), peers, peers.begin());
+    }
+    return work;
+  }
+
+  void Forget(const std::string& name, uint64_t id) {
+    std::function<void()> dropped;  // freed without the lock
+    const std::lock_guard lock(mutex);
+    const auto peer = Find(name);
+    if (peer == peers.end()) return;
+    const auto job =
+        std::find_if(peer->jobs.begin(), peer->jobs.end(), [&](const Job& one) { return one.id == id; });
+    if (job == peer->jobs.end()) return;
+    dropped = std::move(job->work);
+    peer->jobs.erase(job);
+    if (peer->jobs.empty()) peers.erase(peer);
+  }
+
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  std::list<Peer> peers;  // whose turn it is first; few: each has a large request that waits
+  uint64_t next_id = 1;
+  bool stop = false;
+};
+
+Background::Background(FailureHandler failed)
+    : failed_(std::move(failed)), queue_(std::make_shared<Queue>()), thread_([this] { Run(); }) {}
+
+Background::~Background() { Close(); }
+
+void Background::Close() {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->stop = true;
+  }
+  queue_->wake.notify_one();
+  if (thread_.joinable()) thread_.join();
+  const std::list<Queue::Peer> dropped = std::exchange(queue_->peers, {});  // tickets may keep the queue
+}
+
+JobTicket Background::Post(const std::string& peer, std::function<void()> job) {
+  uint64_t id;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    if (queue_->Find(peer) == queue_->peers.end()) queue_->peers.push_back({peer, {}});
+    id = queue_->next_id++;
+    queue_->Find(peer)->jobs.push_back({id, std::move(job)});
+  }
+  queue_->wake.notify_one();
+  return {nullptr, [queue = queue_, peer, id](void*) { queue->Forget(peer, id); }};
+}
+
+size_t Background::waiting() const {
+  const std::lock_guard lock(queue_->mutex);
+  size_t jobs = 0;
+  for (const auto& peer : queue_->peers) jobs += peer.jobs.size();
+  return jobs;
+}
+
+void Background::Run() {
+  pthread_setname_np(pthread_self(), "larder-prepare");
+  // Of this thread only, as Linux has it: where it must share a core, the thread that computes there goes on.
+  setpriority(PRIO_PROCESS, 0, kNice);
+  std::unique_lock lock(queue_->mutex);
+  for (;;) {
+    {
+      const Pulse::Rest rest(pulse_);
+      queue_->wake.wait(lock, [this] { return queue_->stop || !queue_->peers.empty(); });
+    }
+    if (queue_->stop) return;
+    std::function<void()> work = queue_->Next();
+    lock.unlock();
+    try {
+      work();
+    } catch (const std::exception& error) {
+      if (failed_) failed_(error.what());
+    }
+    work = nullptr;  // without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace larder::serving

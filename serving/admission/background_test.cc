@@ -1,0 +1,89 @@
+#include "serving/admission/background.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace larder::serving {
+namespace {
+
+// Keeps the thread busy until it is let go.
+struct Busy {
+  explicit Busy(Background& background) {
+    ticket = background.Post("busy", [this, gone = let_go.get_future().share()] {
+      begun.set_value();
+      gone.wait();  // nothing of this object after that: it may be gone
+    });
+    begun.get_future().wait();
+  }
+  std::promise<void> begun, let_go;
+  JobTicket ticket;
+};
+
+TEST(Background, PeersTakeTurnsAndAPeersJobsKeepTheirOrder) {
+  std::vector<std::string> done;
+  std::vector<JobTicket> tickets;
+  Background background;
+  Busy busy(background);
+  const auto post = [&](const std::string& peer, const std::string& name) {
+    tickets.push_back(background.Post(peer, [&done, name] { done.push_back(name); }));
+  };
+  for (const char* name : {"a1", "a2", "a3", "a4"}) post("a", name);
+  post("b", "b1");
+  post("c", "c1");
+  post("b", "b2");
+  std::promise<void> end;
+  tickets.push_back(background.Post("a", [&] { end.set_value(); }));
+  busy.let_go.set_value();
+  end.get_future().wait();
+  EXPECT_EQ(done, (std::vector<std::string>{"a1", "b1", "c1", "a2", "b2", "a3", "a4"}));
+}
+
+TEST(Background, WhatNobodyWantsIsFreedBeforeItsTurn) {
+  Background background;
+  Busy busy(background);
+  auto data = std::make_shared<std::string>(1000, 'x');
+  bool ran = false;
+  JobTicket first = background.Post("a", [data, &ran] { ran = true; });
+  JobTicket second = background.Post("a", [data] {});
+  EXPECT_EQ(background.waiting(), 2u);
+  first = nullptr;
+  EXPECT_EQ(background.waiting(), 1u);
+  EXPECT_EQ(data.use_count(), 2) << "the second job's and ours";
+  std::promise<void> end;
+  JobTicket last = background.Post("a", [&] { end.set_value(); });
+  busy.let_go.set_value();
+  busy.ticket = nullptr;  // it has begun: nothing is dropped
+  end.get_future().wait();
+  EXPECT_FALSE(ran);
+}
+
+TEST(Background, AnExceptionEndsItsJobOnly) {
+  std::string said;
+  Background background([&](const char* what) { said = what; });
+  const auto bad = background.Post("a", [] { throw std::out_of_range("planted"); });
+  std::promise<void> end;
+  const auto good = background.Post("a", [&] { end.set_value(); });
+  end.get_future().wait();
+  EXPECT_EQ(said, "planted");
+}
+
+TEST(Background, TicketsMayOutliveIt) {
+  JobTicket ticket;
+  auto data = std::make_shared<int>(1);
+  {
+    Background background;
+    Busy busy(background);
+    ticket = background.Post("a", [data] {});
+    busy.let_go.set_value();
+  }
+  EXPECT_EQ(data.use_count(), 1);
+  ticket = nullptr;
+}
+
+}  // namespace
+}  // namespace larder::serving

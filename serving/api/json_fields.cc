@@ -1,0 +1,83 @@
+#include "serving/api/json_fields.h"
+
+#include <cmath>
+
+namespace larder::serving {
+
+using nlohmann::json;
+
+std::string Excerpt(const json& value) {
+  constexpr size_t kMost = 60;
+  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
+void JsonFields::Fail(const std::string& name, const json& is, const std::string& expected) {
+  throw Refused(400, "{} is {}: expected {}", name, Excerpt(is), expected).On(name);
+}
+
+JsonFields::JsonFields(const json& object) : object_(object) {
+  if (!object.is_object()) throw Refused(400, "the request is {}: expected a JSON object", Excerpt(object));
+}
+
+const json* JsonFields::Find(const char* name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool JsonFields::Bool(const char* name, bool value) const {
+  const json* field = Find(name);
+  if (field == nullptr) return value;
+  if (!field->is_boolean()) Fail(name, *field, "true or false");
+  return field->get<bool>();
+}
+
+int64_t ToInteger(const json& value, const std::string& name, int64_t least, int64_t most) {
+  const auto fail = [&] {
+    JsonFields::Fail(name, value, fmt::format("a whole number from {} to {}", least, most));
+  };
+  int64_t number = 0;
+  if (value.is_number_unsigned()) {
+    if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) fail();
+    number = value.get<int64_t>();
+  } else if (value.is_number_integer()) {
+    number = value.get<int64_t>();
+  } else if (value.is_number_float()) {
+    const double real = value.get<double>();
+    // 2^53: beyond it not every whole number has a double.
+    if (!(std::abs(real) <= 0x1p53) || real != std::floor(real)) fail();
+    number = static_cast<int64_t>(real);
+  } else {
+    fail();
+  }
+  if (number < least || number > most) fail();
+  return number;
+}
+
+float ToNumber(const json& value, const std::string& name) {
+  if (!value.is_number()) JsonFields::Fail(name, value, "a number");
+  const auto number = value.get<double>();
+  if (!(std::abs(number) <= 3e38)) JsonFields::Fail(name, value, "a number that is not as large");
+  return static_cast<float>(number);
+}
+
+int64_t JsonFields::Integer(const char* name, int64_t value, int64_t least, int64_t most) const {
+  const json* field = Find(name);
+  return field == nullptr ? value : ToInteger(*field, name, least, most);
+}
+
+float JsonFields::Number(const char* name, float value) const {
+  const json* field = Find(name);
+  return field == nullptr ? value : ToNumber(*field, name);
+}
+
+std::string JsonFields::String(const char* name, std::string value) const {
+  const json* field = Find(name);
+  if (field == nullptr) return value;
+  if (!field->is_string()) Fail(name, *field, "a string");
+  return field->get<std::string>();
+}
+
+}  // namespace larder::serving

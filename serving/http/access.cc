@@ -1,0 +1,91 @@
+#include "serving/http/access.h"
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <boost/beast/core/string.hpp>
+#include <cctype>
+
+#include "serving/api/json_fields.h"
+
+namespace larder::serving {
+namespace {
+
+using boost::asio::ip::make_address;
+
+bool IsAddress(const std::string& text) {
+  boost::system::error_code ec;
+  make_address(text, ec);
+  return !ec;
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+// "name:80", "[::1]:80" -> name, ::1; a name's last dot is as good as none.
+std::string NameOf(std::string_view host) {
+  if (host.starts_with('[')) return Lower(host.substr(1, host.find(']') - 1));
+  std::string name = Lower(host.substr(0, host.find(':')));
+  if (name.ends_with('.')) name.pop_back();
+  return name;
+}
+
+// Whether a page of `origin` was got from `host`. Its scheme is not ours if a proxy does TLS.
+bool IsSameOrigin(std::string_view origin, std::string_view host) {
+  const size_t slashes = origin.find("://");
+  if (slashes == std::string_view::npos) return false;
+  const std::string scheme = Lower(origin.substr(0, slashes));
+  if (scheme != "http" && scheme != "https") return false;
+  const std::string_view port = scheme == "http" ? ":80" : ":443";
+  const auto plain = [&](std::string_view authority) {
+    if (authority.ends_with(port)) authority.remove_suffix(port.size());
+    return Lower(authority);
+  };
+  return plain(origin.substr(slashes + 3)) == plain(host);
+}
+
+std::string Shown(const std::string& text) { return Excerpt(nlohmann::json(text)); }
+
+}  // namespace
+
+bool Access::HostIsOurs(std::string_view host) const {
+  const std::string name = NameOf(host);
+  if (name == "localhost" || IsAddress(name)) return true;
+  if (name.empty()) return false;
+  // Other machines know this one by a name of their own network. Nobody can own a name without a dot in the
+  // public DNS, and who rules the network's DNS can talk to us without a browser. Not so on loopback.
+  if (name.find('.') == std::string::npos && !IsLoopback(options_.host)) return true;
+  const auto is_it = [&](const std::string& known) { return NameOf(known) == name; };
+  return is_it(options_.host) || std::any_of(options_.hosts.begin(), options_.hosts.end(), is_it);
+}
+
+bool Access::IsNamed(std::string_view origin) const {
+  if (origin.empty()) return false;
+  const auto& named = options_.cors_origins;
+  return std::any_of(named.begin(), named.end(),
+                     [&](const std::string& one) { return one == "*" || one == origin; });
+}
+
+std::string Access::WhyNot(const HttpRequest& request, bool has_keys) const {
+  if (!has_keys && !request.host.empty() && !HostIsOurs(request.host))
+    return fmt::format(
+        "the Host {} is none of this server's: expected an IP address, localhost, or a name that it was "
+        "started with (--allowed-host NAME)",
+        Shown(request.host));
+  // Sec-Fetch-Site can't be set by a page; it holds behind a proxy that changes Host.
+  if (request.origin.empty() || IsNamed(request.origin) || IsSameOrigin(request.origin, request.host) ||
+      request.fetch_site == "same-origin")
+    return "";
+  return fmt::format("pages of {} may not use this server: it was started without --cors-origin {}",
+                     Shown(request.origin), Shown(request.origin));
+}
+
+bool IsLoopback(const std::string& host) {
+  boost::system::error_code ec;
+  const auto address = make_address(host, ec);
+  return ec ? Lower(host) == "localhost" : address.is_loopback();
+}
+
+}  // namespace larder::serving

@@ -1,0 +1,305 @@
+#include "serving/metrics/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "serving/admission/recent_rate.h"
+
+namespace larder::serving {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+constexpr std::array kProtocols = {Protocol::kHttp, Protocol::kText};
+constexpr std::array kOutcomes = {Outcome::kStop, Outcome::kLength, Outcome::kCancelled, Outcome::kRefused,
+                                  Outcome::kFailed};
+
+template <typename Ns>
+double Seconds(Ns ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+// 0.1 ms to 600 s, three a decade: a request may take anything.
+Histogram::BucketBoundaries RequestBuckets() {
+  Histogram::BucketBoundaries bounds;
+  for (const double decade : {1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0}) {
+    for (const double step : {1.0, 2.5, 5.0}) bounds.push_back(decade * step);
+  }
+  bounds.insert(bounds.end(), {100.0, 300.0, 600.0});
+  return bounds;
+}
+
+// 0.1 ms to 1 s, six a decade: a token's time varies little, and whether it is 3 or 4 ms matters.
+Histogram::BucketBoundaries TokenBuckets() {
+  Histogram::BucketBoundaries bounds;
+  for (const double decade : {1e-4, 1e-3, 1e-2, 1e-1}) {
+    for (const double step : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0}) bounds.push_back(decade * step);
+  }
+  bounds.push_back(1.0);
+  return bounds;
+}
+
+// How far a counter that somebody else keeps has come; one that fell began again at 0.
+uint64_t Growth(uint64_t now, uint64_t last) { return now >= last ? now - last : now; }
+
+}  // namespace
+
+const char* ProtocolName(Protocol protocol) { return protocol == Protocol::kHttp ? "http" : "text"; }
+
+const char* OutcomeName(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kStop:
+      return "stop";
+    case Outcome::kLength:
+      return "length";
+    case Outcome::kCancelled:
+      return "cancelled";
+    case Outcome::kRefused:
+      return "refused";
+    case Outcome::kFailed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+struct ServingMetrics::Families {
+  struct Socket {
+    Counter *frames, *rows, *step, *wait, *link_wait;
+    Gauge *weight_bytes, *resident_bytes, *waiting_ratio, *mean_step, *round_trip;
+    SocketSample last;
+  };
+
+  prometheus::Registry registry;
+  Histogram *ttft, *tpot, *itl, *queue, *end_to_end;
+  std::array<std::array<Counter*, kOutcomes.size()>, kProtocols.size()> requests;
+  prometheus::Family<Counter>* errors;  // a counter for each protocol and status that occurred
+  Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
+  Gauge *slots, *slots_used, *waiting;
+  std::array<Gauge*, kProtocols.size()> connections;
+  std::array<Gauge*, kResources> held;
+  std::array<std::array<Counter*, kScopes>, kResources> over_limit;
+  Counter* failures;
+  RecentRate prompt_rate, generated_rate;
+  mutable std::mutex sockets_mutex;  // of Socket::last
+  std::vector<Socket> sockets;
+
+  explicit Families(const std::vector<std::string>& names);
+
+  Histogram* AddHistogram(const char* name, const char* help, const Histogram::BucketBoundaries& bounds) {
+    return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, bounds);
+  }
+  prometheus::Family<Counter>& Counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  prometheus::Family<Gauge>& Gauges(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  }
+};
+
+ServingMetrics::Families::Families(const std::vector<std::string>& names) {
+  ttft = AddHistogram("larder_time_to_first_token_seconds", "From a request's arrival to its first token.",
+                      RequestBuckets());
+  tpot =
+      AddHistogram("larder_time_per_output_token_seconds",
+                   "Mean time between the tokens of a finished request, without the first.", TokenBuckets());
+  itl = AddHistogram("larder_inter_token_latency_seconds", "Time between two tokens of a request.",
+                     TokenBuckets());
+  queue = AddHistogram("larder_queue_time_seconds", "From a request's arrival until it has a slot.",
+                       RequestBuckets());
+  end_to_end = AddHistogram(
+      "larder_end_to_end_latency_seconds",
+      "From a request's arrival to its last token, of those that ended by stop or length.", RequestBuckets());
+
+  auto& request_family = Counters("larder_requests_total", "Requests that ended, by protocol and outcome.");
+  auto& connection_family = Gauges("larder_connections", "Open connections, by protocol.");
+  for (size_t p = 0; p < kProtocols.size(); ++p) {
+    const std::string protocol = ProtocolName(kProtocols[p]);
+    for (size_t o = 0; o < kOutcomes.size(); ++o) {
+      requests[p][o] = &request_family.Add({{"protocol", protocol}, {"outcome", OutcomeName(kOutcomes[o])}});
+    }
+    connections[p] = &connection_family.Add({{"protocol", protocol}});
+  }
+  errors = &Counters("larder_error_answers_total", "Answers that are errors, by protocol and HTTP status.");
+  prompt_tokens = &Counters("larder_prompt_tokens_total", "Prompt tokens computed.").Add({});
+  reused_tokens =
+      &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.").Add({});
+  prefix_hits =
+      &Counters("larder_prefix_hits_total", "Requests of which part was found in a slot's KV cache.").Add({});
+  generated_tokens = &Counters("larder_generated_tokens_total", "Tokens generated.").Add({});
+
+  slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
+  slots_used = &Gauges("larder_slots_used", "Slots in which a request is being answered.").Add({});
+  waiting = &Gauges("larder_requests_waiting", "Requests that wait for a slot.").Add({});
+
+  auto& held_family =
+      Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
+  auto& over_family =
+      Counters("larder_over_limit_total", "What was refused for a limit of a connection, a peer or all.");
+  for (size_t r = 0; r < kResources; ++r) {
+    const std::string resource = ResourceName(static_cast<Resource>(r));
+    held[r] = &held_family.Add({{"resource", resource}});
+    for (size_t s = 0; s < kScopes; ++s)
+      over_limit[r][s] =
+          &over_family.Add({{"resource", resource}, {"scope", ScopeName(static_cast<Scope>(s))}});
+  }
+  failures = &Counters("larder_failures_total",
+                       "Connections and requests dropped because handling them failed: no memory, or a bug.")
+                  .Add({});
+
+  auto& frames = Counters("larder_socket_frames_total", "Frames computed by a socket.");
+  auto& rows = Counters("larder_socket_tokens_total", "Tokens in those frames.");
+  auto& step = Counters("larder_socket_step_seconds_total", "Time computing frames.");
+  auto& wait = Counters("larder_socket_wait_seconds_total", "Time waiting for a frame.");
+  auto& link_wait =
+      Counters("larder_socket_link_wait_seconds_total", "Time waiting for room in the next link.");
+  auto& weights = Gauges("larder_socket_weight_bytes", "Packed weights of a socket.");
+  auto& resident =
+      Gauges("larder_socket_resident_bytes", "Of the weights, re-read at the speed of the L3 cache.");
+  auto& ratio =
+      Gauges("larder_socket_waiting_ratio", "Share of time spent waiting since it was last asked for.");
+  auto& mean_step = Gauges("larder_socket_step_seconds", "Mean time of a frame since it was last asked for.");
+  auto& round_trip =
+      Gauges("larder_socket_link_round_trip_seconds", "Round trip of the socket's link, last measured.");
+  for (const std::string& name : names) {
+    const prometheus::Labels label = {{"socket", name}};
+    sockets.push_back({&frames.Add(label),
+                       &rows.Add(label),
+                       &step.Add(label),
+                       &wait.Add(label),
+                       &link_wait.Add(label),
+                       &weights.Add(label),
+                       &resident.Add(label),
+                       &ratio.Add(label),
+                       &mean_step.Add(label),
+                       &round_trip.Add(label),
+                       {}});
+  }
+}
+
+ServingMetrics::ServingMetrics(const std::vector<std::string>& sockets)
+    : families_(std::make_unique<Families>(sockets)) {}
+ServingMetrics::~ServingMetrics() = default;
+
+void ServingMetrics::Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens) {
+  LARDER_CHECK(reused_tokens <= prompt_tokens);
+  families_->queue->Observe(Seconds(queue_ns));
+  families_->prompt_tokens->Increment(static_cast<double>(prompt_tokens - reused_tokens));
+  families_->reused_tokens->Increment(static_cast<double>(reused_tokens));
+  families_->prompt_rate.Add(NowNs(), prompt_tokens - reused_tokens);
+  if (reused_tokens > 0) families_->prefix_hits->Increment();
+}
+
+void ServingMetrics::FirstToken(int64_t ns) {
+  families_->ttft->Observe(Seconds(ns));
+  families_->generated_tokens->Increment();
+  families_->generated_rate.Add(NowNs());
+}
+
+void ServingMetrics::NextToken(int64_t ns) {
+  families_->itl->Observe(Seconds(ns));
+  families_->generated_tokens->Increment();
+  families_->generated_rate.Add(NowNs());
+}
+
+void ServingMetrics::Finished(Protocol protocol, Outcome outcome, size_t tokens, int64_t first_token_ns,
+                              int64_t end_to_end_ns) {
+  families_->requests[static_cast<size_t>(protocol)][static_cast<size_t>(outcome)]->Increment();
+  if (outcome != Outcome::kStop && outcome != Outcome::kLength) return;
+  families_->end_to_end->Observe(Seconds(end_to_end_ns));
+  if (tokens > 1) {
+    families_->tpot->Observe(Seconds(end_to_end_ns - first_token_ns) / static_cast<double>(tokens - 1));
+  }
+}
+
+void ServingMetrics::ErrorAnswered(Protocol protocol, int status) {
+  families_->errors->Add({{"protocol", ProtocolName(protocol)}, {"code", std::to_string(status)}})
+      .Increment();
+}
+
+void ServingMetrics::SetSlots(size_t total, size_t used) {
+  families_->slots->Set(static_cast<double>(total));
+  families_->slots_used->Set(static_cast<double>(used));
+}
+
+void ServingMetrics::SetQueue(size_t waiting) { families_->waiting->Set(static_cast<double>(waiting)); }
+
+void ServingMetrics::SetConnections(Protocol protocol, size_t open) {
+  families_->connections[static_cast<size_t>(protocol)]->Set(static_cast<double>(open));
+}
+
+// A counter that somebody else keeps.
+static void Follow(Counter& counter, uint64_t now) {
+  counter.Increment(std::max(0.0, static_cast<double>(now) - counter.Value()));
+}
+
+void ServingMetrics::SetAdmission(const Admission& admission) {
+  for (size_t r = 0; r < kResources; ++r) {
+    const auto resource = static_cast<Resource>(r);
+    families_->held[r]->Set(static_cast<double>(admission.used(resource)));
+    for (size_t s = 0; s < kScopes; ++s)
+      Follow(*families_->over_limit[r][s], admission.refused(resource, static_cast<Scope>(s)));
+  }
+}
+
+void ServingMetrics::SetFailures(uint64_t count) { Follow(*families_->failures, count); }
+
+void ServingMetrics::SetSocket(size_t index, const SocketSample& now) {
+  LARDER_CHECK(index < families_->sockets.size());
+  const std::lock_guard lock(families_->sockets_mutex);
+  Families::Socket& socket = families_->sockets[index];
+  const SocketSample& last = socket.last;
+  const uint64_t frames = Growth(now.frames, last.frames);
+  const double step_s = Seconds(Growth(now.step_ns, last.step_ns));
+  const double wait_s = Seconds(Growth(now.wait_ns, last.wait_ns));
+  const double link_s = Seconds(Growth(now.link_ns, last.link_ns));
+  socket.frames->Increment(static_cast<double>(frames));
+  socket.rows->Increment(static_cast<double>(Growth(now.rows, last.rows)));
+  socket.step->Increment(step_s);
+  socket.wait->Increment(wait_s);
+  socket.link_wait->Increment(link_s);
+  socket.weight_bytes->Set(static_cast<double>(now.weight_bytes));
+  socket.resident_bytes->Set(static_cast<double>(now.resident_bytes));
+  socket.round_trip->Set(Seconds(now.round_trip_ns));
+  if (frames > 0) socket.mean_step->Set(step_s / static_cast<double>(frames));
+  if (const double all_s = step_s + wait_s + link_s; all_s > 0) {
+    socket.waiting_ratio->Set((wait_s + link_s) / all_s);
+  }
+  socket.last = now;
+}
+
+std::string ServingMetrics::Render() const {
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+HistogramView ServingMetrics::TpotHistogram() const {
+  const auto histogram = families_->tpot->Collect().histogram;
+  HistogramView view;
+  view.sum_s = histogram.sample_sum;
+  for (const auto& bucket : histogram.bucket) {
+    view.upper_s.push_back(bucket.upper_bound);
+    view.count.push_back(bucket.cumulative_count);
+  }
+  return view;
+}
+
+double ServingMetrics::GeneratedPerSecond() const { return families_->generated_rate.PerSecond(NowNs()); }
+double ServingMetrics::PromptPerSecond() const { return families_->prompt_rate.PerSecond(NowNs()); }
+uint64_t ServingMetrics::generated_tokens() const {
+  return static_cast<uint64_t>(families_->generated_tokens->Value());
+}
+uint64_t ServingMetrics::prompt_tokens() const {
+  return static_cast<uint64_t>(families_->prompt_tokens->Value());
+}
+
+}  // namespace larder::serving

@@ -1,0 +1,89 @@
+// What Prometheus is told of serving: GET /metrics. One ServingMetrics a process, made before the first
+// request and alive until the last; its methods may be called from any thread, but are meant for the I/O
+// thread: an observation is a lock nobody else wants and a few atomic additions. Compute threads only count
+// for themselves (pipeline/stage/socket_status.h); the I/O thread brings their counts here with SetSocket
+// when somebody asks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serving/admission/admission.h"
+
+namespace larder::serving {
+
+enum class Protocol { kHttp, kText };
+const char* ProtocolName(Protocol);
+
+enum class Outcome {
+  kStop,       // end of text or a stop string
+  kLength,     // as many tokens as were asked for, or the context was full
+  kCancelled,  // the client asked, or went away
+  kRefused,    // never admitted: bad request, full queue, draining
+  kFailed,     // our fault
+};
+const char* OutcomeName(Outcome);
+
+// A socket's counters as they are now: each only grows, but resident bytes and the round trip.
+struct SocketSample {
+  uint64_t frames = 0;
+  uint64_t rows = 0;            // tokens in those frames
+  uint64_t step_ns = 0;         // computing frames
+  uint64_t wait_ns = 0;         // waiting for frames
+  uint64_t link_ns = 0;         // waiting for room in the link to the next socket
+  uint64_t weight_bytes = 0;    // 0 for an attention socket
+  uint64_t resident_bytes = 0;  // of weight_bytes, re-read at the speed of L3
+  uint64_t round_trip_ns = 0;   // of its link, the last measured; 0: no link
+};
+
+// Cumulative counts of durations: count[i] observations were at most upper_s[i]; the last bound is infinity.
+struct HistogramView {
+  std::vector<double> upper_s;
+  std::vector<uint64_t> count;
+  double sum_s = 0;
+};
+
+class ServingMetrics {
+ public:
+  // `sockets`: names of the sockets of the Plan, for the label; SetSocket takes indices into it.
+  explicit ServingMetrics(const std::vector<std::string>& sockets);
+  ~ServingMetrics();
+  ServingMetrics(const ServingMetrics&) = delete;
+  ServingMetrics& operator=(const ServingMetrics&) = delete;
+
+  // A request's life. Admitted: it has a slot, `queue_ns` after it came; `reused_tokens` of its prompt were
+  // in that slot's KV cache. FirstToken and NextToken: `ns` since the request came, or since the token
+  // before. Finished: TPOT is (end_to_end_ns - first_token_ns) / (tokens - 1) if there were two. Refused
+  // requests are only Finished, with zeros.
+  void Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens);
+  void FirstToken(int64_t ns);
+  void NextToken(int64_t ns);
+  void Finished(Protocol, Outcome, size_t tokens, int64_t first_token_ns, int64_t end_to_end_ns);
+  // Any answer that is an error, also to what is no request; `status` as HTTP has them.
+  void ErrorAnswered(Protocol, int status);
+
+  void SetSlots(size_t total, size_t used);
+  void SetQueue(size_t waiting);
+  void SetConnections(Protocol, size_t open);
+  void SetAdmission(const Admission&);
+  void SetFailures(uint64_t count);
+  void SetSocket(size_t socket, const SocketSample&);
+
+  std::string Render() const;  // text exposition format 0.0.4
+  static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+  HistogramView TpotHistogram() const;
+  double GeneratedPerSecond() const;  // mean of the last two seconds
+  double PromptPerSecond() const;
+  uint64_t generated_tokens() const;
+  uint64_t prompt_tokens() const;  // computed, without those that were reused
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace larder::serving

@@ -1,0 +1,95 @@
+// What GET /v1/larder/plan and /v1/larder/status answer: who does what, and how it goes. Plain structs, which
+// node/ fills from the Plan, the topology and the sockets' counters; serving/ knows none of these. A plan is
+// made once; a status for each request, on the I/O thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "serving/metrics/metrics.h"
+
+namespace larder::serving {
+
+// A core that a socket uses; several threads may share one.
+struct ThreadPlace {
+  size_t thread = 0;  // of its socket
+  int core = 0;
+  int cpu = 0;  // the operating system's number
+  int numa_node = 0;
+  uint64_t weight_bytes = 0;  // its shard
+};
+
+// Cores that share one L3, as they are: also those that the socket leaves alone.
+struct L3GroupPlace {
+  int id = 0;
+  int package = 0;
+  uint64_t l3_bytes = 0;  // 0: not known
+  uint64_t budget_bytes = 0;
+  uint64_t weight_bytes = 0;
+  std::vector<int> cores;
+  std::vector<ThreadPlace> threads;
+};
+
+struct SocketPlace {
+  std::string name;
+  std::string role;    // "colocated", "weight", "attention", "serving"
+  std::string server;  // the machine; empty: this one
+  size_t first_layer = 0, layers = 0;
+  bool embedding = false, head = false;
+  size_t first_slot = 0, slots = 0;  // whose KV cache lies here
+  uint64_t kv_bytes = 0;
+  std::vector<L3GroupPlace> l3_groups;
+};
+
+struct LinkPlace {
+  std::string from, to;  // sockets' names
+  std::string kind;      // "memory", "tcp", "rdma"
+};
+
+struct PlanView {
+  std::string model, architecture, isa, machine;
+  std::string chat_format;  // empty: the model has no chat template that we know
+  size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, vocab = 0, context = 0, slots = 0;
+  uint64_t parameters = 0, weight_bytes = 0, kv_bytes = 0;
+  size_t micro_batches = 1;  // in flight
+  std::vector<SocketPlace> sockets;
+  std::vector<LinkPlace> links;
+  std::vector<std::string> notes;
+};
+nlohmann::json PlanJson(const PlanView&);
+
+struct SlotView {
+  enum class State { kIdle, kPrefill, kDecode };
+  State state = State::kIdle;
+  size_t cached_tokens = 0;     // in its KV cache; an idle slot's may serve as another prompt's beginning
+  size_t generated_tokens = 0;  // of the request at hand
+};
+
+struct SocketView {
+  std::string name, state;  // pipeline::SocketStateName
+  SocketSample sample;
+  std::optional<double> resident_share;  // of its weights; nothing: not measured
+  // Of each thread, in the order of the plan's L3 groups and their threads; empty: not measured.
+  std::vector<double> thread_resident_share;
+};
+
+struct StatusView {
+  std::string state;         // "loading", "serving", "connecting" (a socket is away), "draining"
+  double loading_share = 1;  // 0..1
+  std::string version;
+  double uptime_s = 0;
+  std::vector<SlotView> slots;
+  size_t queue_length = 0, queue_limit = 0;
+  size_t http_connections = 0, text_connections = 0;
+  double generated_tokens_per_s = 0, prompt_tokens_per_s = 0;
+  uint64_t generated_tokens = 0, prompt_tokens = 0;
+  HistogramView tpot;
+  std::vector<SocketView> sockets;
+};
+nlohmann::json StatusJson(const StatusView&);
+
+}  // namespace larder::serving

@@ -1,0 +1,116 @@
+// Any bytes as what a client sends, over HTTP and the text stream, in pieces as the first byte says: each is
+// answered or refused, and nothing is begun that is not a request. The second byte says how far the model
+// gets between two pieces; in the end all that was begun is ended, or the client leaves in the middle of it.
+#include <cstdint>
+#include <string_view>
+
+#include "base/check.h"
+#include "serving/net/http_session.h"
+#include "serving/net/sessions_testing.h"
+#include "serving/net/text_session.h"
+
+namespace larder::serving {
+namespace {
+
+// Compute and I/O side in turns, on this thread: the same input does the same each time.
+class Machine {
+ public:
+  explicit Machine(TestState& test) : service_(*test.service), model_(service_, test.state.defaults.vocab) {}
+
+  void Run(size_t steps) {
+    for (; steps > 0 && service_.live() > 0; --steps) {
+      model_.Step();
+      service_.Dispatch();
+    }
+  }
+  // No text is longer than the context, so all ends.
+  void RunToTheEnd() {
+    for (size_t round = 0; service_.live() > 0; ++round) {
+      LARDER_CHECK(round < 1000, "{} live generations that never end", service_.live());
+      Run(TestState::kContext + 2);
+    }
+    LARDER_CHECK(service_.waiting() == 0 && model_.idle(), "nothing is left of what was begun");
+  }
+
+ private:
+  Service& service_;
+  TestModel model_;
+};
+
+// Until all that was asked is answered: an answer may make room for the next turn.
+void Settle(Session& session, TestWire& wire, Machine& machine) {
+  do {
+    wire.TakeTurns(session);
+    machine.RunToTheEnd();
+  } while (wire.later && !wire.closed);
+}
+
+void Feed(Session& session, TestWire& wire, std::string_view bytes, size_t piece, size_t steps,
+          Machine& machine) {
+  while (!bytes.empty() && !wire.closed) {
+    if (!session.wants_bytes()) {  // what was sent ahead waits for the answer
+      Settle(session, wire, machine);
+      if (!session.wants_bytes()) break;
+    }
+    session.OnBytes(bytes.substr(0, piece));
+    wire.TakeTurns(session);
+    bytes.remove_prefix(std::min(piece, bytes.size()));
+    machine.Run(steps);
+  }
+}
+
+// One client from its first byte to its end, which is its own or, if it leaves, that of the connection.
+template <typename OneSession, typename Limits>
+void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, const Limits& limits) {
+  Machine machine(test);
+  TestWire wire;
+  {
+    OneSession session(wire, test.state, limits);
+    Feed(session, wire, bytes, piece, how & 7, machine);
+    const bool leaves = (how & 8) != 0;
+    if (!leaves) {
+      session.OnEndOfInput();
+      Settle(session, wire, machine);
+      LARDER_CHECK(session.turn() != Turn::kAnswering || wire.closed, "what was asked is answered");
+    }
+  }
+  machine.RunToTheEnd();
+}
+
+// As the routes do, for those who get no further than the protocol.
+void Convert(std::string_view text, const TestState& test) {
+  for (const Dialect dialect : {Dialect::kCompletion, Dialect::kChat, Dialect::kNative}) {
+    try {
+      const CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
+      const auto specs = MakeSpecs(request, test.state.defaults);
+      LARDER_CHECK(specs.size() == request.choices() && specs.size() <= kMostChoices);
+      for (const GenerationSpec& spec : specs) {
+        LARDER_CHECK(!spec.prompt.empty() && spec.prompt.size() <= TestState::kContext);
+        Validate(spec.sampling, test.state.defaults.vocab);
+        const StopStrings stops(spec.stops);
+      }
+    } catch (const Refused& refused) {
+      LARDER_CHECK(refused.status() >= 400 && refused.status() < 600 && refused.what()[0] != '\0');
+      Dump(ErrorJson(refused.status(), refused.what(), refused.param()));
+    }
+  }
+}
+
+void Check(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const size_t piece = bytes[0] == 0 ? SIZE_MAX : static_cast<unsigned char>(bytes[0]);
+  const auto how = static_cast<uint8_t>(bytes[1]);
+  bytes.remove_prefix(2);
+  TestState test;
+  Convert(bytes, test);
+  Talk<HttpSession>(test, bytes, piece, how, HttpLimits{.header_bytes = 4096, .body_bytes = 65536});
+  Talk<TextSession>(test, bytes, piece, how, TextLimits{.line_bytes = 4096, .requests = 4});
+}
+
+}  // namespace
+}  // namespace larder::serving
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  larder::serving::Check({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

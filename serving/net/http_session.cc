@@ -1,0 +1,303 @@
+#include "serving/net/http_session.h"
+
+#include <utility>
+
+namespace larder::serving {
+namespace {
+
+constexpr size_t kMostAhead = size_t{64} << 10;
+// Of a turn: together at most some 0.3 ms, so that nobody's token waits longer.
+constexpr int kRequestsATurn = 8;
+constexpr size_t kBodyBytesATurn = size_t{4} << 10;  // one more request of 8 KB may begin below it
+
+std::string BearerKey(const std::string& authorization) {
+  constexpr std::string_view kBearer = "Bearer ";
+  if (authorization.size() < kBearer.size()) return "";
+  return authorization.starts_with(kBearer) ? authorization.substr(kBearer.size()) : "";
+}
+
+bool IsHeaderValue(const std::string& text) {
+  for (const char c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return false;
+  }
+  return !text.empty();
+}
+
+}  // namespace
+
+HttpSession::HttpSession(Wire& wire, ServerState& state, const HttpLimits& limits)
+    : wire_(wire), state_(state), parser_(limits) {}
+HttpSession::~HttpSession() { *self_ = nullptr; }
+
+void HttpSession::OnBytes(std::string_view bytes) {
+  if (closed_) return;
+  if (!answering_ && !later_ && !has_ahead()) bytes.remove_prefix(parser_.Feed(bytes));
+  ahead_ += bytes;
+  if (!answering_ && !later_) Proceed();
+}
+
+void HttpSession::AskLater() {
+  if (later_) return;
+  later_ = true;
+  wire_.Later();
+}
+
+void HttpSession::OnTurn() {
+  later_ = false;
+  if (!answering_) Proceed();
+}
+
+// Takes requests as long as there are whole ones, no answer is under way and it is this client's turn.
+void HttpSession::Proceed() {
+  if (proceeding_) return;
+  proceeding_ = true;
+  int requests = 0;
+  size_t body_bytes = 0;
+  while (!answering_ && !closed_ && !wire_.full()) {
+    if (!parser_.done() && parser_.error_status() == 0 && has_ahead()) {
+      if (requests == kRequestsATurn || body_bytes >= kBodyBytesATurn) {
+        AskLater();
+        break;
+      }
+      ahead_at_ += parser_.Feed(std::string_view(ahead_).substr(ahead_at_));
+      if (!has_ahead() || ahead_at_ >= kMostAhead / 2) {
+        ahead_.erase(0, ahead_at_);
+        ahead_at_ = 0;
+      }
+    }
+    if (parser_.error_status() != 0) {
+      Refuse(ErrorReply(parser_.error_status(), parser_.error()));
+      break;
+    }
+    if (!parser_.done()) {  // strangers need not send the body
+      const auto head = parser_.NewHead();
+      if (const auto refusal = head ? Refusal(*head) : std::nullopt) {
+        Refuse(*refusal);
+        break;
+      }
+    }
+    if (parser_.wants_continue()) wire_.Write("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!parser_.done()) break;
+    request_ = parser_.Take();
+    answering_ = true;
+    ++requests_;
+    ++requests;
+    body_bytes += request_.body.size();
+    Handle();
+  }
+  proceeding_ = false;
+}
+
+// Why a request is not taken, whatever its body is; none: it is, and its tenant is known.
+std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
+  const std::string why_not = state_.access.WhyNot(request, !state_.api_keys.empty());
+  if (!why_not.empty()) {
+    state_.Denied(wire_.peer(), why_not);
+    return ErrorReply(403, why_not);
+  }
+  if (AsksFirst(request)) return {};
+  const std::optional<Tenant> tenant = state_.api_keys.Find(BearerKey(request.authorization));
+  if (!tenant && !IsPublic(request.path)) {
+    state_.Denied(wire_.peer(), "HTTP without a good API key");
+    if (GeneratingRoute(request.path)) state_.CountRefused(Protocol::kHttp);
+    return ErrorReply(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
+  }
+  tenant_ = tenant.value_or(kEverybody);
+  return {};
+}
+
+// A browser, before it sends what a page of a named origin wants to send.
+bool HttpSession::AsksFirst(const HttpRequest& request) const {
+  return request.method == "OPTIONS" && state_.access.IsNamed(request.origin);
+}
+
+void HttpSession::Handle() {
+  // Also of a request whose head was let in: keys may have changed while its body came.
+  if (const auto refusal = Refusal(request_)) return Send(*refusal);
+  if (AsksFirst(request_)) {
+    Send({.body = "",
+          .headers = fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
+                                 "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
+                                 IsHeaderValue(request_.wants_headers) ? request_.wants_headers
+                                                                       : "Authorization, Content-Type")});
+    return;
+  }
+  const auto dialect = GeneratingRoute(request_.path);
+  try {
+    if (!dialect) {
+      // What another thread does finds a server that is ready.
+      if (ReadsBody(request_.path) && state_.service == nullptr) throw Refused(503, "Loading model");
+      Answer();
+      return;
+    }
+    if (request_.method != "POST") throw Refused(405, "{} takes POST", request_.path);
+    if (state_.service == nullptr) throw Refused(503, "Loading model");
+  } catch (const Refused& refused) {
+    if (dialect) state_.CountRefused(Protocol::kHttp);
+    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+    return;
+  }
+  auto prepared = std::make_shared<PreparedRequest>();
+  prepared->text = std::exchange(request_.body, {});
+  prepared->dialect = *dialect;
+  Prepare(
+      Protocol::kHttp, prepared->text.size(),
+      [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
+      [this, prepared](bool ok) { Generate(*prepared, ok); });
+}
+
+// As ServerState has it; `then` is not called once we are gone or closed.
+void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
+                          const std::function<void(bool)>& then) {
+  try {
+    preparing_ = state_.Prepare(wire_.client(), bytes, work, [then, self = self_](bool ok) {
+      if (*self != nullptr && !(*self)->closed_) then(ok);
+    });
+  } catch (const Refused& refused) {
+    if (generating) state_.CountRefused(*generating);
+    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+  }
+}
+
+void HttpSession::Answer() {
+  auto request = std::make_shared<HttpRequest>();
+  std::swap(request->body, request_.body);
+  const size_t bytes = ReadsBody(request_.path) ? request->body.size() : 0;
+  request->method = request_.method;
+  request->path = request_.path;
+  auto reply = std::make_shared<HttpReply>();
+  Prepare(
+      std::nullopt, bytes,
+      [request, reply, &state = state_] {
+        try {
+          *reply = AnswerRoute(*request, state);
+        } catch (const Refused& refused) {
+          *reply = ErrorReply(refused.status(), refused.what(), refused.param());
+        } catch (const Error& error) {
+          *reply = ErrorReply(400, error.what());
+        }
+      },
+      [this, reply](bool ok) { Send(ok ? *reply : ErrorReply(500, kInternalError)); });
+}
+
+void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
+  try {
+    if (!ok) throw Refused(500, "{}", kInternalError);
+    if (prepared.refused) throw *prepared.refused;
+    for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
+    admitted_ = ServerState::Admit(wire_.client(), prepared.specs);
+    CompletionSink& sink = *this;
+    completion_ = std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
+                                               state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
+  } catch (const Refused& refused) {
+    state_.CountRefused(Protocol::kHttp);
+    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+  } catch (const Error& error) {
+    state_.CountRefused(Protocol::kHttp);
+    Send(ErrorReply(400, error.what()));
+  }
+}
+
+void HttpSession::OnChunk(std::string object) { SendPart("data: " + object + "\n\n"); }
+
+void HttpSession::OnDone(const nlohmann::json* whole) {
+  if (whole != nullptr) {
+    Send({.body = Dump(*whole), .headers = {}});
+    return;
+  }
+  SendPart("data: [DONE]\n\n");
+  if (!request_.http10) wire_.Write("0\r\n\r\n");
+  EndAnswer();
+}
+
+void HttpSession::OnFailure(int status, const std::string& message) {
+  if (!streaming_) {
+    Send(ErrorReply(status, message));
+    return;
+  }
+  state_.CountError(Protocol::kHttp, status);
+  SendPart("data: " + Dump(ErrorJson(status, message)) + "\n\n");
+  if (!request_.http10) wire_.Write("0\r\n\r\n");
+  EndAnswer();
+}
+
+void HttpSession::SendHead(int status, const HttpReply& reply, const std::string& framing) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: larder\r\n", status, StatusText(status));
+  if (!reply.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", reply.content_type);
+  if (state_.access.IsNamed(request_.origin) && IsHeaderValue(request_.origin))
+    head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", request_.origin);
+  head += reply.headers + framing;
+  head += request_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  wire_.Write(head);
+}
+
+void HttpSession::Send(const HttpReply& reply) {
+  if (reply.status >= 400) state_.CountError(Protocol::kHttp, reply.status);
+  SendHead(reply.status, reply, fmt::format("Content-Length: {}\r\n", reply.body.size()));
+  if (request_.method != "HEAD") wire_.Write(reply.body);
+  EndAnswer();
+}
+
+void HttpSession::SendPart(std::string_view data) {
+  if (!streaming_) {
+    streaming_ = true;
+    if (request_.http10) request_.keep_alive = false;
+    SendHead(200, {.content_type = "text/event-stream", .body = {}, .headers = "Cache-Control: no-cache\r\n"},
+             request_.http10 ? "" : "Transfer-Encoding: chunked\r\n");
+  }
+  if (request_.http10) {
+    wire_.Write(data);
+  } else {
+    wire_.Write(fmt::format("{:x}\r\n{}\r\n", data.size(), data));
+  }
+}
+
+void HttpSession::EndAnswer() {
+  completion_ = nullptr;
+  admitted_ = {};
+  preparing_ = nullptr;
+  answering_ = streaming_ = false;
+  if (!request_.keep_alive) {
+    closed_ = true;
+    wire_.Close();
+    return;
+  }
+  // Not at once: this may be the end of an answer among many others'.
+  if (!proceeding_ && has_ahead()) AskLater();
+}
+
+// A browser that closes a tab and a client that only ends its sending look alike; the first is what happens.
+void HttpSession::OnEndOfInput() {
+  completion_ = nullptr;
+  admitted_ = {};
+  preparing_ = nullptr;
+  closed_ = true;
+  wire_.Close();
+}
+
+Turn HttpSession::turn() const {
+  if (answering_) return Turn::kAnswering;
+  return parser_.begun() || has_ahead() ? Turn::kReceiving : Turn::kIdle;
+}
+
+bool HttpSession::wants_bytes() const {
+  return !closed_ && ((!answering_ && !later_) || ahead_.size() - ahead_at_ < kMostAhead);
+}
+
+void HttpSession::Refuse(const HttpReply& reply) {
+  request_ = {};
+  request_.keep_alive = false;
+  answering_ = true;
+  Send(reply);
+}
+
+void HttpSession::OnTimeout() {
+  if (turn() == Turn::kReceiving) Refuse(ErrorReply(408, "the request took too long to come"));
+}
+
+void HttpSession::OnNoRoom(Scope scope) {
+  const Refused why = TooMuch(scope, "large requests");
+  if (!answering_) Refuse(ErrorReply(why.status(), why.what()));
+}
+
+}  // namespace larder::serving

@@ -1,0 +1,69 @@
+// HttpSession: HTTP/1.1 on one connection: requests one after another, answers whole or as server-sent
+// events. What a client sends ahead of its turn is kept up to a limit. I/O thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "serving/api/completion.h"
+#include "serving/http/http_parser.h"
+#include "serving/net/http_routes.h"
+#include "serving/net/server_state.h"
+#include "serving/net/session.h"
+
+namespace larder::serving {
+
+class HttpSession : public Session, private CompletionSink {
+ public:
+  HttpSession(Wire&, ServerState&, const HttpLimits&);
+  ~HttpSession() override;
+
+  void OnBytes(std::string_view bytes) override;
+  void OnEndOfInput() override;
+  Turn turn() const override;
+  bool wants_bytes() const override;
+  size_t held_bytes() const override { return parser_.held_bytes() + ahead_.size(); }
+  uint64_t requests() const override { return requests_; }
+  void OnTurn() override;
+  void OnNoRoom(Scope) override;
+  void OnTimeout() override;
+
+ private:
+  void OnChunk(std::string object) override;
+  void OnDone(const nlohmann::json* whole) override;
+  void OnFailure(int status, const std::string& message) override;
+
+  void Proceed();
+  std::optional<HttpReply> Refusal(const HttpRequest&);
+  bool AsksFirst(const HttpRequest&) const;
+  void Handle();
+  void Answer();  // a route that generates nothing
+  void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
+               const std::function<void(bool ok)>& then);
+  void Generate(PreparedRequest&, bool ok);
+  bool has_ahead() const { return ahead_at_ < ahead_.size(); }
+  void AskLater();
+  void Send(const HttpReply&);
+  void Refuse(const HttpReply&);  // a request that is not whole: nothing can follow it
+  void SendHead(int status, const HttpReply&, const std::string& framing);
+  void SendPart(std::string_view data);  // of a stream
+  void EndAnswer();
+
+  Wire& wire_;
+  ServerState& state_;
+  HttpParser parser_;
+  std::string ahead_;    // bytes of later requests,
+  size_t ahead_at_ = 0;  // from here on
+  uint64_t requests_ = 0;
+  HttpRequest request_;
+  Tenant tenant_ = kEverybody;  // whose request it is
+  JobTicket preparing_;         // of a large request
+  Admitted admitted_;           // of completion_
+  std::unique_ptr<Completion> completion_;
+  std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone
+  bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;
+};
+
+}  // namespace larder::serving

@@ -1,0 +1,185 @@
+#include "serving/net/server.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <ctime>
+#include <future>
+
+#include "base/clock.h"
+#include "serving/net/http_session.h"
+
+namespace larder::serving {
+namespace {
+
+constexpr double kDrainCheckS = 0.02;
+constexpr double kLastWordsS = 2;  // for answers to reach their clients, once all are made
+
+void PinThisThread(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // no harm if it may not
+}
+
+}  // namespace
+
+Server::Server(ServerOptions options)
+    : options_(std::move(options)),
+      failures_(options_.log),
+      admission_(options_.admission),
+      net_(admission_, failures_),
+      background_([this](const char* what) { failures_.Count("background thread", what); }) {
+  state_.admission = &admission_;
+  state_.failures = &failures_;
+  state_.api_keys = options_.api_keys;
+  state_.access =
+      Access({.host = options_.host, .hosts = options_.allowed_hosts, .cors_origins = options_.cors_origins});
+  state_.on_denied = options_.on_denied;
+  state_.version = options_.version;
+  state_.start_ns = NowNs();
+  state_.created = static_cast<int64_t>(std::time(nullptr));
+  state_.in_background = [this](const std::string& peer, std::function<void()> work,
+                                std::function<void()> then) {
+    return background_.Post(peer, [this, work = std::move(work), then = std::move(then)]() mutable {
+      work();
+      work = nullptr;
+      net_.Post(std::move(then));  // and freed there
+    });
+  };
+  Listen();
+  net_.Every(kDrainCheckS, [this] {
+    io_pulse_.Beat();
+    KeepDraining();
+  });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "larder-io");
+    net_.Run();
+  });
+}
+
+void Server::Listen() {
+  const auto counter = [this](Protocol protocol, size_t& count) {
+    return [this, protocol, &count](size_t open) {
+      count = open;
+      if (metrics_) metrics_->SetConnections(protocol, open);
+    };
+  };
+  if (options_.port >= 0) {
+    const auto whole = [](int status, const char* why) {
+      const std::string body = Dump(ErrorJson(status, why));
+      return fmt::format(
+          "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+          "Content-Length: {}\r\nConnection: close\r\n\r\n{}",
+          status, StatusText(status), body.size(), body);
+    };
+    port_ = net_.Listen(
+        {.host = options_.host,
+         .port = static_cast<uint16_t>(options_.port),
+         .limits = options_.connections,
+         .when_full = whole(503, "too many connections; try again later"),
+         .when_peer_full = whole(429, "too many connections of this address; try again later"),
+         .count_changed = counter(Protocol::kHttp, state_.http_connections),
+         .turned_away = [this](int status) { state_.CountError(Protocol::kHttp, status); }},
+        [this](Wire& wire) { return std::make_unique<HttpSession>(wire, state_, options_.http); });
+  }
+  if (options_.text_port >= 0) {
+    text_port_ = net_.Listen(
+        {.host = options_.host,
+         .port = static_cast<uint16_t>(options_.text_port),
+         .limits = options_.connections,
+         .when_full = "error: too many connections; try again later\n",
+         .when_peer_full = "error: too many connections of this address; try again later\n",
+         .count_changed = counter(Protocol::kText, state_.text_connections),
+         .turned_away = [this](int status) { state_.CountError(Protocol::kText, status); }},
+        [this](Wire& wire) { return std::make_unique<TextSession>(wire, state_, options_.text); });
+  }
+}
+
+Server::~Server() { Close(); }
+
+void Server::Close() {
+  net_.Stop();
+  if (thread_.joinable()) thread_.join();
+  background_.Close();
+  net_.Close();
+}
+
+void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::move(keys); }
+// A large request is cut into tokens at a thirtieth of a core where others compute: 1 MB in some seconds.
+std::vector<Server::Loop> Server::loops() const {
+  return {{"I/O thread", &io_pulse_, 1}, {"thread for large requests", &background_.pulse(), 4}};
+}
+
+void Server::Loading(const std::string& what, double share) {
+  net_.Post([this, what, share] {
+    state_.loading_what = what;
+    state_.loading_share = share;
+  });
+}
+
+pipeline::Intake& Server::Ready(ReadyServer ready) {
+  std::promise<pipeline::Intake*> done;
+  net_.Post([&] {
+    try {
+      done.set_value(&BeReady(ready));
+    } catch (...) {
+      done.set_exception(std::current_exception());
+    }
+  });
+  return *done.get_future().get();
+}
+
+pipeline::Intake& Server::BeReady(ReadyServer& ready) {
+  metrics_ = std::make_unique<ServingMetrics>(ready.sockets);
+  service_ = std::make_unique<Service>(ServiceOptions{.tokenizer = ready.defaults.tokenizer,
+                                                      .vocab = ready.defaults.vocab,
+                                                      .context = ready.defaults.context,
+                                                      .slots = ready.slots,
+                                                      .queue_limit = ready.queue_limit,
+                                                      .outage = std::move(ready.outage)},
+                                       *metrics_, &failures_);
+  if (drain_began_ns_ != 0) service_->Drain();
+  PinThisThread(ready.housekeeping_cpus);
+  pinning_ = background_.Post("", [cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });
+  state_.defaults = std::move(ready.defaults);
+  state_.plan = std::move(ready.plan);
+  state_.fill_status = std::move(ready.fill_status);
+  state_.fill_metrics = std::move(ready.fill_metrics);
+  state_.metrics = metrics_.get();
+  metrics_->SetConnections(Protocol::kHttp, state_.http_connections);
+  metrics_->SetConnections(Protocol::kText, state_.text_connections);
+  net_.Watch(service_->wake_fd(), [this] { service_->Dispatch(); });
+  net_.BetweenTurns([this] { service_->DispatchIfDue(); });
+  state_.service = service_.get();
+  return *service_;
+}
+
+void Server::Drain() {
+  net_.Post([this] {
+    if (drain_began_ns_ != 0) return;
+    drain_began_ns_ = NowNs();
+    if (service_) service_->Drain();
+    net_.StopListening();
+    net_.CloseIdle();
+  });
+}
+
+void Server::KeepDraining() {
+  if (drain_began_ns_ == 0 || !service_) return;
+  const double since_s = SecondsSince(drain_began_ns_);
+  if (service_->live() > 0) {
+    if (since_s > options_.drain_s && !cancelled_all_) {
+      cancelled_all_ = true;
+      service_->CancelAll();
+    }
+    return;
+  }
+  // Answers that are made get a moment to be taken.
+  if (net_.connections() == 0 || since_s > options_.drain_s + kLastWordsS) service_->Stop();
+}
+
+}  // namespace larder::serving

@@ -1,0 +1,120 @@
+#include "serving/net/server_state.h"
+
+#include <ctime>
+
+#include "base/clock.h"
+
+namespace larder::serving {
+namespace {
+
+constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to read and tokenize
+constexpr double kDeniedEveryS = 10;
+
+// False: it has thrown what it should not, which is counted.
+bool Succeeds(Failures* failures, const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& error) {
+    if (failures != nullptr) failures->Count("a request", error.what());
+    return false;
+  }
+}
+
+}  // namespace
+
+JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
+                               const std::function<void()>& work, const std::function<void(bool)>& then) {
+  if (bytes <= kMostBytesAtOnce || !in_background) {
+    then(Succeeds(failures, work));
+    return nullptr;
+  }
+  for (const Resource resource : {Resource::kQueuedBytes, Resource::kBytes}) {
+    if (const auto scope = client.WhyNot(resource, bytes)) throw TooMuch(*scope, "large requests");
+  }
+  struct Job {
+    Admission::Hold queued, held;
+    bool ok = false;
+  };
+  // Freed on this thread, with `then`: before the job's turn if the ticket is dropped, else after it.
+  auto job = std::make_shared<Job>(Job{.queued = client.Take(Resource::kQueuedBytes, bytes),
+                                       .held = client.Take(Resource::kBytes, bytes)});
+  return in_background(
+      client.peer(), [work, job = job.get(), failures = failures] { job->ok = Succeeds(failures, work); },
+      [then, job] {
+        job->queued.Resize(0);
+        job->held.Resize(0);
+        then(job->ok);
+      });
+}
+
+Refused TooMuch(Scope scope, const char* what) {
+  if (scope == Scope::kAll) return Refused(503, "too many {} at once; try again later", what);
+  return Refused(429, "too many {} of this {} at once; try again later", what,
+                 scope == Scope::kPeer ? "address" : "connection");
+}
+
+Admitted ServerState::Admit(const Admission::Client& client, const std::vector<GenerationSpec>& specs) {
+  size_t bytes = 0;
+  for (const GenerationSpec& spec : specs) {
+    bytes += sizeof spec + spec.prompt.size() * sizeof(TokenId) +
+             spec.sampling.logit_bias.size() * sizeof spec.sampling.logit_bias[0];
+    for (const std::string& stop : spec.stops) bytes += sizeof stop + stop.size();
+  }
+  if (const auto scope = client.WhyNot(Resource::kRequests, specs.size())) throw TooMuch(*scope, "requests");
+  if (const auto scope = client.WhyNot(Resource::kBytes, bytes)) throw TooMuch(*scope, "large requests");
+  return {client.Take(Resource::kRequests, specs.size()), client.Take(Resource::kBytes, bytes)};
+}
+
+void ServerState::CountError(Protocol protocol, int status) const {
+  if (metrics != nullptr) metrics->ErrorAnswered(protocol, status);
+}
+
+void ServerState::CountRefused(Protocol protocol) const {
+  if (metrics != nullptr) metrics->Finished(protocol, Outcome::kRefused, 0, 0, 0);
+}
+
+void ServerState::Denied(const std::string& peer, std::string_view why) {
+  if (!on_denied) return;
+  if (said_denied_ns_ != 0 && SecondsSince(said_denied_ns_) < kDeniedEveryS) {
+    ++denied_unsaid_;
+    return;
+  }
+  const std::string others =
+      denied_unsaid_ > 0 ? fmt::format("; {} more since the last line like this", denied_unsaid_) : "";
+  on_denied(fmt::format("{}: {}{}", peer, why, others));
+  said_denied_ns_ = NowNs();
+  denied_unsaid_ = 0;
+}
+
+ReplyHead ServerState::NewHead(Dialect dialect) {
+  return {
+      .dialect = dialect,
+      .id = fmt::format("{}-{:x}-{}", dialect == Dialect::kChat ? "chatcmpl" : "cmpl", created, next_id++),
+      .model = defaults.model,
+      .created = static_cast<int64_t>(std::time(nullptr)),
+      .include_usage = false,
+      .tokenizer = defaults.tokenizer.get()};
+}
+
+StatusView ServerState::Status() const {
+  StatusView view;
+  view.state = name();
+  view.loading_share = service == nullptr ? loading_share : 1;
+  view.version = version;
+  view.uptime_s = SecondsSince(start_ns);
+  view.http_connections = http_connections;
+  view.text_connections = text_connections;
+  if (service == nullptr) return view;
+  view.queue_length = service->waiting();
+  view.queue_limit = service->options().queue_limit;
+  view.generated_tokens_per_s = metrics->GeneratedPerSecond();
+  view.prompt_tokens_per_s = metrics->PromptPerSecond();
+  view.generated_tokens = metrics->generated_tokens();
+  view.prompt_tokens = metrics->prompt_tokens();
+  view.tpot = metrics->TpotHistogram();
+  if (fill_status) fill_status(view);
+  return view;
+}
+
+}  // namespace larder::serving

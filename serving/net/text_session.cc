@@ -1,0 +1,493 @@
+#include "serving/net/text_session.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "serving/api/completion.h"
+#include "serving/api/json_fields.h"
+
+namespace larder::serving {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kTlsBytes = 2;  // tell it, and a line end may be long in coming
+// Of a turn: together at most some 0.3 ms, so that nobody's token waits longer.
+constexpr int kLinesATurn = 16;
+constexpr size_t kLineBytesATurn = size_t{4} << 10;  // one more line of 8 KB may begin below it
+
+}  // namespace
+
+// A plain prompt's answer.
+struct TextSession::Plain : GenerationListener {
+  explicit Plain(TextSession& of) : session(of) {}
+  void OnText(std::string_view text, const std::vector<TokenLogprobs>&, size_t) override {
+    session.wire_.Write(text);
+  }
+  void OnEnd(const GenerationEnd& end) override {
+    if (IsFailure(end.reason)) {
+      session.FailPlain(StatusOf(end.reason), end.error);
+    } else if (end.reason == FinishReason::kCancelled) {
+      session.FailPlain(503, "the server is shutting down");
+    } else {
+      session.closed_ = true;
+      session.wire_.Close();
+    }
+  }
+  TextSession& session;
+  Admitted admitted;
+  GenerationHandle handle;
+};
+
+// A JSON request's answer.
+struct TextSession::Asked : CompletionSink {
+  Asked(TextSession& of, json name)
+      : session(of), id(std::move(name)), shown_id(",\"id\":" + Dump(id) + "}\n") {}
+  void OnChunk(std::string object) override {
+    object.pop_back();  // "}": chunks have no id of their own
+    session.wire_.Write(object + shown_id);
+  }
+  void OnDone(const json* whole) override {
+    if (whole != nullptr) {
+      if (whole->is_array()) {
+        for (const json& one : *whole) session.WriteLine(id, one);
+      } else {
+        session.WriteLine(id, *whole);
+      }
+    }
+    session.Remove(this);
+  }
+  void OnFailure(int status, const std::string& message) override {
+    session.WriteError(id, status, message, {});
+    session.Remove(this);
+  }
+  TextSession& session;
+  const json id;
+  const std::string shown_id;  // the end of each line
+  Admitted admitted;
+  std::unique_ptr<Completion> completion;
+};
+
+// An id as the client named it: a string or a number.
+static json RequestId(const json& value) {
+  constexpr size_t kMostBytes = 256;
+  if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostBytes) return value;
+  if (value.is_number()) return value;
+  throw Refused(400, "id is {}: expected a number or a string of at most {} bytes", Excerpt(value),
+                kMostBytes)
+      .On("id");
+}
+
+// A line made ready to start, or why not. Run() touches nothing else: any thread may call it.
+struct TextSession::PreparedLine {
+  std::string line;
+  bool ready = false;                  // the model is loaded
+  const ApiKeys* wants_key = nullptr;  // null: no key is wanted, or it was shown
+  LineKind kind = LineKind::kBlank;
+  size_t answered = 0, most_answered = 0;  // requests of the connection, and how many there may be
+  bool cancels = false;
+  std::optional<json> id;        // as the client named it; nothing: it did not, null: it can't be read
+  std::optional<Tenant> tenant;  // whose key it shows; nothing: none that is good
+  CompletionRequest request;
+  std::vector<GenerationSpec> specs;
+  std::optional<Refused> refused;
+
+  void Run(const CompletionDefaults& defaults) {
+    try {
+      if (kind == LineKind::kPlain) {
+        ReadPlain(defaults);
+      } else {
+        ReadJson(defaults);
+      }
+    } catch (const Refused& why) {
+      refused = why;
+    } catch (const Error& error) {
+      refused = Refused(400, "{}", error.what());
+    }
+    line = {};
+  }
+
+  void ReadPlain(const CompletionDefaults& defaults) {
+    if (!ready) throw Refused(503, "the model is loading; try again later");
+    if (wants_key != nullptr)
+      throw Refused(401, "this server wants an API key: send {{\"prompt\":\"...\",\"api_key\":\"...\"}}");
+    if (!IsUtf8(line)) throw Refused(400, "the prompt is not UTF-8");
+    request = PlainRequest(std::move(line), defaults);
+    specs = MakeSpecs(request, defaults);
+  }
+
+  void ReadJson(const CompletionDefaults& defaults) {
+    id = json();  // until it is known to be another
+    const json body = ParseJson(line);
+    const JsonFields fields(body);
+    if (wants_key != nullptr) tenant = wants_key->Find(fields.String("api_key", ""));
+    if (!tenant) throw Refused(401, "api_key is missing or wrong").On("api_key");
+    cancels = fields.Has("cancel");
+    const json* name = fields.Find(cancels ? "cancel" : "id");
+    if (name == nullptr) {
+      id.reset();
+    } else {
+      id = RequestId(*name);
+    }
+    if (cancels) return;
+    // Before the rest is looked at: it may be much.
+    if (answered >= most_answered)
+      throw Refused(429, "{} requests of this connection are being answered: expected no more at once",
+                    answered);
+    if (!ready) throw Refused(503, "the model is loading; try again later");
+    request = ReadCompletionRequest(body, Dialect::kNative, defaults);
+    request.stream = fields.Bool("stream", true);
+    specs = MakeSpecs(request, defaults);
+  }
+};
+
+LineKind KindOfLine(std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return LineKind::kBlank;
+  return line[first] == '{' ? LineKind::kJson : LineKind::kPlain;
+}
+
+const char* OtherProtocol(std::string_view line) {
+  if (line.starts_with("\x16\x03")) return "TLS";
+  if (line.starts_with("SSH-")) return "SSH";
+  const size_t method = line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+  if (method == 0 || method == std::string_view::npos || line[method] != ' ') return nullptr;
+  const size_t target = line.find(' ', method + 1);
+  if (target == std::string_view::npos || target == method + 1) return nullptr;
+  std::string_view version = line.substr(target + 1);
+  if (!version.starts_with("HTTP/")) return nullptr;
+  version.remove_prefix(5);
+  return version.size() == 3 && version.find_first_not_of("0123456789.") == version.npos ? "HTTP" : nullptr;
+}
+
+namespace {
+
+// Looks at the outermost object's fields until "api_key" has come.
+struct ApiKeyFinder : nlohmann::json_sax<json> {
+  bool Value() {
+    at_key = false;
+    return true;
+  }
+  bool Deeper(int by) {
+    depth += by;
+    return Value();
+  }
+  bool null() override { return Value(); }
+  bool boolean(bool) override { return Value(); }
+  bool number_integer(number_integer_t) override { return Value(); }
+  bool number_unsigned(number_unsigned_t) override { return Value(); }
+  bool number_float(number_float_t, const string_t&) override { return Value(); }
+  bool string(string_t& value) override {
+    if (at_key) found = value;
+    Value();
+    return !found;
+  }
+  bool binary(binary_t&) override { return Value(); }
+  bool start_object(size_t) override { return Deeper(1); }
+  bool end_object() override { return Deeper(-1); }
+  bool start_array(size_t) override { return Deeper(1); }
+  bool end_array() override { return Deeper(-1); }
+  bool key(string_t& name) override {
+    at_key = depth == 1 && name == "api_key";
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+  int depth = 0;
+  bool at_key = false;
+  std::optional<std::string> found;
+};
+
+}  // namespace
+
+std::optional<std::string> FindApiKey(std::string_view beginning) {
+  ApiKeyFinder finder;
+  json::sax_parse(beginning, &finder);
+  return finder.found;
+}
+
+bool IsUtf8(std::string_view text) {
+  const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char lead = byte(i);
+    const size_t length = lead < 0x80   ? 1
+                          : lead < 0xC2 ? 0
+                          : lead < 0xE0 ? 2
+                          : lead < 0xF0 ? 3
+                          : lead < 0xF5 ? 4
+                                        : 0;
+    if (length == 0 || text.size() - i < length) return false;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return false;
+    }
+    // No overlong forms, no surrogates, nothing beyond U+10FFFF.
+    if ((lead == 0xE0 && byte(i + 1) < 0xA0) || (lead == 0xED && byte(i + 1) > 0x9F)) return false;
+    if ((lead == 0xF0 && byte(i + 1) < 0x90) || (lead == 0xF4 && byte(i + 1) > 0x8F)) return false;
+    i += length;
+  }
+  return true;
+}
+
+TextSession::TextSession(Wire& wire, ServerState& state, const TextLimits& limits)
+    : wire_(wire), state_(state), limits_(limits) {}
+TextSession::~TextSession() { *self_ = nullptr; }
+
+void TextSession::OnBytes(std::string_view bytes) {
+  if (closed_ || plain_) return;
+  input_ += bytes;
+  if (!later_) Proceed();
+}
+
+void TextSession::AskLater() {
+  if (later_) return;
+  later_ = true;
+  wire_.Later();
+}
+
+void TextSession::OnTurn() {
+  later_ = false;
+  Proceed();
+}
+
+// Takes lines as long as there are whole ones, none is being prepared and it is this client's turn: they are
+// begun in order, so that `cancel` finds what it names.
+void TextSession::Proceed() {
+  if (proceeding_) return;
+  proceeding_ = true;
+  int lines = 0;
+  size_t line_bytes = 0;
+  while (!closed_ && !plain_ && !preparing_ && !wire_.full()) {
+    const size_t end = input_.find('\n', at_ + scanned_);
+    const size_t bytes = std::min(end, input_.size()) - at_;
+    const bool whole = end != std::string::npos || (end_of_input_ && bytes > 0);
+    if (bytes > limits_.line_bytes) {
+      FailPlain(413, fmt::format("the line is longer than {} bytes", limits_.line_bytes));
+    } else if (bytes > limits_.bytes_before_key &&
+               !ShowsKey({input_.data() + at_, limits_.bytes_before_key})) {
+      FailPlain(401,
+                fmt::format("this server wants an API key: show it in the first {} bytes of the first line, "
+                            "as {{\"api_key\":\"...\",\"prompt\":\"...\"}}",
+                            limits_.bytes_before_key));
+    } else if (!whole) {
+      scanned_ = bytes;
+      if (OtherProtocol(std::string_view(input_).substr(at_, kTlsBytes)) != nullptr) FailProtocol("TLS");
+      break;
+    } else if (lines == kLinesATurn || line_bytes >= kLineBytesATurn) {
+      AskLater();
+      break;
+    } else {
+      ++lines;
+      line_bytes += bytes;
+      std::string line = input_.substr(at_, bytes);
+      at_ = std::min(end, input_.size() - 1) + 1;
+      scanned_ = 0;
+      OnLine(std::move(line));
+    }
+  }
+  if (closed_ || plain_) at_ = input_.size();
+  if (at_ > input_.size() / 2) {  // else it would be moved again and again
+    input_.erase(0, at_);
+    at_ = 0;
+    if (input_.empty()) input_.shrink_to_fit();
+  }
+  proceeding_ = false;
+  CloseIfDone();
+}
+
+// Whether its client may send a large line: none is kept of whoever has shown no key.
+bool TextSession::ShowsKey(std::string_view beginning) {
+  if (tenant_ || state_.api_keys.empty()) return true;
+  const auto key = FindApiKey(beginning);
+  if (key) tenant_ = state_.api_keys.Find(*key);
+  return tenant_.has_value();
+}
+
+void TextSession::OnLine(std::string line) {
+  if (line.ends_with('\r')) line.pop_back();
+  const LineKind kind = KindOfLine(line);
+  if (kind == LineKind::kBlank) return;
+  if (const char* other = kind == LineKind::kPlain ? OtherProtocol(line) : nullptr) {
+    FailProtocol(other);
+    return;
+  }
+  // A key that no longer counts has to be shown anew.
+  if (tenant_ && !state_.api_keys.Knows(*tenant_)) tenant_.reset();
+  if (state_.api_keys.empty()) tenant_ = kEverybody;
+  auto prepared = std::make_shared<PreparedLine>();
+  prepared->kind = kind;
+  prepared->ready = state_.service != nullptr;
+  prepared->tenant = tenant_;
+  prepared->wants_key = tenant_ ? nullptr : &state_.api_keys;
+  prepared->line = std::move(line);
+  prepared->answered = asked_.size();
+  prepared->most_answered = limits_.requests;
+  preparing_ = true;
+  ++requests_;
+  try {
+    ticket_ = state_.Prepare(
+        wire_.client(), prepared->line.size(),
+        [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
+        [prepared, self = self_](bool ok) {
+          if (*self == nullptr) return;
+          if (!ok) prepared->refused = Refused(500, "{}", kInternalError);
+          (*self)->Take(*prepared);
+        });
+  } catch (const Refused& refused) {
+    prepared->refused = refused;
+    prepared->id = json();
+    Take(*prepared);
+  }
+}
+
+void TextSession::Take(PreparedLine& prepared) {
+  preparing_ = false;
+  ticket_ = nullptr;
+  if (closed_) return;
+  if (prepared.kind == LineKind::kPlain) {
+    TakePlain(prepared);
+  } else {
+    TakeJson(prepared);
+  }
+  Proceed();
+}
+
+void TextSession::TakePlain(PreparedLine& prepared) {
+  try {
+    if (prepared.refused) throw *prepared.refused;
+    if (!asked_.empty())
+      throw Refused(400, "a plain prompt can't follow JSON requests that are being answered");
+    plain_ = std::make_unique<Plain>(*this);
+    prepared.specs[0].tenant = prepared.tenant.value_or(kEverybody);
+    plain_->admitted = ServerState::Admit(wire_.client(), prepared.specs);
+    plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
+  } catch (const Refused& refused) {
+    state_.CountRefused(Protocol::kText);
+    FailPlain(refused.status(), refused.what());
+  } catch (const Error& error) {
+    state_.CountRefused(Protocol::kText);
+    FailPlain(400, error.what());
+  }
+}
+
+void TextSession::TakeJson(PreparedLine& prepared) {
+  if (prepared.tenant) tenant_ = prepared.tenant;
+  const json id = prepared.id ? *prepared.id : json(next_id_++);
+  try {
+    if (prepared.refused) throw *prepared.refused;
+    if (prepared.cancels) {
+      Cancel(id);
+    } else {
+      Ask(prepared, id);
+    }
+  } catch (const Refused& refused) {
+    if (!prepared.cancels) state_.CountRefused(Protocol::kText);
+    WriteError(id, refused.status(), refused.what(), refused.param());
+    if (refused.status() == 401) {
+      state_.Denied(wire_.peer(), "the text stream without a good API key");
+      closed_ = true;
+      wire_.Close();
+    }
+  } catch (const Error& error) {
+    state_.CountRefused(Protocol::kText);
+    WriteError(id, 400, error.what(), {});
+  }
+}
+
+void TextSession::Ask(PreparedLine& prepared, const json& id) {
+  for (const auto& one : asked_) {
+    if (one->id == id) throw Refused(400, "id {} is that of a request being answered", Excerpt(id)).On("id");
+  }
+  for (GenerationSpec& spec : prepared.specs) spec.tenant = *prepared.tenant;
+  auto asked = std::make_unique<Asked>(*this, id);
+  asked->admitted = ServerState::Admit(wire_.client(), prepared.specs);
+  asked->completion =
+      std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
+                                   state_.NewHead(Dialect::kNative), Protocol::kText, *asked);
+  asked_.push_back(std::move(asked));
+}
+
+void TextSession::Cancel(const json& id) {
+  const auto found =
+      std::find_if(asked_.begin(), asked_.end(), [&](const auto& asked) { return asked->id == id; });
+  // Its last line may be on the way: no error.
+  if (found != asked_.end()) (*found)->completion->Cancel();
+}
+
+void TextSession::Remove(const Asked* asked) {
+  std::erase_if(asked_, [&](const auto& one) { return one.get() == asked; });
+  CloseIfDone();
+}
+
+void TextSession::CloseIfDone() {
+  if (!end_of_input_ || !asked_.empty() || plain_ || preparing_ || input_bytes() > 0 || closed_) return;
+  closed_ = true;
+  wire_.Close();
+}
+
+void TextSession::WriteLine(const json& id, json object) {
+  object["id"] = id;
+  wire_.Write(Dump(object) + "\n");
+}
+
+void TextSession::WriteError(const json& id, int status, std::string_view message, std::string_view param) {
+  state_.CountError(Protocol::kText, status);
+  WriteLine(id, ErrorJson(status, message, param));
+}
+
+void TextSession::FailPlain(int status, const std::string& why) {
+  if (status == 401) state_.Denied(wire_.peer(), "the text stream without an API key");
+  state_.CountError(Protocol::kText, status);
+  closed_ = true;
+  wire_.Write("error: " + why + "\n");
+  wire_.Close();
+}
+
+// A browser that was sent here by some page, or a scanner: what follows is none of ours either.
+void TextSession::FailProtocol(const char* what) {
+  FailPlain(
+      400,
+      fmt::format("this is {}: expected a line of the text stream (a prompt, or a request in JSON)", what));
+}
+
+// Whoever sends with a tool that ends its side still wants the answer; a client that is gone shows when we
+// write.
+void TextSession::OnEndOfInput() {
+  end_of_input_ = true;
+  if (!later_) Proceed();
+}
+
+// Whoever has ended its side may be gone: its large line waits to be read for as long as a line may take to
+// come.
+Turn TextSession::turn() const {
+  if (preparing_ && end_of_input_ && asked_.empty()) return Turn::kReceiving;
+  if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;
+  return input_bytes() == 0 ? Turn::kIdle : Turn::kReceiving;
+}
+
+// While a line is being prepared, as much as one more is kept.
+bool TextSession::wants_bytes() const {
+  return !closed_ && !later_ && (!preparing_ || input_bytes() <= limits_.line_bytes);
+}
+
+void TextSession::OnNoRoom(Scope scope) {
+  const Refused why = TooMuch(scope, "large requests");
+  FailPlain(why.status(), why.what());
+}
+
+void TextSession::OnTimeout() {
+  if (preparing_) {
+    ticket_ = nullptr;
+    state_.CountRefused(Protocol::kText);
+    FailPlain(503, "too busy to read a large line; try again later");
+    return;
+  }
+  if (turn() == Turn::kReceiving) {
+    state_.CountError(Protocol::kText, 408);
+    wire_.Write("error: the line took too long to come\n");
+  }
+  closed_ = true;
+}
+
+}  // namespace larder::serving

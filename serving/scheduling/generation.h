@@ -1,0 +1,81 @@
+// One text being generated: what is asked for, and what comes of it. A GenerationSpec goes to Service::Start;
+// its GenerationListener is called on the I/O thread until the end or until the handle is dropped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/tokenizer/tokenizer.h"
+#include "serving/admission/api_keys.h"
+#include "serving/sampling/sampler.h"
+
+namespace larder::serving {
+
+struct GenerationSpec {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;  // its seed is drawn already
+  int64_t max_tokens = -1;  // -1: until the text ends or the context is full
+  std::vector<std::string> stops;
+  int logprobs = -1;           // of each token, and of so many of the likeliest; -1: none
+  bool continues = true;       // the text goes on from the prompt's: an SPM leading space is text
+  bool special = false;        // show control tokens
+  Tenant tenant = kEverybody;  // whose it is
+};
+
+// Natural logarithms of probabilities at temperature 1, before anything else of the sampling.
+struct TokenLogprobs {
+  TokenId token = 0;
+  float logprob = 0;
+  std::vector<std::pair<TokenId, float>> top;  // likeliest first
+};
+
+enum class FinishReason {
+  kEndOfText,
+  kStopString,
+  kLength,
+  kContextFull,
+  kCancelled,
+  kRefused,
+  kFailed,
+  kUnavailable  // a socket of the cluster is gone
+};
+// Whether it ended otherwise than by its own end or its client's wish; GenerationEnd::error says why.
+constexpr bool IsFailure(FinishReason reason) {
+  return reason == FinishReason::kRefused || reason == FinishReason::kFailed ||
+         reason == FinishReason::kUnavailable;
+}
+// A failure as an HTTP status.
+constexpr int StatusOf(FinishReason failure) {
+  return failure == FinishReason::kRefused ? 400 : failure == FinishReason::kUnavailable ? 503 : 500;
+}
+
+struct GenerationStats {
+  size_t prompt_tokens = 0;
+  size_t reused_tokens = 0;  // of them, those whose KV was there
+  size_t generated_tokens = 0;
+  int64_t queue_ns = 0;        // from Start to a slot
+  int64_t first_token_ns = 0;  // from Start to the first token
+  int64_t total_ns = 0;        // from Start to the end
+};
+
+struct GenerationEnd {
+  FinishReason reason = FinishReason::kFailed;
+  std::string stop_string;  // the one that ended it
+  std::string error;        // of a failure
+  GenerationStats stats;
+};
+
+class GenerationListener {
+ public:
+  virtual ~GenerationListener() = default;
+  // Text that is certain: whole characters, no beginning of a stop string. `logprobs`, if asked for, of the
+  // tokens that it is made of; text or logprobs may be empty, not both. `generated`: tokens so far.
+  virtual void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
+                      size_t generated) = 0;
+  virtual void OnEnd(const GenerationEnd&) = 0;  // the last call
+};
+
+}  // namespace larder::serving

@@ -1,0 +1,290 @@
+#include "serving/scheduling/service.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace larder::serving {
+namespace {
+
+constexpr size_t kEvents = 8192;
+constexpr int kSpins = 2000;  // some 50 us before the compute thread sleeps: the next request often follows
+
+Outcome OutcomeOf(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEndOfText:
+    case FinishReason::kStopString:
+      return Outcome::kStop;
+    case FinishReason::kLength:
+    case FinishReason::kContextFull:
+      return Outcome::kLength;
+    case FinishReason::kCancelled:
+      return Outcome::kCancelled;
+    case FinishReason::kRefused:
+      return Outcome::kRefused;
+    case FinishReason::kFailed:
+    case FinishReason::kUnavailable:
+      return Outcome::kFailed;
+  }
+  return Outcome::kFailed;
+}
+
+FinishReason ReasonOf(pipeline::SequenceEnd end, FinishReason complete) {
+  switch (end) {
+    case pipeline::SequenceEnd::kComplete:
+      return complete;
+    case pipeline::SequenceEnd::kContextFull:
+      return FinishReason::kContextFull;
+    case pipeline::SequenceEnd::kCancelled:
+      return FinishReason::kCancelled;
+    case pipeline::SequenceEnd::kRefused:
+      return FinishReason::kRefused;
+    case pipeline::SequenceEnd::kFailed:
+      return FinishReason::kFailed;
+    case pipeline::SequenceEnd::kUnavailable:
+      return FinishReason::kUnavailable;
+  }
+  return FinishReason::kFailed;
+}
+
+}  // namespace
+
+GenerationHandle& GenerationHandle::operator=(GenerationHandle&& other) noexcept {
+  if (this != &other) {
+    Cancel();
+    service_ = other.service_;
+    generation_ = std::move(other.generation_);
+    other.generation_ = nullptr;
+  }
+  return *this;
+}
+
+void GenerationHandle::Cancel() {
+  if (generation_) service_->CancelFromClient(*generation_);
+  generation_ = nullptr;
+}
+
+void GenerationHandle::Stop() {
+  if (generation_) generation_->cancelled.store(true, std::memory_order_relaxed);
+}
+
+Service::Service(ServiceOptions options, ServingMetrics& metrics, Failures* failures)
+    : options_(std::move(options)),
+      metrics_(metrics),
+      failures_(failures),
+      inbox_(options_.queue_limit + options_.slots),
+      events_(kEvents) {
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  work_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0 || work_fd_ < 0) throw Error("can't make an eventfd: {}", std::strerror(errno));
+  metrics_.SetSlots(options_.slots, 0);
+}
+
+Service::~Service() {
+  close(wake_fd_);
+  close(work_fd_);
+}
+
+GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, GenerationListener* listener) {
+  if (draining_) throw Refused(503, "the server is shutting down");
+  if (const auto outage = this->outage(); outage && outage->refusing) throw Refused(503, "{}", outage->why);
+  const std::string problem = pipeline::WhyNotPrompt(spec.prompt.size(), options_.context);
+  if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
+  Validate(spec.sampling, options_.vocab);
+  for (const TokenId token : spec.prompt) {
+    if (token < 0 || static_cast<size_t>(token) >= options_.vocab)
+      throw Refused(400, "prompt: token {} is none of the {} of the vocabulary", token, options_.vocab)
+          .On("prompt");
+  }
+  // Those whose admission is still under way count as waiting, so free slots are not held against them.
+  const size_t used = live_.size() - waiting_;
+  const size_t free = used < options_.slots ? options_.slots - used : 0;
+  if (waiting_ >= options_.queue_limit + free)
+    throw Refused(503, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
+                  options_.slots);
+  auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
+  ComputeSide::Sink& sink = *this;
+  std::unique_ptr<pipeline::Sequence> sequence =
+      std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink);
+  if (!inbox_.Push(std::move(sequence))) throw Refused(503, "the queue is full; try again later");
+  live_.insert(generation);
+  ++waiting_;
+  metrics_.SetQueue(waiting_);
+  Wake();
+  return {this, std::move(generation)};
+}
+
+void Service::CancelFromClient(Generation& generation) {
+  generation.listener = nullptr;
+  generation.cancelled.store(true, std::memory_order_relaxed);
+}
+
+void Service::CancelAll() {
+  for (const auto& generation : live_) generation->cancelled.store(true, std::memory_order_relaxed);
+}
+
+void Service::Stop() {
+  stop_.store(true);
+  Wake();
+}
+
+std::unique_ptr<pipeline::Sequence> Service::Take() {
+  std::unique_ptr<pipeline::Sequence> sequence;
+  inbox_.Pop(sequence);
+  return sequence;
+}
+
+void Service::Emit(GenerationEvent event) {
+  emitted_ = true;
+  if (!overflow_.empty() || !events_.Push(std::move(event))) overflow_.push_back(std::move(event));
+}
+
+void Service::StepDone() {
+  size_t moved = 0;
+  while (moved < overflow_.size() && events_.Push(std::move(overflow_[moved]))) ++moved;
+  overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
+  if (!emitted_) return;
+  emitted_ = !overflow_.empty();
+  // One system call for all steps that the I/O thread has not seen yet.
+  if (wake_pending_.exchange(true)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);  // never full: it is 0 or 1
+}
+
+bool Service::WaitForWork(int most_ms) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (!inbox_.empty()) return true;
+    __builtin_ia32_pause();
+  }
+  // Either this exchange comes after Wake's, and sees what was put there before; or Wake sees that we sleep.
+  asleep_.exchange(true, std::memory_order_acq_rel);
+  if (!inbox_.empty()) return true;
+  if (stop_.load()) return false;
+  if (!overflow_.empty()) {  // the I/O thread is far behind: give it the processor
+    usleep(100);
+    return true;
+  }
+  pollfd woken{.fd = work_fd_, .events = POLLIN, .revents = 0};
+  poll(&woken, 1, most_ms);
+  uint64_t count;
+  [[maybe_unused]] const auto got = read(work_fd_, &count, sizeof count);
+  return true;
+}
+
+void Service::Wake() {
+  if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(work_fd_, &one, sizeof one);  // a few at most
+}
+
+void Service::Dispatch() {
+  uint64_t count;
+  [[maybe_unused]] const auto got = read(wake_fd_, &count, sizeof count);
+  // Before the ring is read: what comes later wakes us again. An exchange, not a store, because it must
+  // acquire what StepDone's exchange releases: a StepDone that found the flag set wakes nobody, and what it
+  // put into the ring before must be seen by the reads below.
+  wake_pending_.exchange(false, std::memory_order_acq_rel);
+  GenerationEvent event;
+  while (events_.Pop(event)) {
+    try {
+      Handle(event);
+    } catch (const std::exception& error) {
+      if (failures_ != nullptr) failures_->Count("a token", error.what());
+      GiveUp(*event.generation);
+    }
+  }
+  metrics_.SetQueue(waiting_);
+  metrics_.SetSlots(options_.slots, std::min(options_.slots, live_.size() - waiting_));
+}
+
+// Nothing more can be said to its client about what it asked for but that.
+void Service::GiveUp(Generation& generation) noexcept {
+  generation.cancelled.store(true, std::memory_order_relaxed);
+  try {
+    if (!generation.finished) {
+      Finish(generation, FinishReason::kFailed, "the server failed to pass on what was generated");
+    } else if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) {
+      listener->OnEnd(
+          {.reason = FinishReason::kFailed, .stop_string = {}, .error = "the server failed", .stats = {}});
+    }
+  } catch (const std::exception& error) {  // its connection has a time limit
+    generation.listener = nullptr;
+    if (failures_ != nullptr) failures_->Count("the end of a request", error.what());
+  }
+}
+
+void Service::Handle(GenerationEvent& event) {
+  Generation& generation = *event.generation;
+  if (generation.finished) return;
+  switch (event.kind) {
+    case GenerationEvent::Kind::kAdmitted:
+      if (generation.admitted) return;  // it began anew
+      generation.admitted = true;
+      --waiting_;
+      generation.stats.queue_ns = event.time_ns - generation.start_ns;
+      generation.stats.reused_tokens = event.reused;
+      metrics_.Admitted(generation.stats.queue_ns, generation.stats.prompt_tokens, event.reused);
+      return;
+    case GenerationEvent::Kind::kToken:
+      TakeToken(generation, event);
+      return;
+    case GenerationEvent::Kind::kEnded:
+      generation.last_ns = event.time_ns;
+      Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why));
+      return;
+  }
+}
+
+void Service::TakeToken(Generation& generation, GenerationEvent& event) {
+  GenerationStats& stats = generation.stats;
+  if (stats.generated_tokens++ == 0) {
+    stats.first_token_ns = event.time_ns - generation.start_ns;
+    metrics_.FirstToken(stats.first_token_ns);
+  } else {
+    metrics_.NextToken(event.time_ns - generation.last_ns);
+  }
+  generation.last_ns = event.time_ns;
+  if (generation.spec.logprobs >= 0) generation.held_logprobs.push_back(std::move(event.logprobs));
+  const std::string text = generation.stops.Add(generation.decoder.Add(event.token));
+  if (!text.empty() && generation.listener != nullptr) {
+    generation.listener->OnText(text, generation.held_logprobs, stats.generated_tokens);
+    generation.held_logprobs.clear();
+  }
+  if (generation.stops.stopped()) {
+    generation.cancelled.store(true, std::memory_order_relaxed);  // the compute thread needs not go on
+    Finish(generation, FinishReason::kStopString, "");
+  }
+}
+
+void Service::Finish(Generation& generation, FinishReason reason, std::string error) {
+  const auto self = generation.shared_from_this();  // live_ may hold the last reference but ours
+  generation.finished = true;
+  if (!generation.admitted) --waiting_;
+  live_.erase(self);
+  GenerationEnd end{
+      .reason = reason, .stop_string = {}, .error = std::move(error), .stats = generation.stats};
+  end.stats.total_ns = std::max(generation.last_ns, generation.start_ns) - generation.start_ns;
+  std::string rest;
+  if (!generation.stops.stopped()) {
+    rest = generation.stops.Add(generation.decoder.Finish());
+    if (!generation.stops.stopped()) rest += generation.stops.Finish();
+    if (generation.stops.stopped()) end.reason = FinishReason::kStopString;
+    if (!rest.empty() && generation.listener != nullptr)
+      generation.listener->OnText(rest, generation.held_logprobs, end.stats.generated_tokens);
+  }
+  if (generation.stops.stopped())
+    end.stop_string = generation.spec.stops[static_cast<size_t>(generation.stops.matched())];
+  metrics_.Finished(generation.protocol, OutcomeOf(end.reason), end.stats.generated_tokens,
+                    end.stats.first_token_ns, end.stats.total_ns);
+  if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) listener->OnEnd(end);
+}
+
+}  // namespace larder::serving

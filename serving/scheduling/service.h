@@ -1,0 +1,138 @@
+// Service: between the I/O thread, which has clients, and the compute thread, which has tokens. Requests go
+// one way and events the other through rings; neither thread ever waits for the other while it has work. The
+// I/O thread starts and cancels generations and calls Dispatch when wake_fd() is readable; the compute thread
+// sees a pipeline::Intake. Lives from the end of loading to the end of both threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "pipeline/engine/request.h"
+#include "serving/metrics/failures.h"
+#include "serving/metrics/metrics.h"
+#include "serving/scheduling/compute_side.h"
+#include "serving/scheduling/generation.h"
+#include "serving/scheduling/spsc_ring.h"
+
+namespace larder::serving {
+
+struct ServiceOptions {
+  std::shared_ptr<const model::Tokenizer> tokenizer;
+  size_t vocab = 0;
+  size_t context = 0;
+  size_t slots = 1;
+  size_t queue_limit = 256;                                 // requests without a slot; more are refused
+  std::function<std::optional<pipeline::Outage>()> outage;  // of any thread; empty: there is none ever
+};
+
+class Service;
+
+// Dropping it cancels the generation; its listener is not called again.
+class GenerationHandle {
+ public:
+  GenerationHandle() = default;
+  GenerationHandle(Service* service, std::shared_ptr<Generation> generation)
+      : service_(service), generation_(std::move(generation)) {}
+  GenerationHandle(GenerationHandle&& other) noexcept { *this = std::move(other); }
+  GenerationHandle& operator=(GenerationHandle&& other) noexcept;
+  ~GenerationHandle() { Cancel(); }
+  // The slot is free within a step; the listener is not called again.
+  void Cancel();
+  // The same, but the listener is told of the end.
+  void Stop();
+  explicit operator bool() const { return generation_ != nullptr; }
+
+ private:
+  Service* service_ = nullptr;
+  std::shared_ptr<Generation> generation_;
+};
+
+// Why a request is not taken, as an HTTP status and a line.
+class Refused : public Error {
+ public:
+  template <typename... Args>
+  explicit Refused(int status, fmt::format_string<Args...> format, Args&&... args)
+      : Error(format, std::forward<Args>(args)...), status_(status) {}
+  Refused&& On(std::string param) && {
+    param_ = std::move(param);
+    return std::move(*this);
+  }
+  int status() const { return status_; }
+  const std::string& param() const { return param_; }  // the field that is wrong; may be empty
+
+ private:
+  int status_;
+  std::string param_;
+};
+
+class Service : public pipeline::Intake, private ComputeSide::Sink {
+ public:
+  Service(ServiceOptions, ServingMetrics&, Failures* = nullptr);  // which outlive it
+  ~Service() override;
+
+  // I/O thread. Throws Refused: a full queue, draining, a pipeline that is away (503), a prompt that does not
+  // fit (400). Whoever catches it counts it, as what was refused before it came to this.
+  GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
+  int wake_fd() const { return wake_fd_; }
+  void Dispatch();
+  void DispatchIfDue() {  // what has come since: cheap if nothing has
+    if (wake_pending_.load(std::memory_order_acquire)) Dispatch();
+  }
+  void Drain() { draining_ = true; }  // what has begun goes on
+  void CancelAll();                   // ends them; their listeners are told
+  bool draining() const { return draining_; }
+  // Nothing: all sockets that it needs are there.
+  std::optional<pipeline::Outage> outage() const {
+    return options_.outage ? options_.outage() : std::nullopt;
+  }
+  size_t live() const { return live_.size(); }  // begun and not ended
+  size_t waiting() const { return waiting_; }   // without a slot
+  const ServiceOptions& options() const { return options_; }
+  ServingMetrics& metrics() { return metrics_; }
+  // Any thread: WaitForWork says end as soon as there is nothing to do.
+  void Stop();
+
+  // Compute thread.
+  std::unique_ptr<pipeline::Sequence> Take() override;
+  void StepDone() override;
+  bool WaitForWork(int most_ms) override;
+
+ private:
+  friend class GenerationHandle;
+
+  void Wake();
+  void Emit(GenerationEvent) override;
+  void Handle(GenerationEvent&);
+  void GiveUp(Generation&) noexcept;
+  void TakeToken(Generation&, GenerationEvent&);
+  void Finish(Generation&, FinishReason, std::string error);
+  void CancelFromClient(Generation&);
+
+  ServiceOptions options_;
+  ServingMetrics& metrics_;
+  Failures* failures_;
+  int wake_fd_ = -1;
+  bool draining_ = false;
+  size_t waiting_ = 0;
+  std::unordered_set<std::shared_ptr<Generation>> live_;
+
+  SpscRing<std::unique_ptr<pipeline::Sequence>> inbox_;  // I/O to compute
+  SpscRing<GenerationEvent> events_;                     // compute to I/O
+  std::vector<GenerationEvent>
+      overflow_;  // compute thread's: what did not fit, in order; at most a token a slot and step
+  bool emitted_ = false;
+  int work_fd_ = -1;                                             // the compute thread sleeps on it
+  alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // or about to be
+  std::atomic<bool> stop_{false};
+  alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
+};
+
+}  // namespace larder::serving
