@@ -27,7 +27,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "bench/ratio.h"
-#include "rdma/frame_link.h"
+#include "rdma/link/frame_link.h"
 #include "sync/wait.h"
 #include "topology/probe.h"
 

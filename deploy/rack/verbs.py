@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of verbs links over soft-RoCE in a guest, which no test on the machine itself can do: containers have no RDMA device.
 
-    deploy/rack/verbs.py --program build/rdma/rdma_test --cache build/rack
+    deploy/rack/verbs.py --program build/rdma/link/rdma_link_test --cache build/rack
 """
 import argparse
 import json

@@ -16,7 +16,7 @@
 #include "kernels/isa.h"
 #include "node/commands/command.h"
 #include "node/service/exit_code.h"
-#include "rdma/link_warning.h"
+#include "rdma/proof/link_warning.h"
 
 namespace larder::node {
 namespace {

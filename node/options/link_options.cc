@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "rdma/frame_link.h"
+#include "rdma/link/frame_link.h"
 
 namespace larder::node {
 

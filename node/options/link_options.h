@@ -5,7 +5,7 @@
 
 #include "node/options/model_options.h"
 #include "pipeline/chain/chain_plan.h"
-#include "rdma/link_key.h"
+#include "rdma/proof/link_key.h"
 
 namespace larder::node {
 

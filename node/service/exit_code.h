@@ -1,7 +1,7 @@
 // How `larder` ends, for scripts and for systemd (docs/cluster.md has the table for operators).
 #pragma once
 
-#include "rdma/peer_monitor.h"
+#include "rdma/control/peer_monitor.h"
 
 namespace larder::node {
 

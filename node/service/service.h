@@ -29,7 +29,7 @@ class Service {
  public:
   // status: outlives this object. If another process of this user has the status name (it runs this socket) a
   // warning is logged; the socket's own links will refuse to start. Error if another user's has it, which by
-  // rdma/local_socket.h can only happen by hand.
+  // rdma/ipc/local_socket.h can only happen by hand.
   Service(SocketFacts facts, const pipeline::SocketStatus& status);
   ~Service();  // STOPPING=1
   Service(const Service&) = delete;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "node/service/service.h"
-#include "rdma/peer_monitor.h"
+#include "rdma/control/peer_monitor.h"
 
 namespace larder::node {
 namespace {

@@ -1,7 +1,7 @@
 // What `larder status` asks and each running socket answers: one line of JSON on the Unix socket
-// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/local_socket.h says where it lies), then the end of the
-// stream. Nothing is read from whoever asks, and an answer is believed of this user, root and, in the units'
-// folder, its owner.
+// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/ipc/local_socket.h says where it lies), then the end of
+// the stream. Nothing is read from whoever asks, and an answer is believed of this user, root and, in the
+// units' folder, its owner.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "pipeline/stage/socket_status.h"
-#include "rdma/fd_watch.h"
-#include "rdma/local_socket.h"
+#include "rdma/ipc/fd_watch.h"
+#include "rdma/ipc/local_socket.h"
 
 namespace larder::node {
 

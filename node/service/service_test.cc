@@ -27,7 +27,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/service/exit_code.h"
-#include "rdma/local_socket_testing.h"
+#include "rdma/shm/local_socket_testing.h"
 
 namespace larder::node {
 namespace {

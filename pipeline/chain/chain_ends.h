@@ -13,7 +13,7 @@
 #include "pipeline/chain/link_watch.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
-#include "rdma/frame_link.h"
+#include "rdma/link/frame_link.h"
 
 namespace larder::pipeline {
 

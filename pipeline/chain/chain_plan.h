@@ -14,8 +14,8 @@
 #include "model/config/config.h"
 #include "pipeline/chain/stage_frame.h"
 #include "pipeline/plan/plan.h"
-#include "rdma/frame_link.h"
-#include "rdma/link_key.h"
+#include "rdma/link/frame_link.h"
+#include "rdma/proof/link_key.h"
 
 namespace larder::pipeline {
 

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "pipeline/stage/progress_watch.h"
-#include "rdma/frame_link.h"
+#include "rdma/link/frame_link.h"
 
 namespace larder::pipeline {
 

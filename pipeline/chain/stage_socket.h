@@ -12,7 +12,7 @@
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
-#include "rdma/frame_link.h"
+#include "rdma/link/frame_link.h"
 
 namespace larder::pipeline {
 

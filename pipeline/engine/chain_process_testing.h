@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "pipeline/engine/chain_testing.h"
-#include "rdma/descriptor.h"
-#include "rdma/link_key.h"
+#include "rdma/ipc/descriptor.h"
+#include "rdma/proof/link_key.h"
 
 namespace larder::pipeline {
 

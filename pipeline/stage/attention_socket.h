@@ -15,7 +15,7 @@
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/exchange.h"
 #include "pipeline/stage/socket_status.h"
-#include "rdma/shm_link.h"
+#include "rdma/shm/shm_link.h"
 #include "sync/wait.h"
 #include "threadpool/frame.h"
 #include "threadpool/pool.h"

@@ -15,10 +15,10 @@
 #include "pipeline/plan/plan.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"
-#include "rdma/control_channel.h"
-#include "rdma/peer_monitor.h"
-#include "rdma/shared_memory.h"
-#include "rdma/shm_link.h"
+#include "rdma/control/control_channel.h"
+#include "rdma/control/peer_monitor.h"
+#include "rdma/ipc/shared_memory.h"
+#include "rdma/shm/shm_link.h"
 #include "threadpool/frame.h"
 
 namespace larder::pipeline {

@@ -1,7 +1,7 @@
 // Exchange: the memory in which one weight socket and its attention sockets meet, a plain byte layout
 // computed from the Plan by each of them: per-head readiness flags in both directions and the rows that they
 // announce. It may be memory of one process or a segment that several map; no pointer, shape or type lies in
-// it. (Which rows a frame has travels over a link, rdma/shm_link.h.)
+// it. (Which rows a frame has travels over a link, rdma/shm/shm_link.h.)
 //
 // A frame may be cut into two halves, so that the weight socket works on one while the attention sockets work
 // on the other. Each half has flags of its own, and rows of its own in the same buffers.

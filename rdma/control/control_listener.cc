@@ -1,0 +1,245 @@
+// Finding each other: listening on, and connecting to, a name (rdma/ipc/local_socket.h).
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "rdma/control/control_channel.h"
+#include "rdma/control/control_message.h"
+#include "rdma/ipc/fd_watch.h"
+#include "rdma/ipc/local_socket.h"
+#include "rdma/ipc/retry.h"
+#include "rdma/proof/link_gate.h"
+#include "rdma/proof/link_warning.h"
+#include "rdma/proof/tcp_socket.h"
+
+namespace larder::rdma {
+namespace {
+
+constexpr int kFirstRetryMs = 10, kLongestRetryMs = 200;
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr int kBacklog = 128;  // who comes while nobody accepts
+
+Descriptor NewSocket(const std::string& name) {
+  Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) throw Error("control channel {}: no socket: {}", name, std::strerror(errno));
+  return fd;
+}
+
+// The kernel guards no abstract name, so both ends look at who the other is. Root may serve anybody.
+bool Trusted(const ucred& peer) { return peer.uid == geteuid() || peer.uid == 0; }
+
+// For who looks among abstract names because the units' folder is another user's.
+const char* UnitHasIt(const std::string& name) {
+  struct stat found = {};
+  const std::string file = std::string(kRuntimeFolder) + "/" + FileOfName(name);
+  return stat(file.c_str(), &found) == 0 || errno == EACCES
+             ? "; units work with processes of their own user: runuser -u larder -- larder ..."
+             : "";
+}
+
+}  // namespace
+
+struct ControlListener::State {
+  std::string name;
+  size_t peers = 1;
+  LocalListener listener;
+  std::vector<pid_t> accepted;
+  std::optional<FdWatch> refuser;  // after the last peer has come
+
+  Descriptor AcceptOne() const {
+    return Descriptor(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  }
+  // Who came, and whether the kernel says that he is one of us: what is wrong with him, or nothing.
+  std::string Admit(const Descriptor& came, std::string* who) const {
+    const ucred peer = PeerOf(came.get());
+    *who = fmt::format("pid {}", peer.pid);
+    if (Trusted(peer)) return {};
+    internal::Refuse(came.get(), fmt::format("it belongs to user {}, not {}", geteuid(), peer.uid));
+    return fmt::format("belongs to user {}, not {}", peer.uid, geteuid());
+  }
+  // Now it has one more peer; who comes after the last one is refused.
+  ControlChannel Take(Descriptor connection) {
+    const ucred peer = PeerOf(connection.get());
+    accepted.push_back(peer.pid);
+    if (accepted.size() == peers) refuser.emplace(listener.fd(), [this] { return RefuseOne(); });
+    return ControlChannel(std::move(connection), name, peer.pid, /*listens=*/true);
+  }
+  std::optional<int> RefuseOne() const {
+    const Descriptor one_too_many = AcceptOne();
+    if (!one_too_many && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+      std::this_thread::sleep_for(kAcceptPause);  // no descriptors: it stays readable
+    std::string who;
+    if (one_too_many && Admit(one_too_many, &who).empty()) {
+      internal::Refuse(one_too_many.get(),
+                       fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
+                                   "a name of its own",
+                                   peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
+    }
+    return FdWatch::kUntilReadable;
+  }
+};
+
+ControlListener::ControlListener(std::string name, size_t peers) : state_(std::make_unique<State>()) {
+  if (peers == 0) throw Error("control channel {}: a listener without peers", name);
+  state_->peers = peers;
+  state_->listener = LocalListener("control channel", name, SOCK_SEQPACKET, kBacklog);
+  state_->name = std::move(name);
+}
+
+ControlListener::~ControlListener() = default;
+
+ControlChannel ControlListener::Accept(int timeout_ms) {
+  State& state = *state_;
+  if (state.accepted.size() == state.peers) {
+    throw Error("control channel {}: all its {} peers have come", state.name, state.peers);
+  }
+  for (;;) {
+    if (!internal::WaitReadable(state.listener.fd(), timeout_ms)) {
+      if (state.peers == kAnyPeers) {
+        throw Error("control channel {}: nobody came in {} ms: start the other socket's process too",
+                    state.name, timeout_ms);
+      }
+      throw Error("control channel {}: {} of {} peers came in {} ms: start the other socket's process too",
+                  state.name, state.accepted.size(), state.peers, timeout_ms);
+    }
+    Descriptor fd = state.AcceptOne();
+    if (!fd) {  // it left again, or there are no descriptors
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+        std::this_thread::sleep_for(kAcceptPause);
+      continue;
+    }
+    std::string who;
+    if (state.Admit(fd, &who).empty()) return state.Take(std::move(fd));
+  }
+}
+
+internal::LinkGate::Setup internal::ShmGateSetup(const std::string& what, const LinkKey& key) {
+  LinkGate::Setup setup;
+  setup.what = what;
+  setup.kind = ConnectionKind::kShm;
+  setup.key = &key;
+  setup.hello_bytes = sizeof(Message);
+  return setup;
+}
+
+// Whoever comes here knows the key, or there is none. False: he was told why not.
+bool internal::AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
+                           Hello* theirs, std::string* why) {
+  Message came, answer;
+  std::memcpy(static_cast<void*>(&came), guest.hello.data(), sizeof(came));
+  std::string refusal;
+  *why = CheckHello(came, mine, channel, &refusal);
+  *theirs = came.hello;
+  if (refusal.empty() && session != 0 && came.hello.session != session) *why = refusal = kOtherSession;
+  if (!refusal.empty()) {
+    Refuse(channel.fd(), refusal);
+    return false;
+  }
+  answer.hello = mine;
+  guest.session.Seal(kListenerHello, answer);
+  Send(channel.fd(), answer);
+  return true;
+}
+
+ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, const LinkKey& key,
+                                            uint64_t* session, int stop_fd) {
+  State& state = *state_;
+  const std::string what = "control channel " + state.name;
+  internal::LinkGate::Setup setup = internal::ShmGateSetup(what, key);
+  setup.listener = state.listener.fd();
+  setup.stop_fd = stop_fd;
+  setup.admit = [&](const Descriptor& came, std::string* who) { return state.Admit(came, who); };
+  internal::LinkGate gate(std::move(setup));
+  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  for (std::string last;;) {
+    std::optional<internal::Guest> guest = gate.Next(deadline_ns);
+    if (!guest) {
+      if (gate.stopped()) throw Error("{}: stopped{}{}", what, last.empty() ? "" : "; last: ", last);
+      if (!last.empty()) throw Error("{}: {}", what, last);
+      throw Error(
+          "{}: nobody came in {} ms{}: start the other socket's process too", what, timeout_ms,
+          gate.last().empty() ? "" : fmt::format(" who belongs here (the last one: {})", gate.last()));
+    }
+    if (internal::HasLeft(guest->connection.get())) continue;
+    const ucred peer = PeerOf(guest->connection.get());
+    ControlChannel channel(std::move(guest->connection), state.name, peer.pid, /*listens=*/true);
+    Hello theirs;
+    std::string why;
+    if (!internal::AnswerGuest(*guest, mine, session == nullptr ? 0 : *session, channel, &theirs, &why)) {
+      if (why == internal::kOtherSession) continue;
+      last = why;
+      internal::WarnOfLink(internal::LinkWarning::kDisagreement, fmt::format("{}: {}", what, why));
+      continue;
+    }
+    if (session != nullptr) *session = theirs.session;
+    const std::string peer_name = channel.peer_name();
+    channel = state.Take(std::move(channel.fd_));
+    channel.peer_name_ = peer_name;
+    return channel;
+  }
+}
+
+// Of a channel that was accepted without a hello.
+Hello ControlChannel::AnswerHello(const Hello& mine, int timeout_ms, const LinkKey& key) {
+  const std::string before = peer();
+  internal::LinkGate::Setup setup = internal::ShmGateSetup("control channel " + name_, key);
+  setup.step_ms = timeout_ms < 0 ? std::numeric_limits<int>::max() : timeout_ms;
+  internal::LinkGate gate(std::move(setup));
+  gate.Add(std::move(fd_), before);
+  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  std::optional<internal::Guest> guest;
+  while (!guest && gate.pending() > 0 && internal::LeftMs(deadline_ns) > 0)
+    guest = gate.Next(std::min(deadline_ns, internal::DeadlineNs(100)));
+  if (!guest) {
+    if (!gate.last().empty()) throw Error("{}", gate.last());
+    if (gate.pending() == 0)
+      throw Error("{} ended before hello: its own output says why; start it again", before);
+    throw Error("{} sent no hello in {} ms: it hangs or is still loading; see its output", before,
+                timeout_ms);
+  }
+  fd_ = std::move(guest->connection);
+  Hello theirs;
+  std::string why;
+  if (!internal::AnswerGuest(*guest, mine, 0, *this, &theirs, &why)) throw Error("{}", why);
+  return theirs;
+}
+
+ControlChannel Connect(const std::string& name, int timeout_ms) {
+  const LocalAddress address = AddressOf(name);
+  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  internal::RetryPause pause(kFirstRetryMs, kLongestRetryMs);
+  for (;;) {
+    Descriptor fd = NewSocket(name);
+    if (connect(fd.get(), address.get(), address.bytes) == 0) {
+      const ucred peer = PeerOf(fd.get());
+      if (!Trusted(peer)) {
+        throw Error("control channel {}: pid {} has it, of user {}, not {}: start both processes as one user",
+                    name, peer.pid, peer.uid, geteuid());
+      }
+      return ControlChannel(std::move(fd), name, peer.pid, /*listens=*/false);
+    }
+    // nobody listens yet, or its queue is full
+    if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN && errno != EINTR) {
+      throw Error("control channel {}: {}", name, std::strerror(errno));
+    }
+    if (internal::LeftMs(deadline_ns) == 0) {
+      throw Error(
+          "control channel {}: nobody listens there after {} ms: start the process of the socket that "
+          "has this name, from the same manifest, on this server{}",
+          name, timeout_ms, address.path.empty() ? UnitHasIt(name) : "");
+    }
+    pause.Sleep(internal::LeftMs(deadline_ns));
+  }
+}
+
+}  // namespace larder::rdma

@@ -1,0 +1,88 @@
+#include "rdma/control/peer_monitor.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "rdma/control/control_message.h"
+
+namespace larder::rdma {
+namespace {
+
+constexpr int64_t kMsNs = 1'000'000;
+
+std::atomic<SayPeerLost> say_peer_lost{nullptr};
+
+}  // namespace
+
+void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
+
+PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
+  return [name = channel.peer_name(), peer = channel.peer()](pid_t, PeerEnd how) {
+    if (how == PeerEnd::kGoodbye) return;
+    const std::string reason =
+        how == PeerEnd::kSilent ? fmt::format("has not answered for {:.1f} s", kSilenceMs * 1e-3) : "is gone";
+    const std::string line = fmt::format("{} {}; stopping", peer, reason);
+    if (const SayPeerLost say = say_peer_lost.load()) {
+      say(name, reason, line);
+    } else {
+      // write, not stdio: whatever thread holds a lock there, this one ends the process
+      const std::string printed = fmt::format("larder: error: {}\n", line);
+      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
+    }
+    _exit(kPeerLostExitCode);
+  };
+}
+
+PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLost on_lost)
+    : fd_(channel.fd()),
+      pid_(channel.peer_pid()),
+      on_lost_(std::move(on_lost)),
+      woken_ns_(NowNs()),
+      watch_(fd_, [this] { return Watch(); }) {}
+
+// All that has come. How the peer ended, if it did.
+std::optional<PeerEnd> PeerMonitor::Read() {
+  for (;;) {
+    internal::Message message;
+    Descriptor unexpected;
+    switch (internal::Receive(fd_, &message, &unexpected, 0)) {
+      case internal::Received::kTimeout:
+        return std::nullopt;
+      case internal::Received::kMessage:
+        if (message.kind == internal::MessageKind::kBye) return PeerEnd::kGoodbye;
+        silent_ns_ = 0;
+        break;
+      case internal::Received::kEnded:
+      case internal::Received::kForeign:
+        return PeerEnd::kGone;
+    }
+  }
+}
+
+std::optional<int> PeerMonitor::Watch() {
+  // Only time in which this thread was awake when it meant to be counts as the peer's silence: a process that
+  // was itself stopped, or a whole virtual machine, does not blame the peer for it.
+  const int64_t now_ns = NowNs();
+  silent_ns_ += std::min(now_ns - std::exchange(woken_ns_, now_ns), 2 * kAliveEveryMs * kMsNs);
+  std::optional<PeerEnd> end = Read();
+  if (!end && silent_ns_ >= kSilenceMs * kMsNs) end = PeerEnd::kSilent;
+  if (end) {
+    ended_.store(true, std::memory_order_release);
+    on_lost_(pid_, *end);
+    return std::nullopt;
+  }
+  if (now_ns >= next_alive_ns_) {
+    next_alive_ns_ = now_ns + kAliveEveryMs * kMsNs;
+    internal::Message alive;
+    alive.kind = internal::MessageKind::kAlive;
+    internal::Send(fd_, alive);  // if the peer has gone, or reads no more, the next waking sees it
+  }
+  const int64_t sleep_ns = std::min(next_alive_ns_ - now_ns, kSilenceMs * kMsNs - silent_ns_);
+  return static_cast<int>(sleep_ns / kMsNs + 1);
+}
+
+}  // namespace larder::rdma

@@ -1,0 +1,42 @@
+// FaultSignal: a link end's fault flag together with what wakes those who sleep in poll(): an eventfd that
+// becomes readable with the first fault and stays so. The data path looks at the flag, sleepers and the
+// LinkMonitor also watch fd(). Any thread may raise.
+#pragma once
+
+#include "rdma/ipc/descriptor.h"
+#include "sync/fault.h"
+
+namespace larder::rdma {
+
+// Details of a kLinkDown fault: how the link was lost.
+enum class LinkDown : uint32_t {
+  kUnknown = 0,
+  kEnded,     // the other end said that it ends
+  kClosed,    // its connection closed: it ended or crashed
+  kSilent,    // no sign of life for LinkMonitor::kSilentMs, on one server kSilenceMs
+  kNetwork,   // the network or the device reported an error
+  kDataLost,  // the connection of the frames gets no acknowledgement, though the other one lives
+};
+// The detail of a verbs completion that was not good; status: ibv_wc_status.
+constexpr uint32_t VerbsFaultDetail(uint32_t status) { return 0x100 + status; }
+// "no sign of life for more than 2 s: it is stopped ..."; for any detail.
+const char* LinkDownText(uint32_t detail);
+
+class FaultSignal {
+ public:
+  FaultSignal();  // Error if the process may not open another descriptor
+  FaultSignal(const FaultSignal&) = delete;
+  FaultSignal& operator=(const FaultSignal&) = delete;
+
+  void Raise(sync::FaultCode code, uint32_t detail);
+  void Raise(LinkDown how) { Raise(sync::FaultCode::kLinkDown, static_cast<uint32_t>(how)); }
+  sync::Fault Read() const { return flag_.Read(); }
+  bool raised() const { return flag_.raised(); }
+  int fd() const { return wake_.get(); }
+
+ private:
+  sync::FaultFlag flag_;
+  Descriptor wake_;
+};
+
+}  // namespace larder::rdma

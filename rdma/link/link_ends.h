@@ -1,0 +1,57 @@
+// What a FrameLink holds for each transport: the link and everything that lives as long as it. Members are in
+// the order of their construction: what watches a link ends before it.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "rdma/control/control_channel.h"
+#include "rdma/control/peer_monitor.h"
+#include "rdma/ipc/fault_signal.h"
+#include "rdma/ipc/shared_memory.h"
+#include "rdma/shm/shm_link.h"
+#include "rdma/tcp/link_monitor.h"
+#include "rdma/tcp/tcp_link.h"
+#include "rdma/verbs/verbs_link.h"
+
+namespace larder::rdma {
+
+class ShmEnd {
+ public:
+  ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const ShmLinkShape& shape, LinkSide side);
+  ~ShmEnd();  // says goodbye
+  void Fail(sync::FaultCode code, uint32_t detail) { link.Fail(code, detail); }
+  sync::Fault fault() const { return link.fault(); }
+
+  ControlChannel channel;
+  SharedMemory memory;
+  ShmLink link;
+  PeerMonitor monitor;
+};
+
+class TcpEnd {
+ public:
+  TcpEnd(Descriptor control, Descriptor data, const ShmLinkShape& shape, LinkSide side)
+      : link(std::move(data), shape, side, signal), monitor(std::move(control), signal, link.fd()) {}
+  void Fail(sync::FaultCode code, uint32_t detail) { signal.Raise(code, detail); }
+  sync::Fault fault() const { return signal.Read(); }
+
+  FaultSignal signal;
+  TcpLink link;
+  LinkMonitor monitor;
+};
+
+class VerbsEnd {
+ public:
+  VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape,
+           LinkSide side, uint64_t remote_address, uint32_t remote_key);
+  ~VerbsEnd();
+  void Fail(sync::FaultCode code, uint32_t detail) { signal.Raise(code, detail); }
+  sync::Fault fault() const { return signal.Read(); }
+
+  FaultSignal signal;
+  VerbsLink link;
+  LinkMonitor monitor;
+};
+
+}  // namespace larder::rdma

@@ -1,0 +1,105 @@
+// Making a shared-memory link: the receiver makes the region and hands it over.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "rdma/link/link_setup.h"
+#include "rdma/proof/link_warning.h"
+#include "rdma/proof/tcp_socket.h"
+
+namespace larder::rdma {
+namespace {
+
+LinkDown LinkDownOf(PeerEnd how) {
+  switch (how) {
+    case PeerEnd::kGoodbye:
+      return LinkDown::kEnded;
+    case PeerEnd::kGone:
+      return LinkDown::kClosed;
+    case PeerEnd::kSilent:
+      return LinkDown::kSilent;
+  }
+  return LinkDown::kUnknown;
+}
+
+}  // namespace
+
+ShmEnd::ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const ShmLinkShape& shape, LinkSide side)
+    : channel(std::move(the_channel)),
+      memory(std::move(the_memory)),
+      link(memory.span(), shape, side),
+      monitor(channel, [this](pid_t, PeerEnd how) {
+        link.Fail(sync::FaultCode::kLinkDown, static_cast<uint32_t>(LinkDownOf(how)));
+      }) {}
+
+ShmEnd::~ShmEnd() { channel.Bye(); }
+
+namespace internal {
+namespace {
+
+// From the hellos on both ends have nothing to do but this: one that does not is stopped or ended.
+constexpr int kMakeMs = 10'000;
+
+Hello ShmHello(const ShmLinkShape& shape, const LinkIdentity& identity) {
+  Hello hello;
+  hello.plan_hash = identity.plan_hash;
+  hello.memory_bytes = shape.bytes();
+  hello.session = identity.session;
+  hello.SetSocketName(identity.name);
+  return hello;
+}
+
+MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const ShmLinkShape& shape, LinkSide side,
+                      uint64_t session, int timeout_ms) {
+  MadeLink<ShmEnd> made;
+  made.session = session;
+  made.peer = channel.peer();
+  made.description = fmt::format("shm, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes,
+                                 topology::BackingName(memory.backing()));
+  if (!memory.notes().empty()) made.description += " (" + memory.notes() + ")";
+  channel.Ready();
+  channel.WaitReady(timeout_ms);
+  made.end = std::make_unique<ShmEnd>(std::move(channel), std::move(memory), shape, side);
+  return made;
+}
+
+}  // namespace
+
+std::string ShmName(const LinkEndpoint& endpoint) { return "larder-link-" + endpoint.name; }
+
+MadeLink<ShmEnd> ConnectShm(const LinkEndpoint& endpoint, const LinkShape& shape,
+                            const LinkIdentity& identity, int timeout_ms) {
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  const ShmLinkShape region{shape.frame_bytes, shape.slots};
+  const Hello hello = ShmHello(region, identity);
+  ControlChannel channel = ConnectHello(ShmName(endpoint), hello, timeout_ms, LinkKey::Of(identity.key));
+  const int left_ms = std::min(kMakeMs, LeftMs(deadline_ns));
+  SharedMemory memory = channel.ReceiveMemory(region.bytes(), left_ms);
+  return Make(std::move(channel), std::move(memory), region, LinkSide::kSend, identity.session, left_ms);
+}
+
+MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoint, const LinkShape& shape,
+                           const LinkIdentity& identity, int timeout_ms, int stop_fd) {
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  const ShmLinkShape region{shape.frame_bytes, shape.slots};
+  const Hello hello = ShmHello(region, identity);
+  const std::string label = "larder link " + endpoint.name;
+  for (;;) {
+    uint64_t session = identity.session;
+    ControlChannel channel = listener.AcceptHello(hello, timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns),
+                                                  LinkKey::Of(identity.key), &session, stop_fd);
+    SharedMemory memory = SharedMemory::Create(region.bytes(), label.c_str());
+    ShmLink::Format(memory.span(), region);
+    try {
+      channel.SendMemory(memory);
+      return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, session,
+                  std::min(kMakeMs, LeftMs(deadline_ns)));
+    } catch (const Error& error) {  // it ended, or is stopped: the next one
+      if (LeftMs(deadline_ns) == 0) throw;
+      WarnOfLink(LinkWarning::kDisagreement, fmt::format("{}: {}", What(endpoint), error.what()));
+    }
+  }
+}
+
+}  // namespace internal
+}  // namespace larder::rdma

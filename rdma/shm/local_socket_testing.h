@@ -1,0 +1,77 @@
+// Test support: a runtime folder of its own, and another user's process that was first to take a name.
+// Included by tests only.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "rdma/ipc/local_socket.h"
+
+namespace larder::rdma {
+
+// $RUNTIME_DIRECTORY while it lives, as systemd sets it.
+class TestRuntimeFolder {
+ public:
+  explicit TestRuntimeFolder(mode_t mode = 0700) {
+    char name[] = "/tmp/larder-run-XXXXXX";
+    path_ = mkdtemp(name);
+    chmod(path_.c_str(), mode);
+    setenv("RUNTIME_DIRECTORY", path_.c_str(), 1);
+  }
+  ~TestRuntimeFolder() {
+    unsetenv("RUNTIME_DIRECTORY");
+    std::filesystem::remove_all(path_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Listens on an abstract name as user 65534 and says something to whoever comes. Only root can make one.
+class Squatter {
+ public:
+  Squatter(const std::string& name, int type, const std::string& says) {
+    int ready[2];
+    if (pipe2(ready, O_CLOEXEC) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      alarm(60);
+      const LocalAddress address = AddressOf(name, "");
+      const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+      if (setgid(65534) != 0 || setuid(65534) != 0 || bind(fd, address.get(), address.bytes) != 0 ||
+          listen(fd, 8) != 0 || write(ready[1], "r", 1) != 1) {
+        _exit(1);
+      }
+      for (;;) {
+        const int client = accept(fd, nullptr, nullptr);
+        if (send(client, says.data(), says.size(), MSG_NOSIGNAL) < 0) continue;
+        close(client);
+      }
+    }
+    char byte = 0;
+    close(ready[1]);
+    listens_ = read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+  }
+  ~Squatter() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  bool listens() const { return listens_; }
+
+ private:
+  pid_t pid_ = -1;
+  bool listens_ = false;
+};
+
+}  // namespace larder::rdma

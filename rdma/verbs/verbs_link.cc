@@ -1,0 +1,22 @@
+#include "rdma/verbs/verbs_link.h"
+
+#include "rdma/verbs/verbs_resources.h"
+
+namespace larder::rdma {
+
+VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
+                     uint64_t remote_address, uint32_t remote_key, FaultSignal& fault)
+    : shape_(shape),
+      side_(side),
+      batch_(CreditBatch(shape.slots)),
+      fault_(fault),
+      resources_(std::move(resources)),
+      ring_(resources_->memory.data()),
+      stride_(resources_->stride),
+      remote_address_(remote_address),
+      remote_key_(remote_key),
+      sizes_(side == LinkSide::kReceive ? shape.slots : 0) {}
+
+VerbsLink::~VerbsLink() = default;
+
+}  // namespace larder::rdma

@@ -1,0 +1,101 @@
+// VerbsLink: one direction of a link over a reliable connected queue pair. A sync::Link.
+//
+// Both ends have a registered ring. EndSend() writes the frame from the sender's slot into the same slot of
+// the receiver's ring (RDMA write with immediate), inline when the device takes that much. Nothing else is
+// sent: the immediate number is the frame's, and its size is what the receiver's completion says was written.
+// (16 bytes of header would make a second packet of each frame of a whole MTU.)
+// Only every few writes ask for a completion, and a slot is free again when its write completed
+// and the receiver's credit came: half a ring at a time, as the immediate number of an empty message. The
+// status of each completion is looked at; one that is not good is a kLinkDown fault with
+// VerbsFaultDetail(status).
+//
+// Sends and receives have a completion queue each, so that a receiver is not woken for its own credits.
+// Waiting polls; an adaptive policy then sleeps until the device has an event of what is waited for. A
+// vanished peer that owes nothing is noticed by the LinkMonitor only: queue pairs have no sign of life.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/memory.h"
+#include "rdma/ipc/fault_signal.h"
+#include "rdma/shm/shm_link.h"
+#include "sync/link.h"
+#include "sync/wait.h"
+
+struct ibv_cq;
+struct ibv_wc;
+
+namespace larder::rdma {
+
+class VerbsResources;
+
+class alignas(kFalseSharingBytes) VerbsLink {
+ public:
+  // resources: connected. remote_address, remote_key: of the receiver's ring; the receiver has none. fault
+  // must outlive the link.
+  VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
+            uint64_t remote_address, uint32_t remote_key, FaultSignal& fault);
+  ~VerbsLink();
+  VerbsLink(const VerbsLink&) = delete;
+  VerbsLink& operator=(const VerbsLink&) = delete;
+
+  size_t frame_bytes() const { return shape_.frame_bytes; }
+  size_t slots() const { return shape_.slots; }
+  sync::Fault fault() const { return fault_.Read(); }
+  const VerbsResources& resources() const { return *resources_; }
+
+  sync::SendSlot BeginSend();
+  void EndSend(size_t size_bytes = sync::kWholeFrame);
+  sync::ReceivedFrame BeginReceive();
+  void EndReceive();
+  bool WaitSend(const sync::WaitPolicy& policy);
+  bool WaitReceive(const sync::WaitPolicy& policy);
+
+ private:
+  friend struct LinkTesting;
+  std::byte* Slot() const { return ring_ + slot_ * stride_; }
+  bool HasSlot() const { return position_ - other_ < shape_.slots && position_ - completed_ < shape_.slots; }
+  void Advance() {
+    slot_ = slot_ + 1 == shape_.slots ? 0 : slot_ + 1;
+    ++position_;
+  }
+  bool HasCreditSend() const;
+  void Poll();
+  void Poll(ibv_cq* queue);
+  void Complete(const ibv_wc& completion);
+  void TakeCredit(uint32_t released);
+  void ReturnCredits();
+  bool Arm();
+  bool Sleep();
+  template <typename Done>
+  bool Wait(const sync::WaitPolicy& policy, Done done);
+
+  const ShmLinkShape shape_;
+  const LinkSide side_;
+  const size_t batch_;  // frames a credit, writes a completion
+  FaultSignal& fault_;
+  std::unique_ptr<VerbsResources> resources_;
+  std::byte* const ring_;
+  const size_t stride_;
+  const uint64_t remote_address_;
+  const uint32_t remote_key_;
+  std::vector<uint32_t> sizes_;  // receiver: bytes of the frame in each slot
+
+  // The end's thread only; numbers of frames, that wrap.
+  uint32_t position_ = 0;      // the frame that this end is at
+  uint32_t other_ = 0;         // sender: released, as credits say; receiver: credits were sent for
+  uint32_t completed_ = 0;     // sender: frames whose writes have completed
+  uint32_t arrived_ = 0;       // receiver: frames that have come
+  uint32_t unsignalled_ = 0;   // sender: writes since the last that asked for a completion
+  uint32_t credits_ = 0;       // receiver: messages sent
+  uint32_t credits_done_ = 0;  // receiver: those known to have completed
+  size_t slot_ = 0;            // of position_
+  size_t arrived_slot_ = 0;    // of arrived_
+  bool flushed_ = false;       // a flushed completion has been seen
+};
+static_assert(sync::Link<VerbsLink>);
+
+}  // namespace larder::rdma

@@ -1,0 +1,91 @@
+// What one end of a verbs link owns: the queue pair, its completion queues, and the ring, registered once.
+// Set-up only; made before the connection, freed in the reverse order. The headers of libibverbs and
+// librdmacm are included here and in verbs_*.cc only.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "rdma/shm/shm_link.h"
+#include "topology/arena.h"
+
+namespace larder::rdma {
+
+template <auto kFree>
+struct FreeVerbs {
+  template <typename T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using EventChannel = std::unique_ptr<rdma_event_channel, FreeVerbs<rdma_destroy_event_channel>>;
+using CmId = std::unique_ptr<rdma_cm_id, FreeVerbs<rdma_destroy_id>>;
+
+// Which bits of a work request's id are what; the rest is a number.
+enum class VerbsWork : uint64_t { kFrameReceive = 1, kCreditReceive, kFrameSend, kCreditSend };
+constexpr uint64_t WorkId(VerbsWork work, uint32_t number) {
+  return static_cast<uint64_t>(work) << 32 | number;
+}
+
+class VerbsResources {
+ public:
+  // Credits that a receiver may have under way, and that a sender may not have looked at.
+  static constexpr uint32_t kCreditSends = 32;
+  static constexpr uint32_t kCreditReceives = 8;
+
+  // Takes over an id whose device is known, and makes a queue pair there. what: for Errors. Error if the
+  // device refuses, with the remedy.
+  VerbsResources(EventChannel the_channel, CmId the_id, const ShmLinkShape& shape, LinkSide side,
+                 const std::string& what);
+  VerbsResources(const VerbsResources&) = delete;
+  VerbsResources& operator=(const VerbsResources&) = delete;
+
+  // Posts all receives and joins the queue pair to the other end's, once rdma_cm knows it. mtu: at most so
+  // many bytes in a packet, the same at both ends; 0: what the path takes. False: the connection is gone
+  // again, as of a connector that waited too long. Error if the device refuses a receive.
+  bool Connect(const ShmLinkShape& shape, LinkSide side, int mtu, const std::string& what);
+  // Bytes of a packet: what the path takes, or `wanted` (0: all) if that is less. Before Connect().
+  int PathMtu(int wanted) const;
+
+  // "rxe0 port 1, RoCE v2, GID 1 ::ffff:10.7.0.1, MTU 1024, inline 220 bytes, ring 2 MB ..."; when connected
+  std::string Describe() const;
+
+  // Slots: a frame each, on cache lines of its own.
+  const size_t stride;
+  const size_t ring_bytes;
+  topology::Arena memory;
+  EventChannel channel;
+  CmId id;  // of the connection
+  std::unique_ptr<ibv_pd, FreeVerbs<ibv_dealloc_pd>> domain;
+  std::unique_ptr<ibv_mr, FreeVerbs<ibv_dereg_mr>> region;
+  std::unique_ptr<ibv_comp_channel, FreeVerbs<ibv_destroy_comp_channel>> completions;  // non-blocking
+  std::unique_ptr<ibv_cq, FreeVerbs<ibv_destroy_cq>> sends, receives;
+  // Last: while it lives, all of the above is in use. Not of the id, whose calls would choose its MTU.
+  std::unique_ptr<ibv_qp, FreeVerbs<ibv_destroy_qp>> pair;
+  uint32_t inline_bytes = 0;
+
+ private:
+  bool Move(ibv_qp_state state, int mtu) const;
+  void CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what);
+  void PostReceives(const ShmLinkShape& shape, LinkSide side, const std::string& what);
+};
+
+// An IPv4 address of this server that belongs to an RDMA device (RoCE), of this name if one is given; or
+// empty.
+std::string VerbsAddress(const std::string& device);
+// "rxe0, mlx5_0", or "none"; what to say when an address leads to no device.
+std::string VerbsDevices();
+// "1: ::ffff:10.7.0.1 (RoCE v2), ..." of a port.
+std::string VerbsGids(ibv_context* device, int port);
+// Bytes of a packet: 256, 512, 1024, 2048 or 4096.
+int MtuBytes(ibv_mtu mtu);
+ibv_mtu MtuOf(int bytes);
+const char* GidTypeName(uint32_t type);
+std::string GidText(const ibv_gid& gid);
+
+}  // namespace larder::rdma
