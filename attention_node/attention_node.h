@@ -9,7 +9,7 @@
 
 #include "attention_node/attention_steps.h"
 #include "attention_node/kv_region.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
 #include "sync/epoch_flag.h"

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "attention_node/kv_region.h"
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows/elementwise.h"
 
 namespace larder::attention_node {
 

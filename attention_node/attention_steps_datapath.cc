@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "attention_node/attention_steps.h"
-#include "kernels/pack.h"
+#include "kernels/formats/pack.h"
 #include "threadpool/frame.h"
 
 namespace larder::attention_node {

@@ -1,13 +1,13 @@
 // KvRegion: the KV cache of one attention socket: slots x layers x KV heads, INT8, head-major: for each
-// (slot, layer, KV head) first all key pages, then all value pages (kernels/formats.h), contiguous. No page
-// table: positions are offsets. The thread that owns a head appends to it and so touches it first.
+// (slot, layer, KV head) first all key pages, then all value pages (kernels/formats/formats.h), contiguous.
+// No page table: positions are offsets. The thread that owns a head appends to it and so touches it first.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/formats.h"
+#include "kernels/formats/formats.h"
 #include "model/config/config.h"
 #include "topology/arena.h"
 

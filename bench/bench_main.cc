@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/ratio.h"
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "topology/probe.h"
 
 namespace larder::bench {

@@ -1,7 +1,7 @@
 // The most integer multiply-adds a core can do: the limit that matrix products are held against.
 #pragma once
 
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 
 namespace larder::bench {
 

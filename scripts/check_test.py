@@ -25,11 +25,13 @@ CLEAN = {
     "sync/flag.h": '#pragma once\n#include <atomic>\n#include "base/id.h"\n',
     "sync/flag_test.cc": '#include "sync/flag.h"\n#include <gtest/gtest.h>\n#include <thread>\n',
     "kernels/README.md": "x\n",
-    "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_folder(kernels base model/gguf)\n",
-    "kernels/jit.cc": '#include <asmjit/x86.h>\n#include "model/gguf/formats.h"\n',
-    "kernels/shapes_testing.h": "#pragma once\n#include <gtest/gtest.h>\n",
-    "kernels/jit_test.cc": '#include "model/gguf/gguf.h"\n#include "sync/flag.h"\n',
-    "kernels/run_datapath.cc": "// new, throw and printf() in a comment\n"
+    "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_rooms(kernels formats)\n",
+    "kernels/formats/README.md": "x\n",
+    "kernels/formats/CMakeLists.txt": "larder_folder(kernels/formats base model/gguf)\n",
+    "kernels/formats/jit.cc": '#include <asmjit/x86.h>\n#include "model/gguf/formats.h"\n',
+    "kernels/formats/shapes_testing.h": "#pragma once\n#include <gtest/gtest.h>\n",
+    "kernels/formats/jit_test.cc": '#include "model/gguf/gguf.h"\n#include "sync/flag.h"\n',
+    "kernels/formats/run_datapath.cc": "// new, throw and printf() in a comment\n"
                                "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
                                "void Run(X& x) { x.read(1); Reader::open(2); renewed = deleted; x = nullptr; }\n"
                                "struct N { N(const N&) = delete; };\n"
@@ -99,19 +101,19 @@ class Includes(CheckTest):
             ("sync/flag.h", "#include <infiniband/verbs.h>\n", "belongs in rdma/"),
             ("sync/flag.h", "#include <gtest/gtest.h>\n", "belongs in tests"),
             ("sync/flag_test.cc", '#include "model/gguf/gguf.h"\n', "never sideways"),
-            ("sync/flag_test.cc", '#include "kernels/x.h"\n', "does not exist"),
-            ("kernels/jit.cc", '#include "model/gguf/gguf.h"\n', "kernels/ may include base, model/gguf/formats.h; not model/gguf/gguf.h"),
-            ("kernels/jit.cc", "#include <thread>\n", "never includes <thread>"),
-            ("kernels/jit.cc", "#include <pcre2.h>\n", "belongs in model/"),
-            ("kernels/jit.cc", '#include "../base/id.h"\n', "never \"../\""),
-            ("kernels/jit.cc", '#include "jit.h"\n', "not rooted"),
-            ("kernels/jit.cc", "#include <base/id.h>\n", "is ours"),
-            ("kernels/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
-            ("kernels/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
+            ("sync/flag_test.cc", '#include "kernels/formats/x.h"\n', "does not exist"),
+            ("kernels/formats/jit.cc", '#include "model/gguf/gguf.h"\n', "kernels/formats/ may include base, model/gguf/formats.h; not model/gguf/gguf.h"),
+            ("kernels/formats/jit.cc", "#include <thread>\n", "never includes <thread>"),
+            ("kernels/formats/jit.cc", "#include <pcre2.h>\n", "belongs in model/"),
+            ("kernels/formats/jit.cc", '#include "../base/id.h"\n', "never \"../\""),
+            ("kernels/formats/jit.cc", '#include "jit.h"\n', "not rooted"),
+            ("kernels/formats/jit.cc", "#include <base/id.h>\n", "is ours"),
+            ("kernels/formats/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
+            ("kernels/formats/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
             ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n', "serving/scheduling/ may include"),
             ("pipeline/plan/plan.h", '#include "pipeline/engine/request.h"\n', "higher floor"),
             ("pipeline/new.h", "#pragma once\n", "no floor"),
-            ("kernels/jit.cc", '#include "kernels/shapes_testing.h"\n', "is for tests only"),
+            ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n', "is for tests only"),
             ("serving/scheduling/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
             ("serving/scheduling/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
             ("serving/scheduling/text.cc", "#include <toml++/toml.h>\n", "belongs in pipeline/ or node/"),
@@ -120,10 +122,10 @@ class Includes(CheckTest):
         ])
 
     def test_cmake(self):
-        for text, said in [("larder_folder(kernels base model sync)", "kernels may not link sync"),
-                           ("larder_folder(kernels base)", "include model/gguf/ but do not link model/gguf"),
-                           ("larder_folder(model base model)", "larder_folder(model) in kernels/")]:
-            status, output = self.run_check("check_includes.py", {"kernels/CMakeLists.txt": text})
+        for text, said in [("larder_folder(kernels/formats base model/gguf sync)", "kernels/formats may not link sync"),
+                           ("larder_folder(kernels/formats base)", "include model/gguf/ but do not link model/gguf"),
+                           ("larder_folder(model base model)", "larder_folder(model) in kernels/formats/")]:
+            status, output = self.run_check("check_includes.py", {"kernels/formats/CMakeLists.txt": text})
             self.assertEqual(status, 1)
             self.assertIn(said, output)
 
@@ -150,14 +152,14 @@ class Datapath(CheckTest):
             ("#include <mutex>", "no use"), ("int* r = new int;  // datapath-ok:", "without a reason"),
         ]
         # datapath-ok without a reason excuses nothing: two lines are found
-        self.expect_found("check_datapath.py", [("kernels/run_datapath.cc", code + "\n", said) for code, said in planted[:-1]])
-        status, output = self.run_check("check_datapath.py", {"kernels/run_datapath.cc": planted[-1][0]})
+        self.expect_found("check_datapath.py", [("kernels/formats/run_datapath.cc", code + "\n", said) for code, said in planted[:-1]])
+        status, output = self.run_check("check_datapath.py", {"kernels/formats/run_datapath.cc": planted[-1][0]})
         self.assertEqual(status, 1)
         self.assertIn("without a reason", output)
         self.assertIn("2 violations", output)
 
     def test_line_number_after_block_comment(self):
-        _, output = self.run_check("check_datapath.py", {"kernels/run_datapath.cc": "/* a\nb */\nthrow 1;\n"})
+        _, output = self.run_check("check_datapath.py", {"kernels/formats/run_datapath.cc": "/* a\nb */\nthrow 1;\n"})
         self.assertIn("run_datapath.cc:3: an exception", output)
 
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/formats.h"
+#include "kernels/formats/formats.h"
 
 namespace larder::weight_node {
 namespace {

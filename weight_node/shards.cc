@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "kernels/pack.h"
+#include "kernels/formats/pack.h"
 
 namespace larder::weight_node {
 namespace {

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
 #include "sync/epoch_flag.h"

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows/elementwise.h"
 #include "model/gguf/formats.h"
 #include "weight_node/activations.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "kernels/formats.h"
-#include "kernels/pack.h"
+#include "kernels/formats/formats.h"
+#include "kernels/formats/pack.h"
 #include "threadpool/frame.h"
 #include "weight_node/weight_steps.h"
 

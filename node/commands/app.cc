@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "node/commands/command.h"
 #include "node/service/exit_code.h"
 #include "rdma/proof/link_warning.h"

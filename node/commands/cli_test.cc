@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/manifest/manifest.h"

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows/elementwise.h"
 #include "topology/host.h"
 #include "topology/probe.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "topology/topology.h"
 
 namespace larder::node {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "node/options/load_cluster.h"
 #include "pipeline/chain/cluster_chain.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "model/config/config.h"
 #include "topology/topology.h"
 

@@ -5,7 +5,7 @@
 
 #include "attention_node/kv_region.h"
 #include "base/error.h"
-#include "kernels/formats.h"
+#include "kernels/formats/formats.h"
 #include "pipeline/plan/cluster_layers.h"
 #include "pipeline/plan/cluster_plan.h"
 #include "pipeline/plan/plan.h"

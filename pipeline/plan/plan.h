@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 #include "model/config/config.h"
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"

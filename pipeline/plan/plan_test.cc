@@ -12,7 +12,7 @@
 #include <ostream>
 #include <set>
 
-#include "kernels/formats.h"
+#include "kernels/formats/formats.h"
 #include "pipeline/manifest/manifest_testing.h"
 #include "topology/machines_testing.h"
 

@@ -2,8 +2,8 @@
 // what they compute.
 #include <cstddef>
 
-#include "kernels/elementwise_sets.h"
-#include "kernels/vec16.h"
+#include "kernels/rows/elementwise_sets.h"
+#include "kernels/x86/vec16.h"
 
 namespace larder::kernels {
 namespace {

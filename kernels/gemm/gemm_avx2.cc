@@ -8,9 +8,9 @@
 #include <asmjit/x86.h>
 
 #include "base/check.h"
-#include "kernels/gemm_generate.h"
-#include "kernels/gemm_tile.h"
-#include "kernels/jit.h"
+#include "kernels/gemm/gemm_generate.h"
+#include "kernels/gemm/gemm_tile.h"
+#include "kernels/x86/jit.h"
 
 namespace larder::kernels {
 namespace {

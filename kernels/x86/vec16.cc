@@ -1,11 +1,11 @@
-#include "kernels/vec16.h"
+#include "kernels/x86/vec16.h"
 
 #include <array>
 #include <bit>
 #include <limits>
 
-#include "kernels/formats.h"
-#include "kernels/numerics.h"
+#include "kernels/formats/formats.h"
+#include "kernels/formats/numerics.h"
 
 namespace larder::kernels {
 namespace {

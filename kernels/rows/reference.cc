@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/elementwise.h"
-#include "kernels/elementwise_sets.h"
-#include "kernels/numerics.h"
+#include "kernels/formats/numerics.h"
+#include "kernels/rows/elementwise.h"
+#include "kernels/rows/elementwise_sets.h"
 
 namespace larder::kernels {
 namespace {

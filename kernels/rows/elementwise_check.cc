@@ -4,7 +4,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "kernels/elementwise_sets.h"
+#include "kernels/rows/elementwise_sets.h"
 
 namespace larder::kernels {
 namespace {

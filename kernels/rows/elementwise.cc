@@ -1,7 +1,7 @@
-#include "kernels/elementwise.h"
+#include "kernels/rows/elementwise.h"
 
 #include "base/error.h"
-#include "kernels/elementwise_sets.h"
+#include "kernels/rows/elementwise_sets.h"
 
 namespace larder::kernels {
 namespace {

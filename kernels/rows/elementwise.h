@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/formats.h"
-#include "kernels/isa.h"
+#include "kernels/formats/formats.h"
+#include "kernels/formats/isa.h"
 
 namespace larder::kernels {
 

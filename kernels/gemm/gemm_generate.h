@@ -2,7 +2,7 @@
 // activation rows that takes a number of panels divisible by `panels`.
 #pragma once
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace larder::kernels {
 

@@ -1,11 +1,11 @@
-// Packing: rows of Q8_0 blocks -> panels (kernels/formats.h). Set-up code, run by the thread that will read
-// the panel, so that its first touch places the page.
+// Packing: rows of Q8_0 blocks -> panels (kernels/formats/formats.h). Set-up code, run by the thread that
+// will read the panel, so that its first touch places the page.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/formats.h"
+#include "kernels/formats/formats.h"
 #include "model/gguf/formats.h"
 
 namespace larder::kernels {

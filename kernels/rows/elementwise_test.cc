@@ -1,4 +1,4 @@
-#include "kernels/elementwise.h"
+#include "kernels/rows/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "kernels/elementwise_sets.h"
-#include "kernels/numerics.h"
+#include "kernels/formats/numerics.h"
+#include "kernels/rows/elementwise_sets.h"
 
 namespace larder::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/pack.h"
+#include "kernels/formats/pack.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "kernels/gemm_generate.h"
+#include "kernels/gemm/gemm_generate.h"
 
 namespace larder::kernels {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace larder::kernels {
 

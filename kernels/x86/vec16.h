@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/isa.h"
-#include "kernels/jit.h"
+#include "kernels/formats/isa.h"
+#include "kernels/x86/jit.h"
 
 namespace larder::kernels {
 

@@ -5,7 +5,7 @@
 
 #include <asmjit/x86.h>
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace larder::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/isa.h"
+#include "kernels/formats/isa.h"
 
 #include <asmjit/core.h>
 #include <cpuid.h>

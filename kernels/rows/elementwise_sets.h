@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/elementwise.h"
+#include "kernels/rows/elementwise.h"
 
 namespace larder::kernels {
 

@@ -1,6 +1,6 @@
 // Matrix products and packing: every instruction set of this host against the scalar reference, bit for bit,
 // on shapes that are multiples of nothing.
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/elementwise.h"
-#include "kernels/pack.h"
+#include "kernels/formats/pack.h"
+#include "kernels/rows/elementwise.h"
 #include "model/gguf/formats.h"
 
 namespace larder::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/jit.h"
+#include "kernels/x86/jit.h"
 
 namespace larder::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // The scalar reference of the matrix products: it defines their bits.
 #include <cmath>
 
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 
 namespace larder::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/gemm_tile.h"
+#include "kernels/gemm/gemm_tile.h"
 
 namespace larder::kernels {
 

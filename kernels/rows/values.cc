@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "kernels/elementwise_sets.h"
-#include "kernels/vec16.h"
+#include "kernels/rows/elementwise_sets.h"
+#include "kernels/x86/vec16.h"
 
 namespace larder::kernels {
 namespace {

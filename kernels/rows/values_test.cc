@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "kernels/elementwise.h"
-#include "kernels/elementwise_sets.h"
+#include "kernels/rows/elementwise.h"
+#include "kernels/rows/elementwise_sets.h"
 #include "model/gguf/formats.h"
 
 namespace larder::kernels {
