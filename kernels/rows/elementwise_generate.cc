@@ -1,4 +1,4 @@
-// The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (vec16.h). reference.cc says
+// The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (kernels/x86/vec16.h). reference.cc says
 // what they compute.
 #include <cstddef>
 

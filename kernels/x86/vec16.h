@@ -101,7 +101,7 @@ class Vec16Emitter {
               const Arg& otherwise);  // lanes outside the mask become `otherwise`'s
   Vec16 Broadcast(const x86::Xmm& scalar);
   Vec16 BroadcastPair(const x86::Xmm& two_floats);
-  void Exp(const Vec16& x);  // in place; numerics.h
+  void Exp(const Vec16& x);  // in place; kernels/formats/numerics.h
   // An operand for fma that is the float at `scalar` in every lane: a broadcast within the instruction, or a
   // ymm loaded here.
   Arg BroadcastOperand(const x86::Mem& scalar);
