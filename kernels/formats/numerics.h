@@ -1,6 +1,6 @@
 // The arithmetic that every instruction set repeats bit for bit, in plain C++: Exp, Sum16 and the constants
-// of quantisation. kernels/rows/elementwise.h states the formulas; the generated kernels take their constants from here.
-// Pure functions, any thread.
+// of quantisation. kernels/rows/elementwise.h states the formulas; the generated kernels take their constants
+// from here. Pure functions, any thread.
 #pragma once
 
 #include <bit>
