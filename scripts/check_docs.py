@@ -18,7 +18,7 @@ _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _OURS = re.compile(r"^[\w.*-]+\.(h|cc|cmake|md|py)$")
 _COMMENT = re.compile(r"//(.*)")
 _NAMED = re.compile(r"(?<![\w/.<*-])((?:[\w-]+/)*[\w-]+\.(?:h|cc|cmake|md|py|toml|service))\b")
-_PLACEHOLDER = re.compile(r"[<>{}$%]|\.\.\.|\b(FILE|PATH|NAME|FOLDER|DIR)\b")
+_PLACEHOLDER = re.compile(r"[<>{}$%]|\.\.\.|(?<![A-Za-z])(FILE|PATH|NAME|FOLDER|DIR|ROOM)(?![A-Za-z])")
 # Words of how the work was done, not of what was made; they mean nothing to a reader.
 _LEAKS = re.compile(r"/work/|\bHELPER\.md\b|\bissues show\b|\bteam lead\b|\bsub-?agents?\b", re.IGNORECASE)
 _LEAKS_IN = (".md", ".h", ".cc", ".txt", ".cmake", ".toml", ".service")
