@@ -44,7 +44,7 @@ FLOORS = {
     "serving/sampling": (5.0, ["base", "model"]),
     "serving/admission": (5.1, ["base"]),
     "serving/metrics": (5.2, ["base", "serving/admission"]),
-    "serving/scheduling": (5.3, ["base", "model", "pipeline/engine/request.h", "serving/sampling", "serving/admission", "serving/metrics"]),
+    "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/engine/request.h", "serving/sampling", "serving/admission", "serving/metrics"]),
     "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/admission", "serving/scheduling"]),
     "serving/page": (5.5, ["base"]),
     "serving/http": (5.6, ["base", "serving/api"]),

@@ -9,16 +9,14 @@
 
 namespace larder::sync {
 
-enum class FaultCode : uint32_t {
+enum class FaultCode : uint32_t {  // the numbers travel between servers
   kNone = 0,
-  kSequence,   // a frame's sequence number was not the next one
-  kLinkDown,   // the other end of a link is gone
-  kNotFinite,  // a NaN or an infinity where none may be
-  kTimeout,    // a wait took longer than its limit
-  kCapacity,   // a pre-allocated table was full
-  kInternal,   // a check of the data path failed
-  kMalformed,  // what came over a link cannot be a frame
-  kStation,    // of a chain of sockets, another than the two ends of this link: detail is its number
+  kSequence = 1,   // a frame's sequence number was not the next one
+  kLinkDown = 2,   // the other end of a link is gone
+  kTimeout = 4,    // a frame took longer than its limit
+  kInternal = 6,   // a check of the data path failed
+  kMalformed = 7,  // what came over a link cannot be a frame
+  kStation = 8,    // of a chain of sockets, another than the two ends of this link: detail is its number
 };
 constexpr const char* FaultName(FaultCode code) {
   switch (code) {
@@ -28,12 +26,8 @@ constexpr const char* FaultName(FaultCode code) {
       return "sequence number out of order";
     case FaultCode::kLinkDown:
       return "link down";
-    case FaultCode::kNotFinite:
-      return "value not finite";
     case FaultCode::kTimeout:
       return "timeout";
-    case FaultCode::kCapacity:
-      return "table full";
     case FaultCode::kInternal:
       return "internal check";
     case FaultCode::kMalformed:

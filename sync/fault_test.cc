@@ -14,12 +14,12 @@ TEST(FaultFlag, TheFirstFaultStays) {
   FaultFlag flag;
   EXPECT_FALSE(flag.raised());
   EXPECT_FALSE(flag.Read());
-  EXPECT_TRUE(flag.Raise(FaultCode::kNotFinite, 12));
+  EXPECT_TRUE(flag.Raise(FaultCode::kInternal, 12));
   EXPECT_FALSE(flag.Raise(FaultCode::kTimeout, 13));
   EXPECT_TRUE(flag.raised());
-  EXPECT_EQ(flag.Read().code, FaultCode::kNotFinite);
+  EXPECT_EQ(flag.Read().code, FaultCode::kInternal);
   EXPECT_EQ(flag.Read().detail, 12u);
-  EXPECT_STREQ(FaultName(flag.Read().code), "value not finite");
+  EXPECT_STREQ(FaultName(flag.Read().code), "internal check");
 }
 
 TEST(FaultFlag, KeepsTheWholeDetail) {

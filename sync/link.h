@@ -4,8 +4,7 @@
 //
 // Sender's thread:    BeginSend() -> the next slot's bytes, or null if all slots are in flight
 //                     EndSend(n)  -> hands the slot over with its first n bytes (all, if not said); it
-//                     belongs to
-//                                    the link until the receiver released it
+//                                    belongs to the link until the receiver released it
 // Receiver's thread:  BeginReceive() -> the oldest frame not yet released, or null if none has come; calling
 //                                       it again before EndReceive() gives the same frame
 //                     EndReceive()   -> gives the slot back; its bytes may be overwritten from here on

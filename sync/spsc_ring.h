@@ -1,66 +1,51 @@
-// SpscRing<T, N>: a queue of at most N values from one producer thread to one consumer thread, without locks,
-// waiting or allocation. Each side keeps a copy of the other's index and re-reads the shared one only when
-// the copy says full (empty), so a ring in steady flow moves one line per value, not three.
+// SpscRing<T>: a bounded queue of values from one producer thread to one consumer thread. Neither ever
+// waits, no lock; memory is allocated by the constructor only. Values are moved, and a cell that was popped
+// keeps nothing of what it held. The two indices lie on lines of their own.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "base/memory.h"
 
 namespace larder::sync {
 
-template <typename T, size_t N>
+template <typename T>
 class SpscRing {
-  static_assert(std::is_trivially_copyable_v<T>, "values are copied between threads byte by byte");
-  static_assert(N >= 1 && (N & (N - 1)) == 0,
-                "the capacity is a power of two, so that wrapping indices stay right");
-  static_assert(N <= (size_t{1} << 31));
-
  public:
-  static constexpr size_t kCapacity = N;
+  explicit SpscRing(size_t capacity) : cells_(capacity + 1) {}
 
-  // Producer only. False if the ring is full.
-  bool TryPush(const T& value) {
-    const uint32_t tail = tail_.load(std::memory_order_relaxed);  // only this thread writes it
-    if (tail - head_copy_ == N) {
-      // acquire: pairs with the release store of head_ in TryPop; the slot's old value has been read
-      head_copy_ = head_.load(std::memory_order_acquire);
-      if (tail - head_copy_ == N) return false;
-    }
-    slots_[tail & (N - 1)] = value;
-    tail_.store(tail + 1, std::memory_order_release);
+  // False, and the value is still the caller's: full.
+  bool Push(T&& value) {
+    const size_t tail = tail_.load(std::memory_order_relaxed);  // only we write it
+    const size_t next = tail + 1 == cells_.size() ? 0 : tail + 1;
+    // acquire: pairs with the release in Pop, the popper is done with that cell
+    if (next == head_.load(std::memory_order_acquire)) return false;
+    cells_[tail] = std::move(value);
+    tail_.store(next, std::memory_order_release);  // pairs with the acquire in Pop and empty
     return true;
   }
 
-  // Consumer only. False if the ring is empty.
-  bool TryPop(T* value) {
-    const uint32_t head = head_.load(std::memory_order_relaxed);  // only this thread writes it
-    if (head == tail_copy_) {
-      // acquire: pairs with the release store of tail_ in TryPush; the slot's value is there
-      tail_copy_ = tail_.load(std::memory_order_acquire);
-      if (head == tail_copy_) return false;
-    }
-    *value = slots_[head & (N - 1)];
-    head_.store(head + 1, std::memory_order_release);
+  bool Pop(T& value) {
+    const size_t head = head_.load(std::memory_order_relaxed);  // only we write it
+    if (head == tail_.load(std::memory_order_acquire)) return false;
+    value = std::move(cells_[head]);
+    cells_[head] = T();  // what it owned must not live on in the ring
+    head_.store(head + 1 == cells_.size() ? 0 : head + 1, std::memory_order_release);
     return true;
   }
 
-  // Either side; exact only while the other side is quiet.
-  size_t size() const {
-    // head first: it can't pass tail, so the difference can't become negative
-    const uint32_t head = head_.load(std::memory_order_acquire);  // pairs with the release in TryPop
-    return tail_.load(std::memory_order_acquire) - head;          // pairs with the release in TryPush
+  // For the popper: false only if there is something.
+  bool empty() const {
+    return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire);
   }
 
  private:
-  alignas(kFalseSharingBytes) std::atomic<uint32_t> tail_{0};  // written by the producer
-  uint32_t head_copy_ = 0;                                     // producer's
-  alignas(kFalseSharingBytes) std::atomic<uint32_t> head_{0};  // written by the consumer
-  uint32_t tail_copy_ = 0;                                     // consumer's
-  alignas(kFalseSharingBytes) T slots_[N] = {};
+  std::vector<T> cells_;
+  alignas(kFalseSharingBytes) std::atomic<size_t> head_{0};
+  alignas(kFalseSharingBytes) std::atomic<size_t> tail_{0};
 };
 
 }  // namespace larder::sync

@@ -110,7 +110,6 @@ void Pool::Stop() {
 }
 
 int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
-const sync::WaitPolicy& Pool::wait_policy() const { return shared_->wait; }
 const std::vector<std::string>& Pool::warnings() const { return shared_->warnings; }
 std::vector<std::string> Pool::LostPins() const {
   std::vector<std::string> lost;

@@ -41,7 +41,6 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const;
-  const sync::WaitPolicy& wait_policy() const;
   // One line for each thread that could not be pinned (containers may forbid it); the pool works all the
   // same.
   const std::vector<std::string>& warnings() const;

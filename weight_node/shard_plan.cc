@@ -15,7 +15,6 @@ LayerShape::LayerShape(const model::ModelConfig& config)
     : dim_blocks(CeilDiv(config.dim, kBlock)),
       q_blocks(CeilDiv(config.q_rows(), kBlock)),
       ffn_blocks(CeilDiv(config.ffn, kBlock)),
-      head_blocks(CeilDiv(config.head_size, kBlock)),
       group_rows((config.group() + 2) * config.head_size),
       group_panels(CeilDiv(group_rows, kPanelRows)),
       qkv_panels(config.kv_heads * group_panels),

@@ -18,19 +18,16 @@ struct PanelRange {
 };
 
 // The matrices of a layer, in the order of a token's way through it. Their panels are numbered from 0:
-//  QKV: KV head by KV head ("group"): the group's query heads, its key head, its value head, padded to whole
-//  panels, so that a group's
-//       rows are adjacent and one thread usually projects whole groups;
-//  gate/up: in units of 4 panels: 32 rows of gate (2 panels), the same 32 rows of up, so that a thread
-//  computes, gates and quantises
-//       whole blocks of the FFN activation alone;
-//  O, down, head: rows in order.
+//  QKV      KV head by KV head ("group"): the group's query heads, its key head, its value head, padded to
+//           whole panels, so that a group's rows are adjacent and one thread usually projects whole groups;
+//  gate/up  in units of 4 panels: 32 rows of gate (2 panels), the same 32 rows of up, so that a thread
+//           computes, gates and quantises whole blocks of the FFN activation alone;
+//  O, down, lm_head   rows in order.
 struct LayerShape {
   explicit LayerShape(const model::ModelConfig& config);
-  size_t dim_blocks, q_blocks, ffn_blocks,
-      head_blocks;      // ceil(inputs / 32) of dim, heads * head_size, ffn, head_size
-  size_t group_rows;    // (query heads of a group + 2) * head_size
-  size_t group_panels;  // ceil(group_rows / 16)
+  size_t dim_blocks, q_blocks, ffn_blocks;  // ceil(inputs / 32) of dim, heads * head_size, ffn
+  size_t group_rows;                        // (query heads of a group + 2) * head_size
+  size_t group_panels;                      // ceil(group_rows / 16)
   size_t qkv_panels, o_panels, ffn_units, down_panels;
   uint64_t weight_bytes() const;  // packed, of one layer
 };

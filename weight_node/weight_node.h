@@ -1,10 +1,12 @@
 // WeightNode: one socket's weights and the steps that use them. Holds everything that the steps' operands
 // point to. Built once; the pipeline asks it for the steps of each thread and puts the attention steps
-// between them. Per layer, for thread t (architecture, "One token's journey"; B is a barrier of the socket's
+// between them. Per layer, for thread t (DESIGN.md, "One token's way"; B is a barrier of the socket's
 // threads):
-//   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled | ...
-//   attention ... B quantise | O panels += residual, B | norm+quantise | FFN units -> quantised, B | down
-//   panels += residual, B
+//   norm+quantise (all rows, into its own buffer) | QKV panels, group by group, each signalled
+//   ... attention ... B
+//   quantise | O panels += residual, B
+//   norm+quantise | FFN units -> quantised, B
+//   down panels += residual, B
 // Frames of more than decode_rows rows share the work of norm+quantise too (one more barrier after each); the
 // bits are the same.
 #pragma once

@@ -1,6 +1,6 @@
 // Tokenizer: text <-> token ids, as the model's GGUF file defines it (tokenizer.ggml.*): SPM (`llama`) and
-// byte-level BPE
-// (`gpt2` with pre-tokenizer `llama-bpe` or `qwen2`). Immutable after construction; thread-safe.
+// byte-level BPE (`gpt2` with pre-tokenizer `llama-bpe` or `qwen2`). Immutable after construction;
+// thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -288,10 +288,4 @@ const ServerSpec& Manifest::server_of_socket(std::string_view socket_name) const
   throw Error("{}: no socket \"{}\"; expected one of {}", At(path, 0, ""), Shown(socket_name), known);
 }
 
-size_t Manifest::socket_count() const {
-  size_t count = 0;
-  for (const ServerSpec& server : servers) count += server.sockets.size();
-  return count;
-}
-
 }  // namespace larder::pipeline

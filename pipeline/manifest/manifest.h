@@ -90,7 +90,6 @@ struct Manifest {
   // Error that lists the names there are.
   const ServerSpec& server(std::string_view name) const;
   const ServerSpec& server_of_socket(std::string_view socket_name) const;
-  size_t socket_count() const;
 };
 
 struct ResolvedSocket {

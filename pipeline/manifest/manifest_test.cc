@@ -61,7 +61,7 @@ TEST(ManifestTest, ReadsEveryKey) {
   EXPECT_EQ(m.l3_fraction, 0.5);
   EXPECT_TRUE(m.require_resident);
   ASSERT_EQ(m.servers.size(), 2u);
-  EXPECT_EQ(m.socket_count(), 3u);
+  EXPECT_EQ(m.servers[0].sockets.size() + m.servers[1].sockets.size(), 3u);
   EXPECT_EQ(m.servers[0].address, "10.0.0.1:7070");
   EXPECT_EQ(m.servers[0].topology, "a.xml");
   EXPECT_EQ(m.servers[0].line, 9);

@@ -24,9 +24,8 @@ struct PlanOptions {
   size_t prefill_rows = 0;  // the most rows of a frame; 0: as fit in L2 with their FFN activations, 64 to 256
   double l3_fraction = 0.75;  // of each L3 for weights
   kernels::Isa isa = kernels::BestIsa();
-  std::vector<CoreId>
-      cores;  // of the weight (or colocated) socket, a thread each; empty: `threads` cores are picked
-
+  // Of the weight (or colocated) socket, a thread each. Empty: `threads` cores are picked.
+  std::vector<CoreId> cores;
   // Of each thread; empty: the first CPU of its core. (With SMT threads a core stands in `cores` once for
   // each of its CPUs.)
   std::vector<CpuId> cpus;

@@ -8,9 +8,10 @@
 //
 // Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an
 // acquire):
-//   projected(t, head): weight thread t has written its part of the head's q, k, v rows   -> read by the
-//   head's attention threads attended(a, t, head): attention thread t of socket a has written its rows'
-//   output     -> read by all weight threads before O
+//   projected(t, head)    weight thread t has written its part of the head's q, k, v rows;
+//                         read by the head's attention threads
+//   attended(a, t, head)  attention thread t of socket a has written its rows' output;
+//                         read by all weight threads before O
 // The qkv rows of layer l + 1 overwrite those of layer l only after every attended flag of layer l, because O
 // and the barriers after it come first.
 #pragma once

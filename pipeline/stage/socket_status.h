@@ -33,7 +33,7 @@ struct alignas(kFalseSharingBytes) SocketStatus {
   }
 };
 
-enum class SocketState : uint32_t { kLoading, kConnecting, kServing, kDraining, kFailed };
+enum class SocketState : uint32_t { kLoading, kConnecting, kServing, kFailed };
 constexpr const char* SocketStateName(SocketState state) {
   switch (state) {
     case SocketState::kLoading:
@@ -42,8 +42,6 @@ constexpr const char* SocketStateName(SocketState state) {
       return "connecting";
     case SocketState::kServing:
       return "serving";
-    case SocketState::kDraining:
-      return "draining";
     case SocketState::kFailed:
       return "failed";
   }

@@ -325,13 +325,13 @@ TYPED_TEST_P(LinkConformance, FailEndsTheWaitsOfBothEnds) {
       std::thread receiver([&] { EXPECT_FALSE(empty.receiver().WaitReceive(policy)); });
       std::thread sender([&] { EXPECT_FALSE(full.sender().WaitSend(policy)); });
       for (int i = 0; i < round * 20; ++i) std::this_thread::yield();
-      (round % 2 == 0 ? empty.sender() : empty.receiver()).Fail(sync::FaultCode::kNotFinite, 5);
-      (round % 2 == 0 ? full.receiver() : full.sender()).Fail(sync::FaultCode::kNotFinite, 5);
+      (round % 2 == 0 ? empty.sender() : empty.receiver()).Fail(sync::FaultCode::kInternal, 5);
+      (round % 2 == 0 ? full.receiver() : full.sender()).Fail(sync::FaultCode::kInternal, 5);
       receiver.join();
       sender.join();
       for (auto* end : {&empty.sender(), &empty.receiver(), &full.sender(), &full.receiver()}) {
         EXPECT_TRUE(Soon([&] { return static_cast<bool>(end->fault()); }));
-        EXPECT_EQ(end->fault().code, sync::FaultCode::kNotFinite);
+        EXPECT_EQ(end->fault().code, sync::FaultCode::kInternal);
         EXPECT_EQ(end->fault().detail, 5u);
       }
     }

@@ -20,7 +20,7 @@
 #include "serving/metrics/metrics.h"
 #include "serving/scheduling/compute_side.h"
 #include "serving/scheduling/generation.h"
-#include "serving/scheduling/spsc_ring.h"
+#include "sync/spsc_ring.h"
 
 namespace larder::serving {
 
@@ -124,8 +124,8 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   size_t waiting_ = 0;
   std::unordered_set<std::shared_ptr<Generation>> live_;
 
-  SpscRing<std::unique_ptr<pipeline::Sequence>> inbox_;  // I/O to compute
-  SpscRing<GenerationEvent> events_;                     // compute to I/O
+  sync::SpscRing<std::unique_ptr<pipeline::Sequence>> inbox_;  // I/O to compute
+  sync::SpscRing<GenerationEvent> events_;                     // compute to I/O
   std::vector<GenerationEvent>
       overflow_;  // compute thread's: what did not fit, in order; at most a token a slot and step
   bool emitted_ = false;
