@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "threadpool/frame.h"
+#include "model/layer/step_kind.h"
 
 namespace larder::attention_node {
 namespace {
@@ -14,7 +14,7 @@ using kernels::ActRowBytes;
 using kernels::kBlock;
 using kernels::kChunkPositions;
 using threadpool::Step;
-using threadpool::StepKind;
+using model::StepKind;
 
 // Queries (rows x heads of a group) that one pass over a chunk serves: two tiles of 14 in the score product;
 // with 2 blocks a head the scores and weights of a tile take about 90 KB of L2.

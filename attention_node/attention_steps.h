@@ -1,4 +1,4 @@
-// The steps of an attention socket and their operands, fixed at set-up. frame is a threadpool::FrameRows.
+// The steps of an attention socket and their operands, fixed at set-up. frame is a model::BatchRows.
 // Rows of qkv are in the order of weight_node's QKV numbering: per KV head its query heads, its key, its
 // value, `group_stride` floats apart.
 #pragma once

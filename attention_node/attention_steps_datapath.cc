@@ -2,7 +2,8 @@
 
 #include "attention_node/attention_steps.h"
 #include "kernels/formats/pack.h"
-#include "threadpool/frame.h"
+#include "model/layer/batch_rows.h"
+#include "threadpool/share.h"
 
 namespace larder::attention_node {
 namespace {
@@ -11,7 +12,7 @@ using kernels::ActBlock;
 using kernels::kBlock;
 using kernels::kChunkPositions;
 using kernels::kPagePositions;
-using threadpool::FrameRows;
+using model::BatchRows;
 
 // A head's elements as Q8_0 blocks with an f16 scale, the KV cache's format. blocks <= kMaxHeadBlocks.
 constexpr size_t kMaxHeadBlocks = 16;
@@ -103,7 +104,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
 
 void AppendStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const AppendOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const AttentionShape& shape = *op.shape;
   const KvShape& kv = shape.kv->shape();
   model::Q8Block blocks[kMaxHeadBlocks];
@@ -126,7 +127,7 @@ void AppendStep(const void* operand, void* frame) {
 
 void AttentionStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const AttentionShape& shape = *op.shape;
   // (KV head, row) pairs are numbered head by head; this thread's share of them, cut to this head.
   const threadpool::Share share =

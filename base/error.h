@@ -1,6 +1,7 @@
-// Error: a set-up or input error that a person can mend. Thrown anywhere outside the data path,
-// caught only in node/ (and tests). The text is one line: what, where (file, key, field, host),
-// what was expected, what to do. A bug is a LARDER_CHECK (base/check.h), not an Error.
+// Error: a set-up or input error that a person can mend. Thrown anywhere outside the data path. It ends at a
+// border: the command, a client's request, a connection, an attempt to connect. The text is one line: what,
+// where (file, key, field, host), what was expected, what to do. A bug is a LARDER_CHECK (base/check.h), not
+// an Error.
 #pragma once
 
 #include <fmt/format.h>

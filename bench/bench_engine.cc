@@ -111,9 +111,9 @@ class Decoder {
 };
 
 bool InBlock(uint16_t kind) {
-  const auto step = static_cast<threadpool::StepKind>(kind);
-  return step != threadpool::StepKind::kEmbed && step != threadpool::StepKind::kHeadNorm &&
-         step != threadpool::StepKind::kHead;
+  const auto step = static_cast<model::StepKind>(kind);
+  return step != model::StepKind::kEmbed && step != model::StepKind::kHeadNorm &&
+         step != model::StepKind::kHead;
 }
 
 // The share of the transformer blocks' time in which threads run no step: waiting for flags and barriers, for

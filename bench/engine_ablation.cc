@@ -17,7 +17,7 @@ namespace {
 
 using benchmark::State;
 using threadpool::Step;
-using threadpool::StepKind;
+using model::StepKind;
 using Steps = std::vector<Step>;
 
 constexpr size_t kContext = 128;  // tokens in the KV cache
@@ -57,7 +57,7 @@ Steps OperatorSteps(std::span<const Step> from) {
 struct DecodeFrame {
   int32_t token = 1, slot = 0;
   uint32_t position = kContext, logit_row = 0;
-  threadpool::FrameRows rows() {
+  model::BatchRows rows() {
     return {.rows = 1,
             .token = &token,
             .slot = &slot,
@@ -85,7 +85,7 @@ void Report(State& state, const Stopwatch& watch, double heads_s) {
 double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
   double best = 1e9;
   for (int i = 0; i < 200; ++i) {
-    threadpool::FrameRows rows = frame.rows();
+    model::BatchRows rows = frame.rows();
     const int64_t start = NowNs();
     engine.stage().Execute(rows);
     best = std::min(best, SecondsSince(start));
@@ -107,7 +107,7 @@ void Heads(State& state) {
   FillContext(engine);
   DecodeFrame frame;
   const double heads_s = HeadsSeconds(engine, frame);
-  threadpool::FrameRows rows = frame.rows();
+  model::BatchRows rows = frame.rows();
   Stopwatch watch(state);
   for (auto _ : state) watch.Time([&] { engine.stage().Execute(rows); });
   Report(state, watch, heads_s);
@@ -124,7 +124,7 @@ void Operators(State& state) {
   DecodeFrame frame;
   double heads_s = HeadsSeconds(engine, frame);
   const std::vector<float> expected = Logits(engine);
-  threadpool::FrameRows rows = frame.rows();
+  model::BatchRows rows = frame.rows();
   Stopwatch watch(state);
   for (auto _ : state) watch.Time([&] { engine.stage().pool().Execute(programs, &rows, 1); });
   CheckLogits(state, engine, expected);
@@ -163,7 +163,7 @@ void OpenMpRegions(State& state) {
   std::vector<std::span<const Step>> steps;
   for (int t = 0; t < threads; ++t)
     steps.push_back(engine->stage().steps(weight_node::Phase::kDecode, static_cast<size_t>(t)));
-  threadpool::FrameRows rows = frame.rows();
+  model::BatchRows rows = frame.rows();
   uint32_t base_epoch = engine->stage().pool().next_base_epoch();
   struct alignas(kFalseSharingBytes) Cursor {
     size_t step = 0;

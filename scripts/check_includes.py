@@ -15,6 +15,7 @@ _NODES = ["weight_node", "attention_node"]
 FLOORS = {
     "base": (0, []),
     "model/gguf": (1.0, ["base"]),
+    "model/layer": (1.1, ["base"]),
     "model/config": (1.1, ["base", "model/gguf"]),
     "model/tokenizer": (1.2, ["base", "model/gguf"]),
     "model/chat": (1.3, ["base", "model/tokenizer"]),

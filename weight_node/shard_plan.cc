@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/formats/formats.h"
-#include "threadpool/frame.h"
+#include "threadpool/share.h"
 
 namespace larder::weight_node {
 

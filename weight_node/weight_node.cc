@@ -10,7 +10,7 @@ using kernels::GemmShape;
 using kernels::kPanelRows;
 using kernels::PanelBytes;
 using threadpool::Step;
-using threadpool::StepKind;
+using model::StepKind;
 
 namespace {
 

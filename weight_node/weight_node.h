@@ -20,7 +20,7 @@
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
 #include "sync/epoch_flag.h"
-#include "threadpool/frame.h"
+#include "model/layer/step_kind.h"
 #include "threadpool/program.h"
 #include "weight_node/activations.h"
 #include "weight_node/shards.h"
@@ -57,7 +57,7 @@ class WeightNode {
   // ready(group) gives the flag to signal when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
   void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
-    AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, threadpool::StepKind::kNorm,
+    AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, model::StepKind::kNorm,
             false, steps);
     for (const QkvPart& part : QkvParts(shape_, plan_.threads[thread]))
       AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
@@ -72,7 +72,7 @@ class WeightNode {
   uint64_t embedding_bytes() const { return embedding_.bytes(); }
 
  private:
-  void AddNorm(size_t thread, size_t layer, Phase, const float* weight, threadpool::StepKind, bool logit_rows,
+  void AddNorm(size_t thread, size_t layer, Phase, const float* weight, model::StepKind, bool logit_rows,
                Steps&);
   void AddQkvPart(size_t thread, size_t layer, Phase, const QkvPart&, sync::EpochFlag* signal, Steps&);
   RowShare ShareOf(size_t thread, Phase phase) const;

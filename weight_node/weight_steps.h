@@ -1,6 +1,6 @@
 // The steps of a weight socket: what each kernel of a Program gets as its operand, fixed at set-up. Every
 // address is of memory that lives as long as the Program. The kernels are in weight_steps_datapath.cc; frame
-// is a threadpool::FrameRows, a whole one (embedding, logits) or a part: row m of it is row first_row + m of
+// is a model::BatchRows, a whole one (embedding, logits) or a part: row m of it is row first_row + m of
 // every buffer.
 #pragma once
 

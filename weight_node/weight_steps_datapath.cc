@@ -2,19 +2,20 @@
 
 #include "kernels/formats/formats.h"
 #include "kernels/formats/pack.h"
-#include "threadpool/frame.h"
+#include "model/layer/batch_rows.h"
+#include "threadpool/share.h"
 #include "weight_node/weight_steps.h"
 
 namespace larder::weight_node {
 namespace {
 
 using kernels::ActBlock;
-using threadpool::FrameRows;
+using model::BatchRows;
 
 inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast<ActBlock*>(rows.row(m)); }
 
 // Logits and what leads to them lie at the buffers' beginning, whatever part of a frame the rows are from.
-inline uint32_t FirstRow(const FrameRows& rows, bool logit_rows) { return logit_rows ? 0 : rows.first_row; }
+inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) { return logit_rows ? 0 : rows.first_row; }
 
 inline threadpool::Share RowsOf(uint32_t rows, const RowShare& share) {
   return threadpool::ShareOf(rows, share.thread, share.threads);
@@ -24,7 +25,7 @@ inline threadpool::Share RowsOf(uint32_t rows, const RowShare& share) {
 
 void EmbedStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const EmbedOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const auto [begin, end] = RowsOf(rows.rows, op.share);
   for (uint32_t m = begin; m < end; ++m) {
     const auto token = static_cast<size_t>(rows.token[m]);
@@ -45,14 +46,14 @@ void EmbedStep(const void* operand, void* frame) {
 
 void ReceiveStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const TransferOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   for (uint32_t m = 0; m < rows.rows; ++m)
     std::copy_n(rows.received + m * op.dim + op.first, op.count, op.x.row(m) + op.first);
 }
 
 void SendStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const TransferOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const uint32_t n = op.logit_rows ? rows.logit_rows : rows.rows;
   for (uint32_t m = 0; m < n; ++m) {
     const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
@@ -62,7 +63,7 @@ void SendStep(const void* operand, void* frame) {
 
 void NormStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const NormOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
   const uint32_t first = FirstRow(rows, op.logit_rows);
   for (uint32_t m = begin; m < end; ++m) {
@@ -74,7 +75,7 @@ void NormStep(const void* operand, void* frame) {
 
 void QuantizeStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const QuantizeOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const auto [begin, end] = RowsOf(rows.rows, op.share);
   for (uint32_t m = rows.first_row + begin; m < rows.first_row + end; ++m)
     op.elementwise->quantize(op.x.row(m), ActRow(op.out, m), op.n);
@@ -82,7 +83,7 @@ void QuantizeStep(const void* operand, void* frame) {
 
 void ProductStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const ProductOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const uint32_t m_rows = op.logit_rows ? rows.logit_rows : rows.rows;
   if (m_rows == 0 || op.n_panels == 0) return;
   const uint32_t first = FirstRow(rows, op.logit_rows);
@@ -94,7 +95,7 @@ void ProductStep(const void* operand, void* frame) {
 
 void FfnStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const FfnOperand*>(operand);
-  const auto& rows = *static_cast<const FrameRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
   const size_t unit_bytes = 4 * kernels::PanelBytes(op.gemm->shape().blocks);
   for (size_t unit = 0; unit < op.n_units; ++unit) {
     op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);

@@ -156,7 +156,7 @@ void ChainEnds::MakeWhole() {
   if (in_.fault()) Lost();
 }
 
-void ChainEnds::Send(threadpool::FrameRows& frame, uint32_t first_half) {
+void ChainEnds::Send(model::BatchRows& frame, uint32_t first_half) {
   LARDER_CHECK(sent_ - received_ < chain_.in_flight);
   MakeWhole();
   in_flight_[sent_ % chain_.in_flight] = {frame.rows, frame.logit_rows};

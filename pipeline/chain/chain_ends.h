@@ -42,7 +42,7 @@ class ChainEnds {
   void MakeWhole();
   // At most chain.in_flight micro-batches between Send and Receive. frame: as Stage::Execute's. Throws
   // PipelineLost.
-  void Send(threadpool::FrameRows& frame, uint32_t first_half);
+  void Send(model::BatchRows& frame, uint32_t first_half);
   // The oldest micro-batch; the logits of its logit rows are then the Stage's.
   void Receive();
 
@@ -62,7 +62,7 @@ class ChainEnds {
   void Disconnect();
   void ShowReports(const StationReport* reports, uint64_t came_ns);
   void SetStates(SocketState of_stages);
-  bool SendFrame(StageFrameHeader header, threadpool::FrameRows* frame);
+  bool SendFrame(StageFrameHeader header, model::BatchRows* frame);
   bool ReceiveFrame(const char** wrong);
 
   struct InFlight {

@@ -11,7 +11,7 @@ uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a v
 
 }  // namespace
 
-bool ChainEnds::SendFrame(StageFrameHeader header, threadpool::FrameRows* frame) {
+bool ChainEnds::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
   const uint64_t before = Clock();
   {
     const Pulse::Rest rest(status_.pulse);
@@ -70,7 +70,7 @@ bool ChainEnds::ReceiveFrame(const char** wrong) {
   }
   ShowReports(frame_.report(), came);
   if (header.logit_rows > 0) {
-    threadpool::FrameRows frame{.rows = header.logit_rows,
+    model::BatchRows frame{.rows = header.logit_rows,
                                 .logit_rows = header.logit_rows,
                                 .logit_row = logit_row_.data(),
                                 .received = frame_.residual()};

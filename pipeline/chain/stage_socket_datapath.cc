@@ -42,7 +42,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     std::copy_n(frame_.position(), header.rows, to.position());
     std::copy_n(frame_.logit_row(), header.logit_rows, to.logit_row());
     std::copy_n(frame_.report(), shape_.reports(), to.report());
-    threadpool::FrameRows frame{.rows = header.rows,
+    model::BatchRows frame{.rows = header.rows,
                                 .slot = frame_.slot(),
                                 .position = frame_.position(),
                                 .logit_rows = header.logit_rows,

@@ -145,7 +145,7 @@ void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   }
 }
 
-threadpool::FrameRows Engine::MicroBatch::frame() const {
+model::BatchRows Engine::MicroBatch::frame() const {
   return {.rows = static_cast<uint32_t>(tokens.size()),
           .token = tokens.data(),
           .slot = slots.data(),
@@ -180,7 +180,7 @@ void Engine::Submit(std::span<const TokenRow> rows) {
   Fill(rows, batch);
   in_flight_.push_back(std::move(batch));
   if (!chain_) return;
-  threadpool::FrameRows frame = in_flight_.back().frame();
+  model::BatchRows frame = in_flight_.back().frame();
   const uint32_t first_half = in_flight_.back().first_half;
   OverChain([&](ChainEnds& chain) { chain.Send(frame, first_half); });
 }
@@ -201,7 +201,7 @@ void Engine::Collect() {
 }
 
 void Engine::Execute(const MicroBatch& batch) {
-  threadpool::FrameRows frame = batch.frame();
+  model::BatchRows frame = batch.frame();
   const int64_t began_ns = NowNs();
   const uint64_t waited_ns = stage_->waited_ns();
   SocketStatus::Add(status_.frames_started, 1);

@@ -86,7 +86,7 @@ class Engine {
     std::vector<int32_t> tokens, slots;
     std::vector<uint32_t> positions, logit_rows;
     std::vector<size_t> logit_at;  // where the caller's i-th row with logits is among logit_rows
-    threadpool::FrameRows frame() const;
+    model::BatchRows frame() const;
   };
 
   void Begin();

@@ -69,8 +69,8 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
     for (size_t halves = 1; halves <= kHalves; ++halves) {
       std::map<std::pair<int, int>, int> barriers, waits;  // of each half's layer
       for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t, halves)) {
-        if (step.kind == static_cast<uint16_t>(threadpool::StepKind::kEmbed)) continue;
-        if (step.kind == static_cast<uint16_t>(threadpool::StepKind::kHead)) continue;
+        if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
+        if (step.kind == static_cast<uint16_t>(model::StepKind::kHead)) continue;
         barriers[{step.part, step.layer}] += step.barrier;
         waits[{step.part, step.layer}] += step.wait_count > 0;
       }
@@ -100,7 +100,7 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
     for (const auto& [rows, first_half] :
          {std::pair(100u, 1u), {100u, 63u}, {30u, 29u}, {20u, 7u}, {40u, 20u}}) {
       const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
-      threadpool::FrameRows frame{.rows = rows,
+      model::BatchRows frame{.rows = rows,
                                   .token = tokens_.data() + done,
                                   .slot = slots.data(),
                                   .position = positions.data() + done,

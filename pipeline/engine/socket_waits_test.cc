@@ -149,7 +149,7 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   size_t done = 0;
   const auto run = [&](uint32_t rows, uint32_t first_half) {
     const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
-    threadpool::FrameRows frame{.rows = rows,
+    model::BatchRows frame{.rows = rows,
                                 .token = tokens_.data() + done,
                                 .slot = slots.data(),
                                 .position = positions.data() + done,

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "pipeline/engine/engine_testing.h"
-#include "threadpool/frame.h"
+#include "model/layer/step_kind.h"
 
 namespace larder::pipeline {
 namespace {
@@ -20,7 +20,7 @@ model::SynthOptions SmallModel(size_t kv_heads) {
 std::map<int, int> Meetings(std::span<const threadpool::Step> steps) {
   std::map<int, int> meetings;
   for (const auto& step : steps) {
-    if (step.barrier && step.kind != static_cast<uint16_t>(threadpool::StepKind::kEmbed))
+    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed))
       ++meetings[step.layer];
   }
   return meetings;
@@ -41,8 +41,8 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
         // it.
         for (const auto& step : steps) {
           if (step.wait_count == 0) continue;
-          EXPECT_TRUE(step.kind == static_cast<uint16_t>(threadpool::StepKind::kAppend) ||
-                      step.kind == static_cast<uint16_t>(threadpool::StepKind::kAttention));
+          EXPECT_TRUE(step.kind == static_cast<uint16_t>(model::StepKind::kAppend) ||
+                      step.kind == static_cast<uint16_t>(model::StepKind::kAttention));
           EXPECT_LE(step.wait_count, CeilDiv(threads, kv_heads) + 2);
         }
       }

@@ -1,7 +1,7 @@
 #include "pipeline/stage/attention_socket.h"
 
 #include "base/error.h"
-#include "threadpool/frame.h"
+#include "model/layer/step_kind.h"
 
 namespace larder::pipeline {
 
@@ -133,7 +133,7 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
           step.part = static_cast<uint8_t>(half);
           // Rows that are appended are awaited by this socket's own threads, attended ones by the weight
           // socket's.
-          const bool own = step.kind == static_cast<uint16_t>(threadpool::StepKind::kAppend);
+          const bool own = step.kind == static_cast<uint16_t>(model::StepKind::kAppend);
           step.waiters = own ? wait_.mode : waits_.weight.mode;
           if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);
         }

@@ -17,7 +17,7 @@
 #include "pipeline/stage/socket_status.h"
 #include "rdma/shm/shm_link.h"
 #include "sync/wait.h"
-#include "threadpool/frame.h"
+#include "model/layer/batch_rows.h"
 #include "threadpool/pool.h"
 
 namespace larder::pipeline {
@@ -48,7 +48,7 @@ class AttentionSocket {
   void BuildPrograms(const Exchange& exchange, size_t halves);
   // Null after a stop message, else what was wrong with the last one.
   const char* Run(SocketStatus& status);
-  const char* TakeFrame(const std::byte* message, threadpool::FrameRows (&halves)[kHalves], uint32_t* rows);
+  const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves], uint32_t* rows);
 
   const Plan& plan_;
   const size_t index_;

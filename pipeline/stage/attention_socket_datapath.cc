@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "pipeline/stage/attention_socket.h"
 #include "sync/copy_once.h"
-#include "threadpool/frame.h"
+#include "model/layer/batch_rows.h"
 
 namespace larder::pipeline {
 
@@ -13,7 +13,7 @@ uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two
 }  // namespace
 
 // A message is as untrusted as its sender's memory: what indexes ours is copied and checked here, once.
-const char* AttentionSocket::TakeFrame(const std::byte* message, threadpool::FrameRows (&halves)[kHalves],
+const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
                                        uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
   if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than is due";
@@ -63,7 +63,7 @@ const char* AttentionSocket::Run(SocketStatus& status) {
       SocketStatus::Add(status.frames_finished, 1);
       return nullptr;
     }
-    threadpool::FrameRows halves[kHalves];
+    model::BatchRows halves[kHalves];
     uint32_t rows = 0;
     const char* wrong = message_.kind == FrameMessage::Kind::kRows ? TakeFrame(received.bytes, halves, &rows)
                                                                    : "a message of an unknown kind";

@@ -19,7 +19,7 @@
 #include "rdma/control/peer_monitor.h"
 #include "rdma/ipc/shared_memory.h"
 #include "rdma/shm/shm_link.h"
-#include "threadpool/frame.h"
+#include "model/layer/batch_rows.h"
 
 namespace larder::pipeline {
 
@@ -62,7 +62,7 @@ class AttentionSockets {
 
   // Tells each socket its rows of the frame, which in each half (first_half rows, then the others; 0: not
   // cut) are in the order of sockets. Data path. base_epoch: the weight pool's for this frame.
-  void Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch);
+  void Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch);
 
  private:
   friend struct StageTesting;

@@ -33,7 +33,7 @@ void AttentionSockets::Ping(size_t socket) {
   pinged_.store(0, std::memory_order_relaxed);
 }
 
-void AttentionSockets::Send(const threadpool::FrameRows& frame, uint32_t first_half, uint32_t base_epoch) {
+void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
   if (frames_++ % kPingEvery == 1) {  // the first frame wakes whoever has just started
     ++pings_;
     for (size_t socket = 0; socket < plan_.attention.size(); ++socket) Ping(socket);

@@ -207,7 +207,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
 
 void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<Step>& steps) {
   Step meet;  // all heads are needed by every row of O
-  meet.kind = static_cast<uint16_t>(threadpool::StepKind::kAttention);
+  meet.kind = static_cast<uint16_t>(model::StepKind::kAttention);
   meet.layer = static_cast<uint16_t>(layer);
   meet.epoch_offset = static_cast<uint32_t>(layer + 1);
   if (plan_.separated()) {
@@ -228,7 +228,7 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<S
   steps.push_back(meet);
 }
 
-void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
+void Stage::Execute(model::BatchRows& frame, uint32_t first_half) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
   LARDER_CHECK(first_half < frame.rows && (first_half == 0 || plan_.separated()));
   const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
@@ -236,7 +236,7 @@ void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
     if (refresh_.Due(pool_->next_base_epoch())) RefreshFlags();
     sockets_->Send(frame, first_half, pool_->next_base_epoch());
   }
-  threadpool::FrameRows halves[kHalves] = {frame, frame};
+  model::BatchRows halves[kHalves] = {frame, frame};
   halves[0].rows = first_half;
   halves[1].first_row = first_half;
   halves[1].rows -= first_half;
@@ -248,7 +248,7 @@ void Stage::Execute(threadpool::FrameRows& frame, uint32_t first_half) {
                  static_cast<uint32_t>(plan_.config.layers));
 }
 
-void Stage::KeepLogitRows(const threadpool::FrameRows& frame) {
+void Stage::KeepLogitRows(const model::BatchRows& frame) {
   if (frame.logit_rows > 0) std::copy_n(frame.logit_row, frame.logit_rows, logit_row_.data());
 }
 
@@ -260,12 +260,12 @@ void Stage::RefreshFlags() {
   }
 }
 
-void Stage::Embed(threadpool::FrameRows& frame) {
+void Stage::Embed(model::BatchRows& frame) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows());
   pool_->Execute(embed_.programs, &frame, 0);
 }
 
-void Stage::Head(threadpool::FrameRows& frame) {
+void Stage::Head(model::BatchRows& frame) {
   LARDER_CHECK(frame.rows == frame.logit_rows && frame.rows >= 1 && frame.rows <= max_logit_rows());
   const Phase phase = frame.rows <= plan_.options.decode_rows ? Phase::kDecode : Phase::kPrefill;
   KeepLogitRows(frame);

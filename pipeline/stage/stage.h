@@ -4,7 +4,7 @@
 // both sides at work: while one half is attended, the other's weights are read.
 //
 // The Plan's part of the model decides what a frame goes through: everything; layers only (a stage of a
-// chain: rows come from FrameRows::received and leave to FrameRows::sending); or the ends only (the serving
+// chain: rows come from BatchRows::received and leave to BatchRows::sending); or the ends only (the serving
 // socket).
 #pragma once
 
@@ -21,7 +21,7 @@
 #include "pipeline/stage/attention_sockets.h"
 #include "pipeline/stage/residency.h"
 #include "pipeline/stage/socket_status.h"
-#include "threadpool/frame.h"
+#include "model/layer/batch_rows.h"
 #include "threadpool/pool.h"
 #include "weight_node/weight_node.h"
 
@@ -66,11 +66,11 @@ class Stage {
   // Runs one frame (1 .. prefill_rows rows). The logits of its logit rows are then at logits(i), until the
   // next frame. first_half: rows of the first of two halves, each in the order of attention sockets;
   // separated stages only. 0: not cut.
-  void Execute(threadpool::FrameRows& frame, uint32_t first_half = 0);
+  void Execute(model::BatchRows& frame, uint32_t first_half = 0);
   // The two halves of a chain's ends: rows -> sending; received (the logit rows only, which logit_row numbers
   // from 0) -> logits. Parts without layers only.
-  void Embed(threadpool::FrameRows& frame);
-  void Head(threadpool::FrameRows& frame);
+  void Embed(model::BatchRows& frame);
+  void Head(model::BatchRows& frame);
   std::span<const float> logits(size_t i) const;
   // Whether all of the residual that the i-th logits were made of is finite. (They are finite whatever it is:
   // quantising turns a NaN into a number.)
@@ -104,7 +104,7 @@ class Stage {
   void LinkAttentionSockets();
   void BuildPrograms();
   void RefreshFlags();
-  void KeepLogitRows(const threadpool::FrameRows&);
+  void KeepLogitRows(const model::BatchRows&);
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::Phase, size_t halves);
   bool whole() const { return plan_.config.ends && plan_.config.layers > 0; }
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);

@@ -1,0 +1,58 @@
+// Ids, memory's arithmetic, and the pulse of a loop.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "base/ids.h"
+#include "base/memory.h"
+#include "base/pulse.h"
+
+namespace larder {
+namespace {
+
+TEST(Ids, KindsDoNotMix) {
+  static_assert(!std::is_convertible_v<CoreId, CpuId> && !std::is_constructible_v<CoreId, CpuId>);
+  static_assert(!std::is_convertible_v<int, CoreId> && std::is_trivially_copyable_v<CoreId>);
+  EXPECT_FALSE(CoreId().valid());
+  EXPECT_TRUE(CoreId(0).valid());
+  EXPECT_LT(CoreId(3), CoreId(4));
+  EXPECT_EQ(CoreId(3), CoreId(3));
+}
+
+TEST(Memory, Rounding) {
+  static_assert(RoundUp(0, 64) == 0 && RoundUp(1, 64) == 64 && RoundUp(64, 64) == 64 &&
+                RoundUp(65, 64) == 128);
+  static_assert(CeilDiv(0, 3) == 0 && CeilDiv(1, 3) == 1 && CeilDiv(3, 3) == 1 && CeilDiv(4, 3) == 2);
+}
+
+TEST(Pulse, CountsAndRests) {
+  Pulse pulse;
+  EXPECT_EQ(pulse.beats(), 0u);
+  EXPECT_FALSE(pulse.resting());
+  pulse.Beat();
+  EXPECT_EQ(pulse.beats(), 1u);
+  {
+    const Pulse::Rest outer(pulse);
+    EXPECT_TRUE(pulse.resting());
+    {
+      const Pulse::Rest inner(pulse);
+      EXPECT_TRUE(pulse.resting());
+    }
+    EXPECT_TRUE(pulse.resting());  // they nest
+    EXPECT_EQ(pulse.beats(), 2u);
+  }
+  EXPECT_FALSE(pulse.resting());
+  EXPECT_EQ(pulse.beats(), 3u);  // the end of a rest is a beat: who looks next sees that it went on
+}
+
+TEST(Pulse, ZeroedMemoryIsOne) {
+  alignas(Pulse) unsigned char memory[sizeof(Pulse)];
+  std::memset(memory, 0, sizeof(memory));
+  const auto& pulse = *reinterpret_cast<const Pulse*>(memory);
+  EXPECT_EQ(pulse.beats(), 0u);
+  EXPECT_FALSE(pulse.resting());
+}
+
+}  // namespace
+}  // namespace larder

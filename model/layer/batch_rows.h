@@ -1,0 +1,22 @@
+// BatchRows: what changes from micro-batch to micro-batch, read by every step: which rows (tokens) there are
+// and where each belongs. Owned and filled by the pipeline before Pool::Execute, which publishes it; constant
+// while the micro-batch runs.
+#pragma once
+
+#include <cstdint>
+
+namespace larder::model {
+
+struct BatchRows {
+  uint32_t rows = 0;                    // tokens in this micro-batch
+  uint32_t first_row = 0;               // row m is row first_row + m of every activation buffer
+  const int32_t* token = nullptr;       // [rows]
+  const int32_t* slot = nullptr;        // [rows]; rows of one slot are adjacent, in ascending position
+  const uint32_t* position = nullptr;   // [rows]
+  uint32_t logit_rows = 0;              // rows whose next-token logits are wanted
+  const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows
+  const float* received = nullptr;      // stages after the first: [rows][dim], the residual as it came
+  float* sending = nullptr;             // stages before the last: [rows][dim], where it leaves
+};
+
+}  // namespace larder::model

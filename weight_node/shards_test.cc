@@ -1,0 +1,157 @@
+// What lies in the packed panels, row by row, against the file: which row of which tensor is where.
+#include "weight_node/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/temporary_folder_testing.h"
+#include "kernels/formats/pack.h"
+#include "model/synth/synth.h"
+
+namespace larder::weight_node {
+namespace {
+
+// A row of a tensor; none: zeros.
+using Row = std::optional<std::pair<std::string, size_t>>;
+
+class ShardsOf : public testing::TestWithParam<model::Architecture> {
+ protected:
+  void SetUp() override {
+    model::SynthOptions options;
+    options.shape.architecture = GetParam();
+    options.shape.dim = 96;
+    options.shape.ffn = 160;
+    options.shape.heads = 4;
+    options.shape.kv_heads = 2;
+    options.shape.head_size = 40;  // a group of 160 rows; o has rows of 160 inputs
+    options.shape.vocab = 270;     // the last panel is not full
+    options.standard_deviation = 0.5f;
+    model::WriteSynth(options, folder_ / "model.gguf");
+    file_ = model::GgufFile::Open(folder_ / "model.gguf");
+    config_ = model::ReadModelConfig(*file_);
+  }
+
+  // The rows of a head in the order in which they are packed: pairs that rotate together lie half a rotary
+  // dimension apart. The llama architecture's files have them side by side.
+  std::vector<size_t> HeadOrder(bool rotates) const {
+    std::vector<size_t> order;
+    const bool side_by_side = GetParam() == model::Architecture::kLlama;
+    if (rotates && side_by_side) {
+      for (size_t r = 0; r < config_.head_size; r += 2) order.push_back(r);
+      for (size_t r = 1; r < config_.head_size; r += 2) order.push_back(r);
+    } else {
+      for (size_t r = 0; r < config_.head_size; ++r) order.push_back(r);
+    }
+    return order;
+  }
+
+  std::vector<Row> QkvRows(size_t layer) const {
+    std::vector<Row> rows;
+    const auto add = [&](const char* suffix, size_t head, bool rotates) {
+      for (const size_t r : HeadOrder(rotates))
+        rows.push_back({{model::LayerTensor(layer, suffix), head * config_.head_size + r}});
+    };
+    for (size_t kv = 0; kv < config_.kv_heads; ++kv) {
+      for (size_t q = 0; q < config_.group(); ++q) add("attn_q.weight", kv * config_.group() + q, true);
+      add("attn_k.weight", kv, true);
+      add("attn_v.weight", kv, false);
+      while (rows.size() % kernels::kPanelRows != 0) rows.push_back({});
+    }
+    return rows;
+  }
+
+  static std::vector<Row> Plain(const std::string& tensor, size_t count) {
+    std::vector<Row> rows;
+    for (size_t r = 0; r < count; ++r) rows.push_back({{tensor, r}});
+    while (rows.size() % kernels::kPanelRows != 0) rows.push_back({});
+    return rows;
+  }
+
+  std::vector<Row> FfnRows(size_t layer) const {
+    std::vector<Row> rows;
+    for (size_t unit = 0; unit < config_.ffn / kernels::kBlock; ++unit) {
+      for (const char* suffix : {"ffn_gate.weight", "ffn_up.weight"}) {
+        for (size_t r = 0; r < kernels::kBlock; ++r)
+          rows.push_back({{model::LayerTensor(layer, suffix), unit * kernels::kBlock + r}});
+      }
+    }
+    return rows;
+  }
+
+  void Expect(const std::vector<Row>& rows, size_t first_panel, size_t panels, size_t inputs,
+              const uint8_t* packed) const {
+    const size_t blocks = CeilDiv(inputs, kernels::kBlock);
+    std::vector<float> here(blocks * kernels::kBlock), there(blocks * kernels::kBlock);
+    for (size_t i = 0; i < panels * kernels::kPanelRows; ++i) {
+      kernels::UnpackRow(packed + i / kernels::kPanelRows * kernels::PanelBytes(blocks),
+                         i % kernels::kPanelRows, blocks, here.data());
+      std::fill(there.begin(), there.end(), 0.0f);
+      const Row& row = rows.at(first_panel * kernels::kPanelRows + i);
+      if (row) file_->ReadRowsF32(file_->Tensor(row->first), row->second, 1, there.data());
+      ASSERT_EQ(here, there) << "packed row " << first_panel * kernels::kPanelRows + i << " is not "
+                             << (row ? row->first + " row " + std::to_string(row->second) : "zero");
+    }
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<const model::GgufFile> file_;
+  model::ModelConfig config_;
+};
+INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOf,
+                         testing::Values(model::Architecture::kLlama, model::Architecture::kQwen2,
+                                         model::Architecture::kQwen3));
+
+TEST_P(ShardsOf, EachPackedRowIsTheRightOne) {
+  for (const size_t threads : {1, 3}) {
+    const ShardPlan plan = MakeShardPlan(config_, threads);
+    for (size_t t = 0; t < threads; ++t) {
+      Shards shards(config_, plan, t, NumaNodeId(0));
+      LoadProgress progress;
+      shards.Pack(*file_, progress);
+      EXPECT_EQ(progress.packed_bytes, shards.weight_bytes());
+      const ThreadShard& shard = plan.threads[t];
+      for (size_t layer = 0; layer < config_.layers; ++layer) {
+        const LayerShard& packed = shards.layers()[layer];
+        Expect(QkvRows(layer), shard.qkv.first, shard.qkv.count, config_.dim, packed.qkv);
+        Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim), shard.o.first,
+               shard.o.count, config_.q_rows(), packed.o);
+        Expect(FfnRows(layer), 4 * shard.ffn_units.first, 4 * shard.ffn_units.count, config_.dim, packed.ffn);
+        Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim), shard.down.first,
+               shard.down.count, config_.ffn, packed.down);
+      }
+      Expect(Plain("output.weight", config_.vocab), shard.head.first, shard.head.count, config_.dim,
+             shards.head());
+    }
+  }
+}
+
+TEST_P(ShardsOf, BiasesFollowTheirRows) {
+  if (!config_.qkv_bias) GTEST_SKIP() << "this architecture has no biases of q, k and v";
+  const ShardPlan plan = MakeShardPlan(config_, 2);
+  for (size_t t = 0; t < 2; ++t) {
+    Shards shards(config_, plan, t, NumaNodeId(0));
+    LoadProgress progress;
+    shards.Pack(*file_, progress);
+    const PanelRange range = plan.threads[t].qkv;
+    const std::vector<Row> rows = QkvRows(1);
+    for (size_t i = 0; i < range.count * kernels::kPanelRows; ++i) {
+      const Row& row = rows.at(range.first * kernels::kPanelRows + i);
+      float expected = 0;
+      if (row) {
+        const std::string name = row->first.substr(0, row->first.size() - std::string("weight").size());
+        const model::TensorInfo& bias = file_->Tensor(name + "bias");
+        std::vector<float> all(bias.cols);
+        file_->ReadRowsF32(bias, 0, 1, all.data());
+        expected = all.at(row->second);
+      }
+      ASSERT_EQ(shards.layers()[1].qkv_bias[i], expected) << "packed row " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace larder::weight_node
