@@ -13,8 +13,8 @@ namespace {
 using kernels::ActRowBytes;
 using kernels::kBlock;
 using kernels::kChunkPositions;
-using threadpool::Step;
 using model::StepKind;
+using threadpool::Step;
 
 // Queries (rows x heads of a group) that one pass over a chunk serves: two tiles of 14 in the score product;
 // with 2 blocks a head the scores and weights of a tile take about 90 KB of L2.

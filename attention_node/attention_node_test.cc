@@ -1,0 +1,233 @@
+// Attention against its definition in double precision, over the same quantised queries, keys and values; and
+// the same bits however rows are cut into micro-batches, threads and instruction sets.
+#include "attention_node/attention_node.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "base/temporary_folder_testing.h"
+#include "model/layer/batch_rows.h"
+#include "model/synth/synth.h"
+
+namespace larder::attention_node {
+namespace {
+
+constexpr size_t kSlots = 2, kContext = 320;  // more than a chunk
+
+class AttentionNodeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    model::SynthOptions options;
+    options.shape.layers = 1;
+    options.shape.heads = 6;
+    options.shape.kv_heads = 2;
+    options.shape.head_size = 40;  // a whole block and a part of one
+    model::WriteSynth(options, folder_ / "model.gguf");
+    file_ = model::GgufFile::Open(folder_ / "model.gguf");
+    config_ = model::ReadModelConfig(*file_);
+    group_columns_ = (config_.group() + 2) * config_.head_size;
+    columns_ = config_.kv_heads * group_columns_;
+    // Queries large enough that few positions matter: a wrong one would be seen.
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>& slot : qkv_) {
+      slot.resize(kContext * columns_);
+      for (size_t i = 0; i < slot.size(); ++i) {
+        const bool query = i % group_columns_ < config_.group() * config_.head_size;
+        slot[i] = normal(random) * (query ? 3.0f : 1.0f);
+      }
+    }
+  }
+
+  struct Row {
+    int32_t slot;
+    uint32_t position;
+    auto operator<=>(const Row&) const = default;
+  };
+
+  // The attention outputs of rows that come in these micro-batches, in the order of the rows.
+  std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
+                                      kernels::Isa isa) {
+    size_t most = 0;
+    for (const auto& batch : batches) most = std::max(most, batch.size());
+    std::vector<float> qkv(most * columns_), out(most * config_.q_rows());
+    AttentionNode node(
+        config_, *file_,
+        {.isa = isa, .threads = threads, .slots = kSlots, .context = kContext, .node = NumaNodeId(0)},
+        {.qkv = qkv.data(),
+         .qkv_stride = columns_,
+         .group_stride = group_columns_,
+         .out = out.data(),
+         .out_stride = config_.q_rows()});
+    // Steps of all threads, appends first: what flags see to where threads run.
+    std::vector<std::vector<threadpool::Step>> steps(threads);
+    sync::EpochFlag flag;
+    for (size_t t = 0; t < threads; ++t) {
+      node.AddLayer(
+          t, 0, steps[t], [](size_t) { return std::span<sync::EpochFlag* const>(); },
+          [&](size_t) { return &flag; }, [](size_t) -> sync::EpochFlag* { return nullptr; });
+    }
+    std::vector<std::vector<float>> outputs;
+    for (const auto& batch : batches) {
+      std::vector<int32_t> slots;
+      std::vector<uint32_t> positions;
+      for (size_t m = 0; m < batch.size(); ++m) {
+        slots.push_back(batch[m].slot);
+        positions.push_back(batch[m].position);
+        std::copy_n(&qkv_[static_cast<size_t>(batch[m].slot)][batch[m].position * columns_], columns_,
+                    &qkv[m * columns_]);
+      }
+      model::BatchRows rows;
+      rows.rows = static_cast<uint32_t>(batch.size());
+      rows.slot = slots.data();
+      rows.position = positions.data();
+      for (const threadpool::Kernel kernel : {AppendStep, AttentionStep}) {
+        for (const auto& of_thread : steps) {
+          for (const threadpool::Step& step : of_thread) {
+            if (step.kernel == kernel) step.kernel(step.operand, &rows);
+          }
+        }
+      }
+      for (size_t m = 0; m < batch.size(); ++m) {
+        outputs.emplace_back(&out[m * config_.q_rows()], &out[m * config_.q_rows()] + config_.q_rows());
+      }
+    }
+    return outputs;
+  }
+
+  // A head after rotation, as the cache or a query keeps it: INT8 with a scale for each 32 elements.
+  std::vector<double> Quantised(const float* head, bool rotates, double scale, uint32_t position,
+                                bool half_scale) const {
+    const size_t n = config_.head_size, half = config_.rotary_dim / 2;
+    std::vector<float> x(head, head + n);
+    if (rotates) {
+      const std::vector<float> table = model::RopeTable(config_, position + 1);
+      for (size_t i = 0; i < half; ++i) {
+        const float cos = table[position * config_.rotary_dim + 2 * i];
+        const float sin = table[position * config_.rotary_dim + 2 * i + 1];
+        x[i] = head[i] * cos - head[i + half] * sin;
+        x[i + half] = head[i] * sin + head[i + half] * cos;
+      }
+    }
+    for (float& value : x) value *= static_cast<float>(scale);
+    std::vector<double> out(n);
+    for (size_t begin = 0; begin < n; begin += kernels::kBlock) {
+      const size_t end = std::min(n, begin + kernels::kBlock);
+      float largest = 0;
+      for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
+      const float d = largest / 127;
+      const double kept = half_scale ? model::F16ToF32(model::F32ToF16(d)) : d;
+      for (size_t i = begin; i < end; ++i) out[i] = std::nearbyint(x[i] / d) * kept;
+    }
+    return out;
+  }
+
+  std::vector<double> Definition(const Row& row, size_t query_head) const {
+    const size_t n = config_.head_size, group = query_head / config_.group();
+    const std::vector<float>& slot = qkv_[static_cast<size_t>(row.slot)];
+    const auto head_of = [&](uint32_t position, size_t head) {
+      return &slot[position * columns_ + group * group_columns_ + head * n];
+    };
+    const std::vector<double> q = Quantised(head_of(row.position, query_head % config_.group()), true,
+                                            1 / std::sqrt(static_cast<double>(n)), row.position, false);
+    std::vector<double> out(n, 0.0);
+    std::vector<double> scores;
+    for (uint32_t p = 0; p <= row.position; ++p) {
+      const std::vector<double> k = Quantised(head_of(p, config_.group()), true, 1, p, true);
+      double score = 0;
+      for (size_t i = 0; i < n; ++i) score += q[i] * k[i];
+      scores.push_back(score);
+    }
+    const double most = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double& score : scores) sum += score = std::exp(score - most);
+    for (uint32_t p = 0; p <= row.position; ++p) {
+      const std::vector<double> v = Quantised(head_of(p, config_.group() + 1), false, 1, p, true);
+      for (size_t i = 0; i < n; ++i) out[i] += scores[p] / sum * v[i];
+    }
+    return out;
+  }
+
+  static std::vector<Row> Positions(int32_t slot, uint32_t begin, uint32_t end) {
+    std::vector<Row> rows;
+    for (uint32_t p = begin; p < end; ++p) rows.push_back({slot, p});
+    return rows;
+  }
+  static std::vector<Row> Both(std::vector<Row> a, const std::vector<Row>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<const model::GgufFile> file_;
+  model::ModelConfig config_;
+  size_t group_columns_ = 0, columns_ = 0;
+  std::vector<float> qkv_[kSlots];
+};
+
+TEST_F(AttentionNodeTest, IsItsDefinition) {
+  // Slot 1 in two prompts' worth of rows and a decoded one behind a chunk's border, slot 0 beside it.
+  const std::vector<std::vector<Row>> batches = {Positions(1, 0, 90),
+                                                 Both(Positions(0, 0, 7), Positions(1, 90, 258)),
+                                                 Both(Positions(0, 7, 8), Positions(1, 258, 259))};
+  const auto outputs = Run(batches, 1, kernels::Isa::kScalar);
+  std::vector<Row> rows;
+  for (const auto& batch : batches) rows.insert(rows.end(), batch.begin(), batch.end());
+  ASSERT_EQ(outputs.size(), rows.size());
+  for (const Row& row : {Row{1, 0}, Row{1, 15}, Row{1, 16}, Row{1, 89}, Row{0, 6}, Row{1, 255}, Row{1, 256},
+                         Row{0, 7}, Row{1, 258}}) {
+    const auto at = static_cast<size_t>(std::find(rows.begin(), rows.end(), row) - rows.begin());
+    for (size_t head = 0; head < config_.heads; ++head) {
+      const std::vector<double> expected = Definition(row, head);
+      for (size_t i = 0; i < config_.head_size; ++i) {
+        // What is left: float32 sums, and a rounding of a query or key that falls the other way once
+        // (1/127 of its largest element, about 0.03 here, times the softmax's slope).
+        EXPECT_NEAR(outputs[at][head * config_.head_size + i], expected[i], 0.03)
+            << "slot " << row.slot << " position " << row.position << " head " << head << " element " << i;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionNodeTest, SameBitsHoweverRowsThreadsAndInstructionSetsAreCut) {
+  const std::vector<Row> all = Both(Positions(0, 0, 60), Positions(1, 0, 300));
+  const auto expected = Run({all}, 1, kernels::Isa::kScalar);
+  for (const kernels::Isa isa : {kernels::Isa::kScalar, kernels::BestIsa()}) {
+    for (const size_t threads : {1, 2, 3, 5}) {
+      EXPECT_TRUE(Run({all}, threads, isa) == expected) << threads << " threads, " << kernels::IsaName(isa);
+      std::vector<std::vector<Row>> pieces;
+      for (size_t begin = 0, size = 1; begin < all.size();
+           begin += pieces.back().size(), size = size * 5 % 67) {
+        pieces.emplace_back(all.begin() + static_cast<ptrdiff_t>(begin),
+                            all.begin() + static_cast<ptrdiff_t>(std::min(all.size(), begin + size)));
+      }
+      EXPECT_TRUE(Run(pieces, threads, isa) == expected)
+          << pieces.size() << " micro-batches, " << threads << " threads, " << kernels::IsaName(isa);
+    }
+  }
+}
+
+TEST(Owners, EveryHeadHasSomeAndEveryThreadWork) {
+  for (size_t heads = 1; heads < 12; ++heads) {
+    for (size_t threads = 1; threads < 12; ++threads) {
+      std::vector<bool> works(threads, false);
+      size_t last = 0;
+      for (size_t head = 0; head < heads; ++head) {
+        const Owners owners = OwnersOf(head, heads, threads);
+        ASSERT_LE(owners.first, owners.last);
+        ASSERT_LT(owners.last, threads);
+        EXPECT_LE(owners.first, head == 0 ? 0 : last + 1);
+        last = owners.last;
+        for (size_t t = owners.first; t <= owners.last; ++t) works[t] = true;
+      }
+      EXPECT_TRUE(std::all_of(works.begin(), works.end(), [](bool w) { return w; }));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace larder::attention_node
