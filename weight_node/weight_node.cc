@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "threadpool/share.h"
+
 namespace larder::weight_node {
 
 using kernels::ActRowBytes;
@@ -9,8 +11,8 @@ using kernels::Gemm;
 using kernels::GemmShape;
 using kernels::kPanelRows;
 using kernels::PanelBytes;
-using threadpool::Step;
 using model::StepKind;
+using threadpool::Step;
 
 namespace {
 

@@ -1,5 +1,6 @@
 #include "rdma/verbs/verbs_link.h"
 
+#include "rdma/tcp/tcp_link.h"
 #include "rdma/verbs/verbs_resources.h"
 
 namespace larder::rdma {
