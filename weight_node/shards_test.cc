@@ -129,8 +129,11 @@ TEST_P(ShardsOf, EachPackedRowIsTheRightOne) {
   }
 }
 
-TEST_P(ShardsOf, BiasesFollowTheirRows) {
-  if (!config_.qkv_bias) GTEST_SKIP() << "this architecture has no biases of q, k and v";
+class ShardsWithBiases : public ShardsOf {};
+INSTANTIATE_TEST_SUITE_P(Architectures, ShardsWithBiases, testing::Values(model::Architecture::kQwen2));
+
+TEST_P(ShardsWithBiases, FollowTheirRows) {
+  ASSERT_TRUE(config_.qkv_bias);
   const ShardPlan plan = MakeShardPlan(config_, 2);
   for (size_t t = 0; t < 2; ++t) {
     Shards shards(config_, plan, t, NumaNodeId(0));
