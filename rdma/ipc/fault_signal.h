@@ -19,8 +19,6 @@ enum class LinkDown : uint32_t {
 };
 // The detail of a verbs completion that was not good; status: ibv_wc_status.
 constexpr uint32_t VerbsFaultDetail(uint32_t status) { return 0x100 + status; }
-// "no sign of life for more than 2 s: it is stopped ..."; for any detail.
-const char* LinkDownText(uint32_t detail);
 
 class FaultSignal {
  public:
