@@ -10,7 +10,7 @@ from pathlib import Path
 PAGE = Path(__file__).resolve().parent.parent / "serving" / "page"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 # That of serving/page/page.h, read from it, so that the page is tested under it.
-POLICY = "".join(part for part in (PAGE.parent / "page.h").read_text().split("kPageSecurityPolicy =")[1]
+POLICY = "".join(part for part in (PAGE / "page.h").read_text().split("kPageSecurityPolicy =")[1]
                  .split(";\n")[0].split('"')[1::2])
 
 LAYERS, SLOTS = 28, 32

@@ -286,7 +286,7 @@ TEST(ManifestResolve, TopologyOfAServer) {
   Manifest m = Make({{"w", "colocated", "all"}});
   EXPECT_FALSE(LoadTopology(m, m.servers[0]).from_xml());
   m.path = LARDER_SOURCE_DIR "/deploy/examples/m.toml";
-  m.servers[0].topology = "../../pipeline/testdata/two-cores.xml";
+  m.servers[0].topology = "../../pipeline/manifest/testdata/two-cores.xml";
   const Topology machine = LoadTopology(m, m.servers[0]);
   EXPECT_TRUE(machine.from_xml());
   EXPECT_EQ(machine.cores().size(), 2u);
