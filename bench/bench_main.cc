@@ -10,6 +10,7 @@
 
 #include "bench/ratio.h"
 #include "kernels/formats/isa.h"
+#include "topology/host.h"
 #include "topology/probe.h"
 
 namespace larder::bench {
@@ -21,10 +22,7 @@ void AddContext() {
   for (const topology::L3Group& group : machine.l3_groups())
     l3 += fmt::format("{}{} cores on {:.0f} MB", l3.empty() ? "" : ", ", group.cores.size(),
                       static_cast<double>(group.bytes) / (1 << 20));
-  benchmark::AddCustomContext("cpu_model",
-                              machine.packages().empty() || machine.packages()[0].cpu_model.empty()
-                                  ? "unknown"
-                                  : machine.packages()[0].cpu_model);
+  benchmark::AddCustomContext("cpu_model", topology::CpuName());
   benchmark::AddCustomContext("isa", std::string(kernels::IsaName(kernels::BestIsa())));
   benchmark::AddCustomContext("read_isa", std::string(topology::ReadKernelIsa()));
   benchmark::AddCustomContext("l3_groups", l3);

@@ -36,9 +36,8 @@ bool HasWord(const std::string& text, const std::string& word) {
 }
 
 Finding CpuModel(const std::string& root) {
-  const std::string model = CpuInfo(ReadWhole(root + "/proc/cpuinfo"), "model name");
-  if (model.empty()) return {"CPU", "unknown", Verdict::kUnknown, ""};
-  return {"CPU", model, Verdict::kGood, ""};
+  const std::string name = CpuName(root);
+  return {"CPU", name, name == "unknown" ? Verdict::kUnknown : Verdict::kGood, ""};
 }
 
 Finding L3(const Topology& topology) {
@@ -175,6 +174,18 @@ std::vector<CpuId> ParseCpuList(const std::string& text) {
 
 std::vector<CpuId> IsolatedCpus(const std::string& root) {
   return ParseCpuList(ReadLine(root + "/sys/devices/system/cpu/isolated"));
+}
+
+std::string CpuName(const std::string& root) {
+  const std::string text = ReadWhole(root + "/proc/cpuinfo");
+  std::string name = CpuInfo(text, "model name");
+  if (name.empty()) return "unknown";
+  const std::string family = CpuInfo(text, "cpu family"), model = CpuInfo(text, "model\t"),
+                    stepping = CpuInfo(text, "stepping");
+  if (!family.empty() && !model.empty())
+    name +=
+        fmt::format(", family {} model {}{}", family, model, stepping.empty() ? "" : " stepping " + stepping);
+  return name;
 }
 
 std::vector<Finding> InspectHost(const Topology& topology, const std::string& root) {

@@ -101,6 +101,10 @@ TEST_F(FakeHost, SettingsAreJudged) {
   EXPECT_EQ(Find("swap").value, "2048 MB");
   EXPECT_EQ(Find("swap").verdict, Verdict::kBad);
   EXPECT_EQ(Find("CPU").value, "Test CPU 9000");
+  Write("/proc/cpuinfo",
+        "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: Test CPU 9000\nstepping\t: 1\n"
+        "flags\t\t: fpu hypervisor avx2");
+  EXPECT_EQ(Find("CPU").value, "Test CPU 9000, family 26 model 2 stepping 1");
   EXPECT_EQ(Find("virtualisation").value, "virtual machine");
   EXPECT_EQ(Find("load").verdict, Verdict::kBad);
 

@@ -12,6 +12,7 @@
 #include "node/service/signals.h"
 #include "node/tasks/bench_measure.h"
 #include "node/tasks/bench_report.h"
+#include "topology/host.h"
 
 namespace larder::node {
 namespace {
@@ -102,7 +103,7 @@ int Run(const BenchOptions& o) {
   const auto file = model::GgufFile::Open(ModelPath(o.model));
   const auto machine = ResolveTopology(o.model);
   BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
-                   std::string(kernels::IsaName(ResolveIsa(o.model.isa)))};
+                   std::string(kernels::IsaName(ResolveIsa(o.model.isa))), topology::CpuName()};
   for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
   std::vector<BenchRun> runs;
   for (const size_t n : threads) {

@@ -64,9 +64,9 @@ std::string LimitTable(const std::vector<BenchRun>& runs) {
 std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs) {
   std::string out = SpeedTable(model, runs);
   out += fmt::format(
-      "\nt/s: median ± standard deviation. {} kernels. Against what this machine read at in the same "
+      "\n{} kernels on {}.\nt/s: median ± standard deviation. Against what this machine read at in the same "
       "run:\n\n",
-      model.isa);
+      model.isa, model.cpu);
   out += LimitTable(runs);
   for (const BenchRun& run : runs) {
     out += fmt::format(
@@ -91,6 +91,7 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
                   {"model_size", model.tensor_bytes},
                   {"model_n_params", model.config.parameters()},
                   {"isa", model.isa},
+                  {"cpu_info", model.cpu},
                   {"n_threads", run.threads},
                   {"n_ubatch", run.rows_per_frame},
                   {"n_prompt", test.decode ? 0 : test.tokens},

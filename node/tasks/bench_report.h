@@ -15,6 +15,7 @@ struct BenchModel {
   model::ModelConfig config;
   uint64_t tensor_bytes = 0;
   std::string isa;
+  std::string cpu;  // topology::CpuName()
 };
 
 // Two tables, at most 110 columns wide: speeds; decode against the machine's limits of the same run.
