@@ -84,6 +84,7 @@ std::string VerbsDevices() {
   ibv_device** list = ibv_get_device_list(&count);
   if (list == nullptr) return "none";
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) names.emplace_back(ibv_get_device_name(list[i]));
   ibv_free_device_list(list);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
