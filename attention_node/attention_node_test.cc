@@ -29,6 +29,7 @@ class AttentionNodeTest : public testing::Test {
     model::WriteSynth(options, folder_ / "model.gguf");
     file_ = model::GgufFile::Open(folder_ / "model.gguf");
     config_ = model::ReadModelConfig(*file_);
+    rope_ = model::RopeTable(config_, kContext);
     group_columns_ = (config_.group() + 2) * config_.head_size;
     columns_ = config_.kv_heads * group_columns_;
     // Queries large enough that few positions matter: a wrong one would be seen.
@@ -105,10 +106,9 @@ class AttentionNodeTest : public testing::Test {
     const size_t n = config_.head_size, half = config_.rotary_dim / 2;
     std::vector<float> x(head, head + n);
     if (rotates) {
-      const std::vector<float> table = model::RopeTable(config_, position + 1);
       for (size_t i = 0; i < half; ++i) {
-        const float cos = table[position * config_.rotary_dim + 2 * i];
-        const float sin = table[position * config_.rotary_dim + 2 * i + 1];
+        const float cos = rope_[position * config_.rotary_dim + 2 * i];
+        const float sin = rope_[position * config_.rotary_dim + 2 * i + 1];
         x[i] = head[i] * cos - head[i + half] * sin;
         x[i + half] = head[i] * sin + head[i + half] * cos;
       }
@@ -166,6 +166,7 @@ class AttentionNodeTest : public testing::Test {
   std::shared_ptr<const model::GgufFile> file_;
   model::ModelConfig config_;
   size_t group_columns_ = 0, columns_ = 0;
+  std::vector<float> rope_;
   std::vector<float> qkv_[kSlots];
 };
 
