@@ -16,8 +16,8 @@ namespace larder::bench {
 namespace {
 
 using benchmark::State;
-using threadpool::Step;
 using model::StepKind;
+using threadpool::Step;
 using Steps = std::vector<Step>;
 
 constexpr size_t kContext = 128;  // tokens in the KV cache

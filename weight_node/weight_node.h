@@ -19,8 +19,8 @@
 #include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
-#include "sync/epoch_flag.h"
 #include "model/layer/step_kind.h"
+#include "sync/epoch_flag.h"
 #include "threadpool/program.h"
 #include "weight_node/activations.h"
 #include "weight_node/shards.h"
@@ -57,8 +57,8 @@ class WeightNode {
   // ready(group) gives the flag to signal when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
   void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
-    AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, model::StepKind::kNorm,
-            false, steps);
+    AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, model::StepKind::kNorm, false,
+            steps);
     for (const QkvPart& part : QkvParts(shape_, plan_.threads[thread]))
       AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
   }

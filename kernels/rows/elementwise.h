@@ -5,8 +5,8 @@
 //
 // Exp(x), x <= 88: if x < -87.33654f the result is +0; else n = rint(x * 0x1.715476p+0f) (to nearest even),
 //   r = fma(n, -0x1.62e400p-1f, x), r = fma(n, -0x1.7f7d1cp-20f, r), p = a polynomial of degree 6 in r
-//   (Horner, fma; coefficients in kernels/formats/numerics.h), result = p * 2^n by adding n << 23 to p's bits. x > 88 is
-//   clamped to 88. Relative error below 2e-7 (7.4e-8 measured).
+//   (Horner, fma; coefficients in kernels/formats/numerics.h), result = p * 2^n by adding n << 23 to p's
+//   bits. x > 88 is clamped to 88. Relative error below 2e-7 (7.4e-8 measured).
 // Sum16(v): 16 lane sums reduced as t[j] = v[j] + v[j+8]; u[j] = t[j] + t[j+4]; w[j] = u[j] + u[j+2];
 //   the result is w[0] + w[1].
 #pragma once

@@ -1,5 +1,5 @@
-// The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (kernels/x86/vec16.h). reference.cc says
-// what they compute.
+// The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (kernels/x86/vec16.h).
+// reference.cc says what they compute.
 #include <cstddef>
 
 #include "kernels/rows/elementwise_sets.h"

@@ -71,9 +71,9 @@ bool ChainEnds::ReceiveFrame(const char** wrong) {
   ShowReports(frame_.report(), came);
   if (header.logit_rows > 0) {
     model::BatchRows frame{.rows = header.logit_rows,
-                                .logit_rows = header.logit_rows,
-                                .logit_row = logit_row_.data(),
-                                .received = frame_.residual()};
+                           .logit_rows = header.logit_rows,
+                           .logit_row = logit_row_.data(),
+                           .received = frame_.residual()};
     ends_.Head(frame);
   }
   in_.EndReceive();

@@ -43,12 +43,12 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     std::copy_n(frame_.logit_row(), header.logit_rows, to.logit_row());
     std::copy_n(frame_.report(), shape_.reports(), to.report());
     model::BatchRows frame{.rows = header.rows,
-                                .slot = frame_.slot(),
-                                .position = frame_.position(),
-                                .logit_rows = header.logit_rows,
-                                .logit_row = frame_.logit_row(),
-                                .received = frame_.residual(),
-                                .sending = to.residual()};
+                           .slot = frame_.slot(),
+                           .position = frame_.position(),
+                           .logit_rows = header.logit_rows,
+                           .logit_row = frame_.logit_row(),
+                           .received = frame_.residual(),
+                           .sending = to.residual()};
     stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
     in.EndReceive();
     const uint32_t residual_rows = last ? header.logit_rows : header.rows;

@@ -101,11 +101,11 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
          {std::pair(100u, 1u), {100u, 63u}, {30u, 29u}, {20u, 7u}, {40u, 20u}}) {
       const std::vector<uint32_t> wanted = {0, rows / 2, rows - 1};
       model::BatchRows frame{.rows = rows,
-                                  .token = tokens_.data() + done,
-                                  .slot = slots.data(),
-                                  .position = positions.data() + done,
-                                  .logit_rows = 3,
-                                  .logit_row = wanted.data()};
+                             .token = tokens_.data() + done,
+                             .slot = slots.data(),
+                             .position = positions.data() + done,
+                             .logit_rows = 3,
+                             .logit_row = wanted.data()};
       stage.Execute(frame, first_half);
       for (size_t i = 0; i < wanted.size(); ++i) {
         const auto logits = stage.logits(i);

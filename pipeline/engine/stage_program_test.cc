@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "pipeline/engine/engine_testing.h"
 #include "model/layer/step_kind.h"
+#include "pipeline/engine/engine_testing.h"
 
 namespace larder::pipeline {
 namespace {
@@ -20,8 +20,7 @@ model::SynthOptions SmallModel(size_t kv_heads) {
 std::map<int, int> Meetings(std::span<const threadpool::Step> steps) {
   std::map<int, int> meetings;
   for (const auto& step : steps) {
-    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed))
-      ++meetings[step.layer];
+    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed)) ++meetings[step.layer];
   }
   return meetings;
 }

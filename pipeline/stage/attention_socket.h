@@ -11,13 +11,13 @@
 
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
+#include "model/layer/batch_rows.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/exchange.h"
 #include "pipeline/stage/socket_status.h"
 #include "rdma/shm/shm_link.h"
 #include "sync/wait.h"
-#include "model/layer/batch_rows.h"
 #include "threadpool/pool.h"
 
 namespace larder::pipeline {

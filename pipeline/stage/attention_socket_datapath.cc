@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "model/layer/batch_rows.h"
 #include "pipeline/stage/attention_socket.h"
 #include "sync/copy_once.h"
-#include "model/layer/batch_rows.h"
 
 namespace larder::pipeline {
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/gguf/gguf.h"
+#include "model/layer/batch_rows.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"
@@ -19,7 +20,6 @@
 #include "rdma/control/peer_monitor.h"
 #include "rdma/ipc/shared_memory.h"
 #include "rdma/shm/shm_link.h"
-#include "model/layer/batch_rows.h"
 
 namespace larder::pipeline {
 

@@ -16,12 +16,12 @@
 
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
+#include "model/layer/batch_rows.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/attention_sockets.h"
 #include "pipeline/stage/residency.h"
 #include "pipeline/stage/socket_status.h"
-#include "model/layer/batch_rows.h"
 #include "threadpool/pool.h"
 #include "weight_node/weight_node.h"
 

@@ -96,8 +96,8 @@ class FrameLink {
   sync::ReceivedFrame BeginReceive();
   void EndReceive();
 
-  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it. False:
-  // the link has a fault.
+  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it, unless
+  // somebody called Fail() in between: look at what they return. False: the link has a fault.
   bool WaitSend(const sync::WaitPolicy& policy);
   bool WaitReceive(const sync::WaitPolicy& policy);
 

@@ -121,7 +121,9 @@ Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child
     });
     up = true;
     while (side->out->WaitSend(policy)) {
-      std::memset(side->out->BeginSend().bytes, 1, shape.link.frame_bytes);
+      const sync::SendSlot slot = side->out->BeginSend();
+      if (!slot) break;  // the monitor failed the link after the wait had seen a free slot
+      std::memset(slot.bytes, 1, shape.link.frame_bytes);
       side->out->EndSend();
       if (!side->in->WaitReceive(policy)) break;
       side->in->EndReceive();

@@ -121,9 +121,9 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
   }
   void EndReceive() { Advance(header_->received); }
 
-  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it. False
-  // if the link has a fault instead. With a spinning policy a dead peer is waited for until somebody calls
-  // Fail().
+  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it, unless
+  // somebody called Fail() in between: look at what they return. False if the link has a fault already. With
+  // a spinning policy a dead peer is waited for until somebody calls Fail().
   bool WaitSend(const sync::WaitPolicy& policy);
   bool WaitReceive(const sync::WaitPolicy& policy);
 
