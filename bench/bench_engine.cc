@@ -275,7 +275,7 @@ std::unique_ptr<Engine> MakeBenchEngine(size_t threads, size_t slots) {
   options.threads = threads;
   options.slots = slots;
   options.context = kBenchContext;
-  const pipeline::Plan plan = pipeline::MakePlan(model::ReadModelConfig(*file), Machine(), options);
+  const pipeline::StagePlan plan = pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options);
   pipeline::StageOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(threads), g_options.isolated);
   return std::make_unique<Engine>(file, plan, stage);
@@ -293,7 +293,7 @@ Engine& BenchEngine(size_t threads) {
 
 void DropBenchEngine() { TheFixture().engine.reset(); }
 
-double WeightsPerToken(const pipeline::Plan& plan) {
+double WeightsPerToken(const pipeline::StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   const size_t layer = c.dim * (2 * c.q_rows() + 2 * c.kv_rows() + 3 * c.ffn);
   return static_cast<double>(c.layers * layer + c.vocab * c.dim);

@@ -46,7 +46,7 @@ std::unique_ptr<Engine> Make(Form form, int64_t batch) {
     options.attention = {{.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.slots}};
   pipeline::StageOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(2), GetEngineBenchOptions().isolated);
-  return std::make_unique<Engine>(file, pipeline::MakePlan(model::ReadModelConfig(*file), Machine(), options),
+  return std::make_unique<Engine>(file, pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options),
                                   stage);
 }
 
@@ -81,7 +81,7 @@ void Decode(State& state, Form form) {
   Stopwatch watch(state);
   for (auto _ : state) watch.Time([&] { engine.Run(rows); });
   const auto n = static_cast<double>(batch);
-  const pipeline::Plan& plan = engine.plan();
+  const pipeline::StagePlan& plan = engine.plan();
   state.counters["tokens/s"] = n / watch.mean_s();
   state.counters["best tokens/s"] = n / watch.best_s();
   state.counters["KV MB"] = static_cast<double>(plan.kv_slot_bytes) * n * static_cast<double>(context) /

@@ -34,7 +34,7 @@ pipeline::Engine& BenchEngine(size_t threads);
 void DropBenchEngine();
 
 // Multiply-adds of one token outside attention: the weights of all matrices but the embedding table.
-double WeightsPerToken(const pipeline::Plan& plan);
+double WeightsPerToken(const pipeline::StagePlan& plan);
 
 // engine_load.cc: loading, in a process of its own.
 void RegisterLoad();

@@ -9,7 +9,7 @@
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
 #include "node/options/model_options.h"
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/plan.h"
 #include "topology/probe.h"
 
 namespace larder::node {
@@ -76,7 +76,7 @@ int PlanSockets(const PlanCommandOptions& o, const model::ModelConfig& config,
 int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
                 const model::ModelConfig& config, const topology::Topology& machine) {
   const auto machines = pipeline::LoadTopologies(manifest, machine);
-  auto plan = pipeline::PlanCluster(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
+  auto plan = pipeline::MakePlan(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
   std::string alike;
   for (const pipeline::ServerSpec& server : manifest.servers) {
     if (!server.topology) alike += fmt::format("{}{}", alike.empty() ? "" : ", ", server.name);
@@ -92,11 +92,11 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
   fmt::print("{}", plan.Table());
   if (!o.model.server.empty()) {  // its own part: who of its threads holds what
     const size_t index = static_cast<size_t>(&manifest.server(o.model.server) - manifest.servers.data());
-    for (const pipeline::StagePlan& stage : plan.stages) {
+    for (const pipeline::PlacedStage& stage : plan.stages) {
       if (stage.server != o.model.server) continue;
       fmt::print("\nsocket {} (layers {}-{})\n{}", stage.socket, stage.first_layer,
                  stage.first_layer + stage.layers - 1,
-                 pipeline::MakePlan(model::LayersOf(config, stage.first_layer, stage.layers), machines[index],
+                 pipeline::MakeStagePlan(model::LayersOf(config, stage.first_layer, stage.layers), machines[index],
                                     stage.options)
                      .Table());
     }
@@ -108,10 +108,10 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
 int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              const model::ModelConfig& config, const topology::Topology& machine) {
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
-  pipeline::Plan plan;
+  pipeline::StagePlan plan;
   std::string table;
   if (manifest == nullptr) {
-    plan = pipeline::MakePlan(config, machine, options);
+    plan = pipeline::MakeStagePlan(config, machine, options);
     table = plan.Table();
   } else {
     const auto server_machine = pipeline::LoadTopologies(*manifest, machine).front();

@@ -213,7 +213,7 @@ class Signals {
 };
 
 // CPUs that no thread of the plan runs on, for the I/O thread: those of idle cores, else the siblings.
-std::vector<int> HousekeepingCpus(const topology::Topology& machine, const pipeline::Plan& plan) {
+std::vector<int> HousekeepingCpus(const topology::Topology& machine, const pipeline::StagePlan& plan) {
   std::set<int> cores, cpus;
   const auto add = [&](const std::vector<pipeline::PlanThread>& threads) {
     for (const auto& thread : threads) {

@@ -14,8 +14,8 @@
 #include "node/options/progress.h"
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
-#include "pipeline/plan/cluster_layers.h"
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/layer_split.h"
+#include "pipeline/plan/plan.h"
 
 namespace larder::node {
 namespace {
@@ -40,10 +40,10 @@ std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const model::Mod
     return stages;
   }
   const auto manifest = pipeline::Manifest::Load(o.model.manifest);
-  const auto plan = pipeline::PlanCluster(manifest, config, ToPlanOptions(o.model),
+  const auto plan = pipeline::MakePlan(manifest, config, ToPlanOptions(o.model),
                                           pipeline::LoadTopologies(manifest, ResolveTopology(o.model)));
   if (!plan.serving_socket.empty()) *serving = plan.serving_socket;
-  for (const pipeline::StagePlan& stage : plan.stages) {
+  for (const pipeline::PlacedStage& stage : plan.stages) {
     if (stage.socket == *serving)
       throw Error(
           "{}: a socket with layers is called '{}', as the file for serving would be; expected another name",

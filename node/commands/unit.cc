@@ -41,7 +41,7 @@ std::set<NumaNodeId> NodesOf(const ResolvedSocket& socket, const topology::Topol
 using BytesOfSocket = std::map<std::string, uint64_t>;
 
 // Weights to the socket that holds them, with the KV cache if it is colocated; else that to attention's.
-void Count(const pipeline::Plan& plan, const std::string& weights, BytesOfSocket* bytes) {
+void Count(const pipeline::StagePlan& plan, const std::string& weights, BytesOfSocket* bytes) {
   (*bytes)[weights] += plan.weight_bytes + plan.embedding_bytes + (plan.separated() ? 0 : plan.kv_bytes);
   for (const auto& attention : plan.attention) (*bytes)[attention.name] += attention.kv_bytes;
 }
@@ -58,7 +58,7 @@ BytesOfSocket ResidentBytes(const pipeline::Manifest& manifest, const pipeline::
   }
   const Cluster cluster = PlanOfCluster(manifest, config, machine, options);
   for (size_t i = 0; i < cluster.plan.stages.size(); ++i) {
-    const pipeline::StagePlan& stage = cluster.plan.stages[i];
+    const pipeline::PlacedStage& stage = cluster.plan.stages[i];
     if (stage.server == server.name)
       Count(pipeline::PlanOfStage(cluster.plan, i, machine), stage.socket, &bytes);
   }

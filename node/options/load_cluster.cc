@@ -22,17 +22,17 @@ Cluster PlanOfCluster(const pipeline::Manifest& manifest, const model::ModelConf
                       const topology::Topology& machine, const pipeline::PlanOptions& options) {
   Cluster cluster;
   cluster.plan =
-      pipeline::PlanCluster(manifest, config, options, pipeline::LoadTopologies(manifest, machine));
+      pipeline::MakePlan(manifest, config, options, pipeline::LoadTopologies(manifest, machine));
   for (const std::string& note : cluster.plan.notes) spdlog::warn("{}", note);
   cluster.chain = pipeline::ChainOf(manifest, cluster.plan);
   return cluster;
 }
 
-sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::StagePlan> plans,
                                bool isolated) {
   std::vector<CpuId> cpus;
   bool all_isolated = true;
-  for (const pipeline::Plan& plan : plans) {
+  for (const pipeline::StagePlan& plan : plans) {
     all_isolated = all_isolated && plan.options.isolated;
     for (const auto& thread : plan.threads) cpus.push_back(thread.cpu);
     for (const auto& socket : plan.options.attention) all_isolated = all_isolated && socket.isolated;
@@ -61,8 +61,8 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
   cluster.chain.fingerprint = model::Fingerprint(*file);
   if (options.join) SetLinkKey(options, cluster.chain);
   if (options.verbose) fmt::print(stderr, "{}", cluster.plan.Table());
-  const pipeline::Plan ends = pipeline::PlanOfEnds(manifest, cluster.plan, plan_options.threads, machine);
-  std::vector<pipeline::Plan> stages;
+  const pipeline::StagePlan ends = pipeline::PlanOfEnds(manifest, cluster.plan, plan_options.threads, machine);
+  std::vector<pipeline::StagePlan> stages;
   if (!options.join) {
     if (manifest.servers.size() > 1) {
       throw Error(
@@ -74,7 +74,7 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(std::shared_ptr<const model:
     for (size_t i = 0; i < cluster.plan.stages.size(); ++i)
       stages.push_back(pipeline::PlanOfStage(cluster.plan, i, machine));
   }
-  std::vector<pipeline::Plan> here = stages;
+  std::vector<pipeline::StagePlan> here = stages;
   here.push_back(ends);
   Progress progress("packing");
   pipeline::StageOptions stage;

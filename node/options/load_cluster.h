@@ -6,7 +6,7 @@
 #include "model/gguf/gguf.h"
 #include "node/options/model_options.h"
 #include "pipeline/engine/engine.h"
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace larder::node {
 
@@ -14,7 +14,7 @@ namespace larder::node {
 bool IsCluster(const pipeline::Manifest& manifest);
 
 struct Cluster {
-  pipeline::ClusterPlan plan;
+  pipeline::Plan plan;
   pipeline::ChainPlan chain;
 };
 // What every process of a cluster computes for itself. Logs the plan's notes as warnings.
@@ -33,7 +33,7 @@ std::unique_ptr<pipeline::Engine> LoadClusterEngine(
 
 // Waiting for all of the plans' threads, which are one process's and wait alike. isolated: --isolated; else
 // they spin if the manifest says so of all their sockets.
-sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::Plan> plans,
+sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine, std::span<const pipeline::StagePlan> plans,
                                bool isolated);
 
 }  // namespace larder::node

@@ -173,11 +173,11 @@ ManifestAndServer LoadManifest(const ModelOptions& options) {
   return result;
 }
 
-std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
+std::function<pipeline::ResidencyYardstick(const pipeline::StagePlan&)> YardstickOf(
     const topology::Topology& machine, const ModelOptions& options) {
   if (!options.residency && !options.measure_residency) return {};
   const double budget_s = options.residency ? kReportBudgetS : kMeasureBudgetS;
-  return [&machine, budget_s](const pipeline::Plan& plan) {
+  return [&machine, budget_s](const pipeline::StagePlan& plan) {
     return pipeline::MeasureYardstick(machine, plan, budget_s);
   };
 }
@@ -188,10 +188,10 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
                                              const LoadProgress& report, pipeline::SocketStatus* status) {
   if (options.verbose) spdlog::set_level(spdlog::level::info);
   const model::ModelConfig config = model::ReadModelConfig(*file);
-  pipeline::Plan plan;
+  pipeline::StagePlan plan;
   pipeline::StageOptions stage;
   if (options.manifest.empty()) {
-    plan = pipeline::MakePlan(config, machine, plan_options);
+    plan = pipeline::MakeStagePlan(config, machine, plan_options);
   } else {
     const ManifestAndServer where = LoadManifest(options);
     pipeline::CheckRunnable(where.manifest);

@@ -11,7 +11,7 @@
 #include "pipeline/engine/engine.h"
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/manifest_plan.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
 namespace CLI {
@@ -73,7 +73,7 @@ struct ManifestAndServer {
 ManifestAndServer LoadManifest(const ModelOptions& options);
 
 // For StageOptions: empty if nobody wants to know the residency.
-std::function<pipeline::ResidencyYardstick(const pipeline::Plan&)> YardstickOf(
+std::function<pipeline::ResidencyYardstick(const pipeline::StagePlan&)> YardstickOf(
     const topology::Topology& machine, const ModelOptions& options);
 
 // Bytes packed so far, bytes in all; on the calling thread.

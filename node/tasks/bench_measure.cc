@@ -86,7 +86,7 @@ class Bench {
 // Of a decode step: the weights once for each frame that it takes, and every sequence's keys and values, in
 // the middle of the run.
 double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
-  const pipeline::Plan& plan = engine.plan();
+  const pipeline::StagePlan& plan = engine.plan();
   const size_t frame = std::min(engine.max_logits(), engine.max_rows());
   const auto frames = static_cast<double>(CeilDiv(test.batch, frame));
   const double token_bytes =

@@ -14,7 +14,7 @@ using serving::L3GroupPlace;
 using serving::SocketPlace;
 
 // The threads of one socket, gathered by the L3 they run under; also the cores of that L3 it leaves alone.
-std::vector<L3GroupPlace> ViewOfGroups(const pipeline::Plan& plan,
+std::vector<L3GroupPlace> ViewOfGroups(const pipeline::StagePlan& plan,
                                        const std::vector<pipeline::PlanThread>& threads,
                                        const topology::Topology& machine) {
   std::vector<L3GroupPlace> groups;
@@ -43,7 +43,7 @@ std::vector<L3GroupPlace> ViewOfGroups(const pipeline::Plan& plan,
 }
 
 // A weight or colocated socket and, if it is separated, its attention sockets and the links to them.
-void AddSockets(const pipeline::Plan& plan, const topology::Topology& machine, SocketPlace first,
+void AddSockets(const pipeline::StagePlan& plan, const topology::Topology& machine, SocketPlace first,
                 serving::PlanView& view) {
   first.role = plan.separated() ? "weight" : "colocated";
   first.first_layer = plan.config.first_layer;
@@ -66,12 +66,12 @@ void AddSockets(const pipeline::Plan& plan, const topology::Topology& machine, S
   }
 }
 
-void AddCluster(const pipeline::Manifest& manifest, const pipeline::Plan& ends,
+void AddCluster(const pipeline::Manifest& manifest, const pipeline::StagePlan& ends,
                 const topology::Topology& machine, const ModelOptions& options,
                 const model::ModelConfig& config, serving::PlanView& view) {
   const auto machines = pipeline::LoadTopologies(manifest, machine);
-  const pipeline::ClusterPlan cluster =
-      pipeline::PlanCluster(manifest, config, AgreedOptions(ToPlanOptions(options), options), machines);
+  const pipeline::Plan cluster =
+      pipeline::MakePlan(manifest, config, AgreedOptions(ToPlanOptions(options), options), machines);
   const std::string serving = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
   SocketPlace place{.name = serving, .role = "serving", .server = cluster.serving_server};
   place.embedding = place.head = true;
@@ -81,7 +81,7 @@ void AddCluster(const pipeline::Manifest& manifest, const pipeline::Plan& ends,
   view.kv_bytes = cluster.kv_slot_bytes() * cluster.slots;
   view.notes = cluster.notes;
   for (size_t i = 0; i < cluster.stages.size(); ++i) {
-    const pipeline::StagePlan& stage = cluster.stages[i];
+    const pipeline::PlacedStage& stage = cluster.stages[i];
     const auto& servers = manifest.servers;
     const auto server = std::find_if(servers.begin(), servers.end(),
                                      [&](const pipeline::ServerSpec& s) { return s.name == stage.server; });
@@ -174,7 +174,7 @@ std::vector<serving::SocketView> ViewOfSockets(const pipeline::Engine& engine,
 serving::PlanView ViewOfPlan(const pipeline::Engine& engine, const topology::Topology& machine,
                              const ModelOptions& options, const model::ModelConfig& config,
                              const std::string& chat_format) {
-  const pipeline::Plan& plan = engine.plan();
+  const pipeline::StagePlan& plan = engine.plan();
   serving::PlanView view;
   view.model = config.name;
   view.architecture = config.architecture_name;

@@ -18,8 +18,8 @@
 namespace larder::node {
 namespace {
 
-size_t IndexOf(const pipeline::ClusterPlan& plan, const std::string& socket) {
-  const pipeline::StagePlan& stage = plan.stage_of_socket(socket);
+size_t IndexOf(const pipeline::Plan& plan, const std::string& socket) {
+  const pipeline::PlacedStage& stage = plan.stage_of_socket(socket);
   return static_cast<size_t>(&stage - plan.stages.data());
 }
 
@@ -40,7 +40,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   cluster.chain.fingerprint = model::Fingerprint(*file);
   SetLinkKey(options, cluster.chain);
   const size_t index = IndexOf(cluster.plan, socket);
-  const pipeline::Plan plan = pipeline::PlanOfStage(cluster.plan, index, machine);
+  const pipeline::StagePlan plan = pipeline::PlanOfStage(cluster.plan, index, machine);
   model::CheckHolds(*file, config, plan.config.first_layer, plan.config.layers, /*serving=*/false);
   pipeline::StageOptions stage;
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);
@@ -54,7 +54,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const topology::Topolo
   if (plan.separated()) stage.processes = cluster.plan.cluster;
   stage.socket = socket;
   stage.link_key = cluster.chain.link_key;
-  const pipeline::StagePlan& part = cluster.plan.stages[index];
+  const pipeline::PlacedStage& part = cluster.plan.stages[index];
   pipeline::SocketStatus status;
   Service service(
       {.cluster = cluster.plan.cluster,

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 
 namespace larder::pipeline {
 
@@ -39,7 +39,7 @@ PlanOptions ChainPlan::OptionsOf(PlanOptions options) const {
   return options;
 }
 
-void ChainPlan::CheckStage(const Plan& plan) const {
+void ChainPlan::CheckStage(const StagePlan& plan) const {
   if (plan.options.slots != slots) {
     throw Error("stage with {} slots in a chain of {}: all sockets that hold KV need the same (key slots)",
                 plan.options.slots, slots);

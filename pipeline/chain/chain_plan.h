@@ -13,7 +13,7 @@
 
 #include "model/config/config.h"
 #include "pipeline/chain/stage_frame.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "rdma/link/frame_link.h"
 #include "rdma/proof/link_key.h"
 
@@ -62,7 +62,7 @@ struct ChainPlan {
   // say.
   PlanOptions OptionsOf(PlanOptions options) const;
   // Error if the Plan of a stage does not fit the chain: other slots, other attention sockets.
-  void CheckStage(const Plan& plan) const;
+  void CheckStage(const StagePlan& plan) const;
 };
 
 }  // namespace larder::pipeline

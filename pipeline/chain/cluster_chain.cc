@@ -33,7 +33,7 @@ rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& li
 
 }  // namespace
 
-ChainPlan ChainOf(const Manifest& manifest, const ClusterPlan& cluster) {
+ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   const size_t stages = cluster.stages.size();
   LARDER_CHECK(cluster.links.size() == stages + 1);
   ChainPlan chain;
@@ -59,7 +59,7 @@ ChainPlan ChainOf(const Manifest& manifest, const ClusterPlan& cluster) {
                                      [&](const SocketSpec& s) { return s.name == name; });
     return {name, EndpointOf(manifest, server, *socket), LinkOf(manifest, *socket)};
   };
-  for (const StagePlan& stage : cluster.stages) loop.push_back(station(stage.socket));
+  for (const PlacedStage& stage : cluster.stages) loop.push_back(station(stage.socket));
   if (cluster.serving_socket.empty()) {
     loop[0] = {chain.serving_socket, loop[1].at, manifest.link};
     --loop[0].at.port;
@@ -78,7 +78,7 @@ ChainPlan ChainOf(const Manifest& manifest, const ClusterPlan& cluster) {
     return endpoint;
   };
   for (size_t i = 0; i < stages; ++i) {
-    const StagePlan& stage = cluster.stages[i];
+    const PlacedStage& stage = cluster.stages[i];
     const size_t next = i + 1 == stages ? 0 : i + 2;
     chain.stages.push_back({.socket = stage.socket,
                             .first_layer = stage.first_layer,
@@ -95,14 +95,14 @@ ChainPlan ChainOf(const Manifest& manifest, const ClusterPlan& cluster) {
   return chain;
 }
 
-Plan PlanOfStage(const ClusterPlan& cluster, size_t stage, const topology::Topology& machine) {
-  const StagePlan& part = cluster.stages.at(stage);
+StagePlan PlanOfStage(const Plan& cluster, size_t stage, const topology::Topology& machine) {
+  const PlacedStage& part = cluster.stages.at(stage);
   PlanOptions options = part.options;
   options.prefill_rows = cluster.frame_rows;
-  return MakePlan(model::LayersOf(cluster.config, part.first_layer, part.layers), machine, options);
+  return MakeStagePlan(model::LayersOf(cluster.config, part.first_layer, part.layers), machine, options);
 }
 
-Plan PlanOfEnds(const Manifest& manifest, const ClusterPlan& cluster, size_t threads,
+StagePlan PlanOfEnds(const Manifest& manifest, const Plan& cluster, size_t threads,
                 const topology::Topology& machine) {
   PlanOptions options = cluster.stages[0].options;
   options.attention.clear();
@@ -125,7 +125,7 @@ Plan PlanOfEnds(const Manifest& manifest, const ClusterPlan& cluster, size_t thr
       options.isolated = socket.isolated;
     }
   }
-  return MakePlan(model::EndsOf(cluster.config), machine, options);
+  return MakeStagePlan(model::EndsOf(cluster.config), machine, options);
 }
 
 }  // namespace larder::pipeline

@@ -21,7 +21,7 @@ void SetState(SocketStatus& status, SocketState state) {
 
 }  // namespace
 
-StageSocket::StageSocket(const ChainPlan& chain, size_t index, const Plan& plan, const model::GgufFile& file,
+StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan, const model::GgufFile& file,
                          StageOptions options, SocketStatus& status)
     : chain_(chain),
       index_(index),

@@ -30,7 +30,7 @@ class PeerLost : public Error {
 class StageSocket {
  public:
   // Loads and listens; all arguments outlive it. Throws Error.
-  StageSocket(const ChainPlan& chain, size_t index, const Plan& plan, const model::GgufFile& file,
+  StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan, const model::GgufFile& file,
               StageOptions options, SocketStatus& status);
 
   // Waits for the stage before, connects to the next (for at most connect_timeout_ms), and executes frames

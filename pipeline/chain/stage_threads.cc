@@ -12,7 +12,7 @@
 
 namespace larder::pipeline {
 
-StageThreads::StageThreads(ChainPlan chain, std::vector<Plan> plans, const model::GgufFile& file,
+StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
                            const StageOptions& options)
     : chain_(std::move(chain)) {
   static std::atomic<int> count{0};  // relaxed would do: only its values differ

@@ -14,7 +14,7 @@ namespace larder::pipeline {
 class StageThreads {
  public:
   // One Plan a stage. Returns when all stages are loaded; throws what one of them throws.
-  StageThreads(ChainPlan chain, std::vector<Plan> plans, const model::GgufFile& file,
+  StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
                const StageOptions& options);
   ~StageThreads();  // after the ChainEnds have stopped the chain
 
@@ -24,7 +24,7 @@ class StageThreads {
 
  private:
   struct OneStage {
-    Plan plan;
+    StagePlan plan;
     SocketStatus status;
     std::thread thread;
     std::mutex mutex;               // of `socket`

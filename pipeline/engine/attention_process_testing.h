@@ -17,7 +17,7 @@ namespace larder::pipeline {
 // Processes of attention sockets, forked before the test has threads.
 class AttentionProcesses {
  public:
-  AttentionProcesses(const model::GgufFile& file, const std::string& cluster, const Plan& plan,
+  AttentionProcesses(const model::GgufFile& file, const std::string& cluster, const StagePlan& plan,
                      const SocketWaits& waits) {
     for (size_t index = 0; index < plan.attention.size(); ++index) {
       const pid_t child = fork();

@@ -126,7 +126,7 @@ class GatedStages {
   // The serving socket's side.
   std::unique_ptr<Engine> Connect(const TestModel& model, StageOptions options) const {
     options.wait = kTestWait;
-    return std::make_unique<Engine>(model.file(), test_.chain, test_.ends, std::vector<Plan>(), options);
+    return std::make_unique<Engine>(model.file(), test_.chain, test_.ends, std::vector<StagePlan>(), options);
   }
   std::string log() {
     const std::lock_guard lock(mutex_);
@@ -244,7 +244,7 @@ TEST_F(ChainHangTest, WhoWaitsForAFrameRests) {
 // Who holds a frame that does not end: the flags of weight and attention threads, as they stand still.
 TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
   const TestModel model(FourLayers());
-  const Plan plan =
+  const StagePlan plan =
       MakeTestPlan(*model.file(), {.threads = 2,
                                    .slots = 2,
                                    .context = 64,

@@ -26,8 +26,8 @@ struct TestStage {
 
 struct TestChain {
   ChainPlan chain;
-  Plan ends;
-  std::vector<Plan> stages;
+  StagePlan ends;
+  std::vector<StagePlan> stages;
 };
 
 // The model's layers in stages, all with `slots` slots.
@@ -53,7 +53,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
                                    .cpus = {},
                                    .slots = socket.slots});
     }
-    test.stages.push_back(MakePlan(model::LayersOf(config, first, stage.layers), machine,
+    test.stages.push_back(MakeStagePlan(model::LayersOf(config, first, stage.layers), machine,
                                    test.chain.OptionsOf(std::move(options))));
     if (test.stages.back().separated()) {
       test.chain.slot_ends.clear();
@@ -66,7 +66,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   EXPECT_EQ(first, config.layers);
   PlanOptions ends;
   ends.threads = 1;
-  test.ends = MakePlan(model::EndsOf(config), machine, test.chain.OptionsOf(ends));
+  test.ends = MakeStagePlan(model::EndsOf(config), machine, test.chain.OptionsOf(ends));
   return test;
 }
 

@@ -10,7 +10,7 @@
 
 namespace larder::pipeline {
 
-Engine::Engine(std::shared_ptr<const model::GgufFile> file, const Plan& plan, const StageOptions& options)
+Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan, const StageOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(plan),
       file_(std::move(file)),
@@ -23,8 +23,8 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const Plan& plan, co
   Begin();
 }
 
-Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const Plan& ends,
-               std::vector<Plan> stages, const StageOptions& options)
+Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const StagePlan& ends,
+               std::vector<StagePlan> stages, const StageOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(ends),
       file_(std::move(file)),

@@ -11,7 +11,7 @@
 
 #include "pipeline/chain/chain_ends.h"
 #include "pipeline/chain/stage_threads.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
@@ -28,10 +28,10 @@ struct TokenRow {
 class Engine {
  public:
   // All layers on one socket, or on a weight socket and its attention sockets.
-  Engine(std::shared_ptr<const model::GgufFile>, const Plan&, const StageOptions&);
+  Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const StageOptions&);
   // The serving socket of a chain of stages. `ends`: the Plan of its own part. `stages`: the Plans of the
   // others if they are to be threads of this process; empty: they are processes (`larder node`).
-  Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const Plan& ends, std::vector<Plan> stages,
+  Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends, std::vector<StagePlan> stages,
          const StageOptions&);
 
   // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence
@@ -66,7 +66,7 @@ class Engine {
 
   void Reset(int32_t slot);  // forgets the slot's sequence
   size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
-  const Plan& plan() const { return plan_; }
+  const StagePlan& plan() const { return plan_; }
   const SocketStatus& status() const { return status_; }  // of this socket; any thread
   // Of the thread that calls this object: its loop beats, and rests between calls where it waits.
   Pulse& pulse() { return status_.pulse; }
@@ -102,7 +102,7 @@ class Engine {
 
   SocketStatus own_status_;  // where nobody gave another
   SocketStatus& status_;
-  Plan plan_;
+  StagePlan plan_;
   std::shared_ptr<const model::GgufFile> file_;
   std::unique_ptr<StageThreads> threads_;  // destroyed after the chain has stopped them
   std::unique_ptr<Stage> stage_;

@@ -56,7 +56,7 @@ struct TestEngineOptions {
   std::string processes = {};  // the cluster whose attention sockets are processes; empty: threads
 };
 
-inline Plan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
+inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
   const auto topology = topology::Topology::Detect();
   PlanOptions plan;
   plan.threads = options.threads;
@@ -71,7 +71,7 @@ inline Plan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& o
                               .cpus = {},
                               .slots = socket.slots});
   }
-  return MakePlan(model::ReadModelConfig(file), topology, plan);
+  return MakeStagePlan(model::ReadModelConfig(file), topology, plan);
 }
 
 inline constexpr sync::WaitPolicy kTestWait{sync::WaitPolicy::Mode::kAdaptive,

@@ -270,12 +270,12 @@ class HostileWeights {
     finished_ += static_cast<int>(status.frames_finished.load());
     return said;
   }
-  const Plan& plan() const { return plan_; }
+  const StagePlan& plan() const { return plan_; }
   int finished() const { return finished_; }
 
  private:
   TestModel model_;
-  Plan plan_;
+  StagePlan plan_;
   SegmentShape shape_;
   int finished_ = 0;
 };

@@ -70,7 +70,7 @@ class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterfac
     PlanOptions options{.threads = 1, .context = 768, .prefill_rows = 128, .cores = {machine.cores()[0].id}};
     options.attention.push_back(
         {.name = "attention", .cores = {machine.cores()[1].id}, .cpus = {}, .slots = 1});
-    plan_ = MakePlan(model::ReadModelConfig(*model_.file()), machine, options);
+    plan_ = MakeStagePlan(model::ReadModelConfig(*model_.file()), machine, options);
   }
   void ExpectSameBits(const std::string& processes) {
     ExpectSameBits(processes, {GetParam().weight, {GetParam().attention}});
@@ -86,7 +86,7 @@ class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterfac
     EXPECT_EQ(FirstDifference(RunChunks(engine, few, 1), {baseline_.begin(), baseline_.begin() + 40 * 301}),
               "");
   }
-  Plan plan_;
+  StagePlan plan_;
 };
 
 TEST_P(SocketWaitsTest, AsThreads) { ExpectSameBits(""); }
@@ -139,7 +139,7 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
        .cores = topology::Topology::Detect().PickCores(2),  // appended rows have flags
        .cpus = {},
        .slots = 1});
-  const Plan plan = MakePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
+  const StagePlan plan = MakeStagePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
   StageOptions stage_options;
   stage_options.wait = kTestWait;
   Stage stage(plan, *model_.file(), stage_options);
@@ -192,7 +192,7 @@ class NoThreads {
 };
 
 TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
-  const Plan plan = MakeTestPlan(*model_.file(), {.threads = 1, .attention = {{1, 1}}});
+  const StagePlan plan = MakeTestPlan(*model_.file(), {.threads = 1, .attention = {{1, 1}}});
   const TestChain chain = MakeTestChain(*model_.file(), {{1}, {1}}, 1, 2);
   StageOptions options;
   options.wait = kTestWait;
@@ -216,7 +216,7 @@ TEST_F(StageWaitsTest, IsolatedCoresSpinUnlessTheyAreShared) {
                                  .slots = 1,
                                  .isolated = attention});
     const SocketWaits result =
-        WaitsOf(MakePlan(model::ReadModelConfig(*model_.file()), machine, options), machine);
+        WaitsOf(MakeStagePlan(model::ReadModelConfig(*model_.file()), machine, options), machine);
     EXPECT_EQ(result.attention_mode(), result.attention.at(0).mode);
     return std::pair(result.weight.mode, result.attention_mode());
   };

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace larder::pipeline {
 namespace {
@@ -41,9 +41,9 @@ void CheckCluster(const Manifest& manifest, const topology::Topology& machine,
                   const model::ModelConfig& config) {
   const std::vector<topology::Topology> machines(manifest.servers.size(), machine);
   try {
-    const ClusterPlan plan = PlanCluster(manifest, config, {}, machines);
+    const Plan plan = MakePlan(manifest, config, {}, machines);
     size_t next = 0;
-    for (const StagePlan& stage : plan.stages) {
+    for (const PlacedStage& stage : plan.stages) {
       LARDER_CHECK(stage.first_layer == next && stage.layers > 0 && stage.cores > 0);
       next += stage.layers;
     }

@@ -65,7 +65,7 @@ ManifestPlan PlanManifest(const Manifest& manifest, const ServerSpec& server,
         "one, or make it colocated",
         manifest.path, first.name, server.name);
   }
-  result.plan = MakePlan(config, topology, options);
+  result.plan = MakeStagePlan(config, topology, options);
   return result;
 }
 

@@ -9,13 +9,13 @@
 
 #include "model/config/config.h"
 #include "pipeline/manifest/manifest.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
 namespace larder::pipeline {
 
 struct ManifestPlan {
-  Plan plan;
+  StagePlan plan;
   std::vector<ResolvedSocket> sockets;  // of the server, weight or colocated socket first
   std::vector<std::string> warnings;
   std::string cluster;  // the manifest's name: what its processes find each other by

@@ -1,305 +1,299 @@
 #include "pipeline/plan/plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <set>
 
-#include "attention_node/kv_region.h"
+#include "base/check.h"
 #include "base/error.h"
-#include "kernels/formats/formats.h"
+#include "pipeline/plan/layer_split.h"
+#include "pipeline/plan/manifest_plan.h"
 
 namespace larder::pipeline {
 namespace {
 
-constexpr size_t kMaxThreads = 1024;
-constexpr size_t kMaxFrameRows = 4096;
+using topology::Topology;
 
-// Rows of a prefill frame: their quantised FFN activations, the widest, should stay in one core's L2 beside a
-// panel.
-size_t PrefillRows(const model::ModelConfig& config, const topology::Topology& topology) {
-  const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
-  const size_t row_bytes = kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
-  return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
-}
-
-void CheckMemory(const Plan& plan, const topology::Topology& topology) {
-  uint64_t memory = 0;
-  for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
-  const uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
-  if (memory == 0 || need <= memory) return;
-  const uint64_t weights = plan.weight_bytes + plan.embedding_bytes;
-  const uint64_t left = memory > weights ? memory - weights : 0;
-  if (left == 0) {
-    throw Error(
-        "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the model over "
-        "several servers (larder plan --manifest, docs/cluster.md)",
-        weights * 1e-9, memory * 1e-9);
+uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores, std::set<L3GroupId>* groups) {
+  for (const CoreId core : cores) groups->insert(machine.core(core).l3_group);
+  uint64_t bytes = 0;
+  for (const L3GroupId group : *groups) {
+    if (machine.l3_group(group).bytes == 0) return 0;
+    bytes += machine.l3_group(group).bytes;
   }
-  const uint64_t fits =
-      left / std::max<uint64_t>(1, plan.kv_slot_bytes / plan.options.context) / plan.options.slots;
-  throw Error(
-      "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the machine "
-      "has {:.2f} GB; {}",
-      plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
-      fits > 0
-          ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
-          : std::string("not one token of so many fits: use fewer slots (-np, or slots in the manifest)"));
+  return bytes;
 }
 
-void PlanAttention(Plan& plan, const topology::Topology& topology) {
-  size_t first_slot = 0;
-  for (const PlanOptions::Attention& socket : plan.options.attention) {
-    if (socket.slots == 0 || socket.cores.empty())
-      throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
-    PlanAttentionSocket out{.name = socket.name,
-                            .threads = {},
-                            .first_slot = first_slot,
-                            .slots = socket.slots,
-                            .kv_bytes = socket.slots * plan.kv_slot_bytes};
-    const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
-    const auto groups = topology.GroupsOf(socket.cores);
-    for (size_t t = 0; t < socket.cores.size(); ++t) {
-      out.threads.push_back(
-          {socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node, groups[t], 0});
+class Planner {
+ public:
+  Planner(const Manifest& manifest, const model::ModelConfig& config, const PlanOptions& options,
+          std::span<const Topology> machines)
+      : manifest_(manifest), options_(options), machines_(machines), specs_(StagesOf(manifest)) {
+    plan_.config = config;
+    plan_.cluster = manifest.name;
+  }
+
+  Plan Run(const Speeds& speeds) {
+    if (specs_.empty())
+      throw Error("{}: no socket holds weights; expected one with role weight, colocated or auto",
+                  manifest_.path);
+    const ServingSpec serving = ServingOf(manifest_);
+    plan_.serving_server = serving.server != nullptr ? serving.server->name : specs_[0].server->name;
+    plan_.serving_socket = serving.socket != nullptr ? serving.socket->name : "";
+    ResolveSockets();
+    for (const StageSpec& spec : specs_) AddStage(spec);
+    CheckAttention();
+    ShareOut();
+    PlanStages();
+    PlanServing(serving);
+    if (!plan_.single()) {
+      plan_.micro_batches = MicroBatchesOf(plan_.stages.size());
+      AddLinks(serving);
     }
-    first_slot += socket.slots;
-    plan.attention.push_back(std::move(out));
+    Note();
+    Predict(plan_, speeds);
+    return std::move(plan_);
   }
-}
 
-// One note for all L3 groups that are too small, one for all of unknown size.
-void NoteResidency(Plan& plan) {
-  size_t unknown = 0, small = 0;
-  const PlanL3Group* worst = nullptr;
-  for (const PlanL3Group& l3 : plan.l3_groups) {
-    if (l3.l3_bytes == 0) {
-      ++unknown;
-    } else if (!l3.resident()) {
-      ++small;
-      if (!worst || l3.weight_bytes > worst->weight_bytes) worst = &l3;
+ private:
+  size_t IndexOf(const ServerSpec& server) const {
+    return static_cast<size_t>(&server - manifest_.servers.data());
+  }
+  const ResolvedSocket* Find(const ServerSpec& server, const std::string& name) const {
+    for (const ResolvedSocket& socket : resolved_[IndexOf(server)]) {
+      if (socket.name == name) return &socket;
+    }
+    return nullptr;
+  }
+
+  void ResolveSockets() {
+    // With several stages what a socket holds is not known yet: PlanStages holds it against the L3.
+    const model::ModelConfig* config = specs_.size() == 1 ? &plan_.config : nullptr;
+    for (size_t i = 0; i < manifest_.servers.size(); ++i) {
+      resolved_.push_back(Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.notes));
+      for (const ResolvedSocket& socket : resolved_.back()) {
+        for (const std::string& name : socket.joined) plan_.joined.emplace_back(name, socket.name);
+      }
     }
   }
-  if (unknown > 0) {
-    plan.notes.push_back(fmt::format(
-        "{} of {} L3 groups: size unknown, residency can't be planned; the residency report measures it",
-        unknown, plan.l3_groups.size()));
+
+  void AddStage(const StageSpec& spec) {
+    const Topology& machine = machines_[IndexOf(*spec.server)];
+    const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
+    PlacedStage stage{.server = spec.server->name, .socket = socket.name, .cores = socket.cores.size()};
+    stage.options = options_;
+    stage.options.cores = CoresOf(socket, machine);
+    stage.options.cpus = socket.cpus;
+    stage.options.l3_fraction = socket.l3_fraction;
+    stage.options.slots = std::max<size_t>(1, socket.slots);
+    stage.options.isolated = options_.isolated || socket.isolated;
+    stage.options.attention.clear();
+    if (stage.options.context == 0) stage.options.context = manifest_.context;
+    if (manifest_.isa) stage.options.isa = *manifest_.isa;
+    std::set<L3GroupId> groups, kv_groups;
+    stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
+    stage.l3_budget_bytes =
+        static_cast<uint64_t>(static_cast<double>(stage.l3_bytes * socket.l3_sharers) * socket.l3_fraction);
+    uint64_t kv_l3_bytes = 0;
+    for (const SocketSpec* wanted : spec.attention) {
+      const ResolvedSocket* attention = Find(*spec.server, wanted->name);
+      if (attention == nullptr || attention->role != Role::kAttention) continue;  // joined
+      stage.attention.push_back(attention->name);
+      stage.attention_cores += attention->cores.size();
+      stage.options.attention.push_back({attention->name, CoresOf(*attention, machine), attention->cpus,
+                                         attention->slots, options_.isolated || attention->isolated});
+      kv_l3_bytes = L3Bytes(machine, attention->cores, &kv_groups);
+    }
+    if (socket.role == Role::kWeight && stage.attention.empty()) {
+      throw Error(
+          "{}: socket '{}' has role weight, but server '{}' has no attention socket to hold its KV cache; "
+          "add one, or make it colocated",
+          manifest_.path, socket.name, spec.server->name);
+    }
+    const bool shared = std::any_of(kv_groups.begin(), kv_groups.end(),
+                                    [&](L3GroupId group) { return groups.contains(group); });
+    // The weights are taken off when they are known: PlanStages.
+    stage.kv_room_bytes = stage.attention.empty() ? stage.l3_bytes : kv_l3_bytes;
+    kv_beside_weights_.push_back(stage.attention.empty() || shared);
+    stage.holds_head = specs_.size() == 1 && plan_.serving_socket.empty();
+    plan_.stages.push_back(std::move(stage));
   }
-  if (small > 0) {
-    plan.notes.push_back(
-        fmt::format("{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: "
-                    "{:.1f} MB, {:.0f} % of {:.1f} MB): they will "
-                    "stream from memory; {} such groups would hold the model",
-                    small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
-                    worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
-                    100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
-                    CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
+
+  // Layers in proportion to the budgets, or to the cores if one of them is not known.
+  void ShareOut() {
+    const size_t layers = plan_.config.layers;
+    if (specs_[0].socket->layers) {
+      const LayerRange last = *specs_.back().socket->layers;
+      if (last.last + 1 != layers) {
+        throw Error(
+            "{}: layers = \"{}-{}\" of socket \"{}\": the model has {} layers; expected the last stage to "
+            "end with layer {}",
+            manifest_.path, last.first, last.last, specs_.back().socket->name, layers, layers - 1);
+      }
+      for (size_t i = 0; i < specs_.size(); ++i) {
+        const LayerRange range = *specs_[i].socket->layers;
+        plan_.stages[i].first_layer = range.first;
+        plan_.stages[i].layers = range.last - range.first + 1;
+      }
+      return;
+    }
+    std::vector<uint64_t> weights;
+    for (const PlacedStage& stage : plan_.stages) weights.push_back(stage.l3_budget_bytes);
+    if (std::find(weights.begin(), weights.end(), 0) != weights.end()) {
+      for (size_t i = 0; i < weights.size(); ++i) weights[i] = plan_.stages[i].cores;
+      if (weights.size() > 1)
+        plan_.notes.push_back("the size of an L3 is not known: layers are shared out by cores");
+    }
+    const std::vector<size_t> share = ShareLayers(layers, weights);
+    size_t next = 0;
+    for (size_t i = 0; i < share.size(); ++i) {
+      plan_.stages[i].first_layer = next;
+      plan_.stages[i].layers = share[i];
+      next += share[i];
+    }
   }
-}
+
+  void PlanStages() {
+    plan_.frame_rows = options_.prefill_rows;
+    std::vector<size_t> frame_rows;
+    for (size_t i = 0; i < plan_.stages.size(); ++i) {
+      PlacedStage& stage = plan_.stages[i];
+      const StagePlan own = MakeStagePlan(ConfigOf(stage), machines_[IndexOf(*specs_[i].server)], stage.options);
+      stage.weight_bytes = own.weight_bytes;
+      stage.kv_slot_bytes = own.kv_slot_bytes;
+      stage.resident = own.resident();
+      stage.options.context = own.options.context;
+      stage.options.slots = own.options.slots;
+      if (kv_beside_weights_[i]) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
+      frame_rows.push_back(own.options.prefill_rows);
+      for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
+      plan_.context = own.options.context;
+      plan_.slots = own.options.slots;
+      if (!stage.resident && manifest_.require_resident) {
+        throw Error(
+            "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; [model] "
+            "require_resident = true forbids that",
+            manifest_.path, stage.socket, static_cast<double>(stage.weight_bytes) * 1e-6, stage.layers,
+            static_cast<double>(stage.l3_budget_bytes) * 1e-6);
+      }
+    }
+    // A frame passes every stage: as large as the smallest L2 allows.
+    plan_.frame_rows = *std::min_element(frame_rows.begin(), frame_rows.end());
+    for (PlacedStage& stage : plan_.stages) stage.options.prefill_rows = plan_.frame_rows;
+  }
+
+  model::ModelConfig ConfigOf(const PlacedStage& stage) const {
+    return stage.holds_head ? plan_.config : model::LayersOf(plan_.config, stage.first_layer, stage.layers);
+  }
+
+  // A frame's rows are grouped by attention socket once, for all stages.
+  void CheckAttention() const {
+    const PlacedStage* first = nullptr;
+    for (const PlacedStage& stage : plan_.stages) {
+      if (stage.attention.empty()) continue;
+      if (first == nullptr) first = &stage;
+      const auto& mine = stage.options.attention;
+      const auto& other = first->options.attention;
+      const bool alike = std::equal(mine.begin(), mine.end(), other.begin(), other.end(),
+                                    [](const auto& a, const auto& b) { return a.slots == b.slots; });
+      if (alike) continue;
+      throw Error(
+          "{}: the attention sockets of '{}' have other slots than those of '{}'; expected as many attention "
+          "sockets with the same slots for each weight socket",
+          manifest_.path, stage.socket, first->socket);
+    }
+  }
+
+  void PlanServing(const ServingSpec& spec) {
+    plan_.head_bytes = HeadBytes(plan_.config);
+    plan_.embedding_bytes = EmbeddingBytes(plan_.config);
+    plan_.serving_resident = plan_.stages[0].holds_head && plan_.stages[0].resident;
+    if (spec.socket == nullptr) return;
+    const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
+    std::set<L3GroupId> groups;
+    plan_.serving_cores = socket.cores.size();
+    const auto budget =
+        static_cast<double>(L3Bytes(machines_[IndexOf(*spec.server)], socket.cores, &groups)) *
+        socket.l3_fraction;
+    plan_.serving_resident = static_cast<double>(plan_.head_bytes) <= budget;
+  }
+
+  void AddLinks(const ServingSpec& serving) {
+    struct End {
+      std::string name;
+      const ServerSpec* server;
+      const SocketSpec* socket;  // null: whoever serves
+    };
+    std::vector<End> loop;
+    loop.push_back({plan_.serving_socket, serving.server != nullptr ? serving.server : specs_[0].server,
+                    serving.socket});
+    for (const StageSpec& spec : specs_) loop.push_back({spec.socket->name, spec.server, spec.socket});
+    const auto spec_of = [&](const End& end) {
+      return end.socket != nullptr ? LinkOf(manifest_, *end.socket) : manifest_.link;
+    };
+    for (size_t i = 0; i < loop.size(); ++i) {
+      const End &from = loop[i], &to = loop[(i + 1) % loop.size()];
+      const End& near = to.socket != nullptr ? to : loop[1];
+      Endpoint listener = EndpointOf(manifest_, *near.server, *near.socket);
+      if (to.socket == nullptr) --listener.port;
+      plan_.links.push_back({from.name, to.name,
+                             ChooseTransport(spec_of(from), spec_of(to), from.server == to.server),
+                             listener});
+    }
+  }
+
+  // A note of all stages once, one of some with their names.
+  void Note() {
+    for (const auto& [note, sockets] : stage_notes_) {
+      if (sockets.size() == plan_.stages.size()) {
+        plan_.notes.push_back(note);
+        continue;
+      }
+      std::string names;
+      for (const std::string& name : sockets) names += (names.empty() ? "" : ", ") + name;
+      plan_.notes.push_back(fmt::format("{}: {}", names, note));
+    }
+    for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
+    if (plan_.slots < plan_.micro_batches) {
+      plan_.notes.push_back(
+          fmt::format("{} slot{} for {} micro-batches in flight: the pipeline is never full; [model] slots = "
+                      "{} would fill it",
+                      plan_.slots, plan_.slots == 1 ? "" : "s", plan_.micro_batches, plan_.micro_batches));
+    }
+  }
+
+  const Manifest& manifest_;
+  const PlanOptions& options_;
+  std::span<const Topology> machines_;
+  std::vector<StageSpec> specs_;
+  std::vector<std::vector<ResolvedSocket>> resolved_;  // of each server
+  std::vector<bool> kv_beside_weights_;                // of each stage
+  std::map<std::string, std::vector<std::string>> stage_notes_;
+  Plan plan_;
+};
 
 }  // namespace
 
-Plan MakePlan(const model::ModelConfig& config, const topology::Topology& topology,
-              const PlanOptions& options) {
-  Plan plan;
-  plan.config = config;
-  plan.options = options;
-  PlanOptions& o = plan.options;
-  if (!o.cores.empty()) o.threads = o.cores.size();
-  if (o.threads == 0) o.threads = topology.cores().size();
-  const size_t most_threads = std::min(kMaxThreads, std::max<size_t>(16, 4 * topology.cores().size()));
-  if (o.threads > most_threads) {
-    throw Error("plan: {} threads asked for (-t) on {} cores; at most {}: they would wait for each other",
-                o.threads, topology.cores().size(), most_threads);
-  }
-  if (o.prefill_rows > kMaxFrameRows) {
-    throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.prefill_rows, kMaxFrameRows);
-  }
-  if (o.context == 0) o.context = attention_node::KvShape::DefaultContext(config);
-  if (o.context > attention_node::KvShape::kMaxContext)
-    throw Error("plan: a context of {} tokens; at most {}", o.context, attention_node::KvShape::kMaxContext);
-  if (o.context > config.trained_context && config.trained_context != 0) {
-    plan.notes.push_back(
-        fmt::format("context {} is longer than the {} tokens that the model was trained with", o.context,
-                    config.trained_context));
-  }
-  if (!o.attention.empty()) {
-    o.slots = 0;
-    for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;
-  }
-  if (o.slots == 0) throw Error("plan: at least one slot is needed");
-  if (o.prefill_rows == 0) o.prefill_rows = PrefillRows(config, topology);
-  o.decode_rows = std::max<size_t>(1, o.decode_rows);
-  o.prefill_rows = std::max(o.prefill_rows, o.decode_rows);
-
-  const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
-  const auto cpus = o.cpus.empty() ? topology.CpusOf(cores) : o.cpus;
-  const auto groups = topology.GroupsOf(cores);
-  plan.shards = weight_node::MakeShardPlan(config, o.threads);
-  for (size_t t = 0; t < o.threads; ++t) {
-    const topology::Core& core = topology.core(cores[t]);
-    const auto group = static_cast<size_t>(groups[t]);
-    if (group >= plan.l3_groups.size()) plan.l3_groups.resize(group + 1);
-    PlanL3Group& l3 = plan.l3_groups[group];
-    l3.id = core.l3_group;
-    l3.l3_bytes = topology.l3_group(core.l3_group).bytes;
-    l3.budget_bytes = static_cast<uint64_t>(static_cast<double>(l3.l3_bytes) * o.l3_fraction);
-    const uint64_t bytes = plan.shards.ThreadBytes(config, t);
-    l3.weight_bytes += bytes;
-    plan.weight_bytes += bytes;
-    plan.threads.push_back({core.id, cpus[t], core.numa_node, groups[t], bytes});
-  }
-  if (o.threads > topology.cores().size()) {
-    plan.notes.push_back(fmt::format("{} threads on {} cores: they will share them, and wait for each other",
-                                     o.threads, topology.cores().size()));
-  }
-  const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock);
-  plan.embedding_bytes =
-      config.tied_embeddings || !config.ends ? 0 : config.vocab * dim_blocks * sizeof(model::Q8Block);
-  const attention_node::KvShape kv(config, o.slots, o.context);
-  plan.kv_slot_bytes = kv.slot_bytes();
-  plan.kv_bytes = kv.bytes();
-  PlanAttention(plan, topology);
-  NoteResidency(plan);
-  if (topology.from_xml()) {
-    plan.notes.push_back(
-        fmt::format("kernels are those of this host ({}); the other machine may have others (--isa)",
-                    kernels::IsaName(o.isa)));
-  }
-  CheckMemory(plan, topology);
-  return plan;
+Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config,
+                        const PlanOptions& options, std::span<const Topology> machines,
+                        const Speeds& speeds) {
+  LARDER_CHECK(machines.size() == manifest.servers.size(), "{} machines", machines.size());
+  return Planner(manifest, config, options, machines).Run(speeds);
 }
 
-size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows) {
-  const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);
-  return std::clamp(fit, decode_rows, std::max(prefill_rows, decode_rows));
-}
-
-bool Plan::resident() const {
-  return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
-}
-
-uint64_t HashOf(const nlohmann::json& key) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : key.dump()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-nlohmann::json KeyOf(const model::ModelConfig& config) {
-  return {config.architecture_name, config.layers,    config.dim,   config.ffn,          config.heads,
-          config.kv_heads,          config.head_size, config.vocab, config.norm_epsilon, config.rope_base,
-          config.rotary_dim};
-}
-
-uint64_t Plan::hash() const {
-  // What defines the computation and the frames; the machine's names are not part of it.
-  nlohmann::json key = KeyOf(config);
-  key.push_back({options.context, options.slots, options.prefill_rows, threads.size(), config.first_layer,
-                 config.ends});
-  for (const PlanAttentionSocket& socket : attention)
-    key.push_back({socket.name, socket.threads.size(), socket.slots});
-  return HashOf(key);
-}
-
-std::string Plan::Table() const {
-  const auto& c = config;
-  std::string out = fmt::format(
-      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, {:.1f} M "
-      "parameters\n",
-      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
-      c.parameters() * 1e-6);
-  out +=
-      fmt::format("weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
-                  embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
-                                  : std::string(" (embeddings tied)"));
-  out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
-                     options.slots == 1 ? "" : "s", options.context, kv_bytes * 1e-6,
-                     kv_slot_bytes / options.context);
-  out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.prefill_rows);
-  out += fmt::format("residency  {}\n",
-                     resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
-  out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
-  for (size_t g = 0; g < l3_groups.size(); ++g) {
-    const PlanL3Group& l3 = l3_groups[g];
-    const auto n = std::count_if(threads.begin(), threads.end(),
-                                 [&](const PlanThread& t) { return t.l3_group == static_cast<int>(g); });
-    out += fmt::format("  {:>8}  {:>11.1f} {:>11.1f} {:>11.2f}  {:>7}\n", l3.id.value, l3.l3_bytes * 1e-6,
-                       l3.budget_bytes * 1e-6, l3.weight_bytes * 1e-6, n);
+std::vector<Topology> LoadTopologies(const Manifest& manifest, const Topology& here) {
+  std::map<std::string, Topology> files;  // a rack's servers are often alike
+  std::vector<Topology> machines;
+  for (const ServerSpec& server : manifest.servers) {
+    if (!server.topology) {
+      machines.push_back(here);
+      continue;
+    }
+    const std::string path = manifest.ResolvePath(*server.topology);
+    if (!files.contains(path)) files.emplace(path, Topology::FromXml(path));
+    machines.push_back(files.at(path));
   }
-  out +=
-      "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels  head panels  "
-      "weights MB\n";
-  for (size_t t = 0; t < threads.size(); ++t) {
-    const weight_node::ThreadShard& s = shards.threads[t];
-    auto range = [](const weight_node::PanelRange& r) { return fmt::format("{}-{}", r.first, r.end()); };
-    out += fmt::format("  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
-                       threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
-                       threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
-                       range(s.head), threads[t].weight_bytes * 1e-6);
-  }
-  for (const PlanAttentionSocket& socket : attention) {
-    std::string cpus;
-    for (const PlanThread& thread : socket.threads)
-      cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", thread.cpu.value);
-    out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n", socket.name,
-                       cpus, socket.first_slot, socket.first_slot + socket.slots, socket.kv_bytes * 1e-6);
-  }
-  for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
-  if (!notes.empty()) out += '\n';
-  return out;
-}
-
-nlohmann::json Plan::Json() const {
-  nlohmann::json json = {{"model",
-                          {{"name", config.name},
-                           {"architecture", config.architecture_name},
-                           {"layers", config.layers},
-                           {"dim", config.dim},
-                           {"ffn", config.ffn},
-                           {"heads", config.heads},
-                           {"kv_heads", config.kv_heads},
-                           {"head_size", config.head_size},
-                           {"vocab", config.vocab},
-                           {"parameters", config.parameters()}}},
-                         {"weight_bytes_per_token", weight_bytes},
-                         {"embedding_bytes", embedding_bytes},
-                         {"kv_bytes", kv_bytes},
-                         {"kv_bytes_per_slot", kv_slot_bytes},
-                         {"context", options.context},
-                         {"slots", options.slots},
-                         {"prefill_rows", options.prefill_rows},
-                         {"isa", IsaName(options.isa)},
-                         {"resident", resident()},
-                         {"hash", fmt::format("{:016x}", hash())},
-                         {"notes", notes}};
-  for (const PlanL3Group& l3 : l3_groups) {
-    json["l3_groups"].push_back({{"id", l3.id.value},
-                                 {"bytes", l3.l3_bytes},
-                                 {"budget_bytes", l3.budget_bytes},
-                                 {"weight_bytes", l3.weight_bytes}});
-  }
-  for (size_t t = 0; t < threads.size(); ++t) {
-    const weight_node::ThreadShard& s = shards.threads[t];
-    auto range = [](const weight_node::PanelRange& r) { return nlohmann::json{r.first, r.end()}; };
-    json["threads"].push_back({{"core", threads[t].core.value},
-                               {"cpu", threads[t].cpu.value},
-                               {"numa_node", threads[t].numa_node.value},
-                               {"l3_group", threads[t].l3_group},
-                               {"weight_bytes", threads[t].weight_bytes},
-                               {"qkv_panels", range(s.qkv)},
-                               {"o_panels", range(s.o)},
-                               {"ffn_units", range(s.ffn_units)},
-                               {"down_panels", range(s.down)},
-                               {"head_panels", range(s.head)}});
-  }
-  for (const PlanAttentionSocket& socket : attention) {
-    nlohmann::json cpus = nlohmann::json::array();
-    for (const PlanThread& thread : socket.threads) cpus.push_back(thread.cpu.value);
-    json["attention_sockets"].push_back({{"name", socket.name},
-                                         {"cpus", cpus},
-                                         {"first_slot", socket.first_slot},
-                                         {"slots", socket.slots},
-                                         {"kv_bytes", socket.kv_bytes}});
-  }
-  return json;
+  return machines;
 }
 
 }  // namespace larder::pipeline

@@ -1,104 +1,104 @@
-// Plan: who does what, computed before anything is allocated: a pure function of the model's shape, the
-// machine's topology and the options. It prints as a table and as JSON and has a hash; everything else
-// follows it.
+// ClusterPlan: which server's sockets compute which layers, what joins them and what to expect. A pure
+// function of the manifest, the model's shape, the options and each server's topology; computed by every
+// process of a cluster for itself, compared by hash. Nothing is allocated. A server's own part, the Plan,
+// follows from a stage's options (MakePlan).
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/ids.h"
-#include "kernels/formats/isa.h"
 #include "model/config/config.h"
+#include "pipeline/manifest/manifest.h"
+#include "pipeline/plan/prediction.h"
+#include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
-#include "weight_node/shard_plan.h"
 
 namespace larder::pipeline {
 
-struct PlanOptions {
-  size_t threads = 0;       // 0: one per physical core that this process may use
-  size_t context = 0;       // positions of a slot; 0: the model's trained context, at most 4096
-  size_t slots = 1;         // sequences that have a place in the KV cache
-  size_t decode_rows = 32;  // rows of a frame up to which each thread normalises all of them for itself
-  size_t prefill_rows = 0;  // the most rows of a frame; 0: as fit in L2 with their FFN activations, 64 to 256
-  double l3_fraction = 0.75;  // of each L3 for weights
-  kernels::Isa isa = kernels::BestIsa();
-  // Of the weight (or colocated) socket, a thread each. Empty: `threads` cores are picked.
-  std::vector<CoreId> cores;
-  // Of each thread; empty: the first CPU of its core. (With SMT threads a core stands in `cores` once for
-  // each of its CPUs.)
-  std::vector<CpuId> cpus;
-  bool isolated = false;  // those cores run nothing else: waiting threads may spin (SocketWaits)
-
-  // Attention sockets. Empty: colocated, attention runs on the weight socket's cores. Else slots is the sum
-  // of theirs.
-  struct Attention {
-    std::string name;
-    std::vector<CoreId> cores;
-    std::vector<CpuId> cpus;  // as PlanOptions::cpus
-    size_t slots = 1;
-    bool isolated = false;  // as PlanOptions::isolated
-  };
-  std::vector<Attention> attention;
+struct PlacedStage {
+  std::string server, socket;
+  std::vector<std::string> attention;  // sockets of the same server that own the KV of these layers; empty:
+                                       // colocated
+  size_t first_layer = 0, layers = 0;  // [first_layer, first_layer + layers)
+  size_t cores = 0;                    // of the weight or colocated socket
+  size_t attention_cores = 0;
+  bool holds_head = false;                     // one stage that serves itself
+  uint64_t weight_bytes = 0;                   // packed, of its layers (and of the head if it holds it)
+  uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // of all L3 groups that its cores touch; 0: not known
+  uint64_t kv_slot_bytes = 0;                  // of a sequence at full context, its layers
+  uint64_t kv_room_bytes = 0;                  // of L3: beside the weights, or of its attention sockets
+  bool resident = false;                       // each L3 group has room for its threads' weights
+  PlanOptions options;  // for MakePlan on its server: cores, CPUs, attention, context, slots, frame rows
 };
 
-struct PlanThread {
-  CoreId core;
-  CpuId cpu;
-  NumaNodeId numa_node;
-  int l3_group = 0;  // dense index into Plan::l3_groups
-  uint64_t weight_bytes = 0;
-};
-
-struct PlanL3Group {
-  L3GroupId id;
-  uint64_t l3_bytes = 0;      // 0: not known
-  uint64_t budget_bytes = 0;  // l3_bytes * l3_fraction
-  uint64_t weight_bytes = 0;  // of its threads
-  bool resident() const { return budget_bytes != 0 && weight_bytes <= budget_bytes; }
-};
-
-struct PlanAttentionSocket {
-  std::string name;
-  std::vector<PlanThread> threads;
-  size_t first_slot = 0;  // sequences [first_slot, first_slot + slots) live here
-  size_t slots = 0;
-  uint64_t kv_bytes = 0;
+// A connection of the loop serving -> stage 0 -> ... -> serving. Names are sockets; "" is whoever serves.
+struct LinkPlan {
+  std::string from, to;
+  Transport transport = Transport::kShm;  // never kAuto
+  Endpoint listener;  // of `to`; whoever serves listens beside the first stage, one port below it
 };
 
 struct Plan {
-  PlanOptions options;  // resolved: no zeros
+  std::string cluster;  // the manifest's name
   model::ModelConfig config;
-  std::vector<PlanThread> threads;
-  std::vector<PlanL3Group> l3_groups;
-  weight_node::ShardPlan shards;
-  std::vector<PlanAttentionSocket> attention;  // empty: colocated
-  uint64_t weight_bytes = 0;                   // packed, read for each token (layers and head)
-  uint64_t embedding_bytes = 0;                // looked up, not read through (untied embeddings)
-  uint64_t kv_slot_bytes = 0;
-  uint64_t kv_bytes = 0;
-  std::vector<std::string>
-      notes;  // what the user should know: does not fit, unknown L3, fewer KV heads than threads
+  std::vector<PlacedStage> stages;  // at least one
+  // Embedding, final norm, output head, sampler: where the first stage is unless the manifest has a serving
+  // socket; an empty socket is whoever joins (`larder run --join`).
+  std::string serving_server, serving_socket;
+  size_t serving_cores = 0;                      // 0: not known
+  bool serving_resident = false;                 // the head fits the L3 budget there
+  uint64_t head_bytes = 0, embedding_bytes = 0;  // packed, read for each token; looked up
+  std::vector<LinkPlan> links;                   // empty if single()
+  size_t context = 0, slots = 0;
+  size_t frame_rows = 0;     // the most rows of a micro-batch
+  size_t micro_batches = 1;  // the most in flight (MicroBatchesOf)
+  std::vector<std::string> notes;
+  Prediction prediction;
 
+  // One stage that serves itself, as without a cluster: no frames leave its server.
+  bool single() const { return stages.size() == 1 && serving_socket.empty(); }
   bool resident() const;
-  bool separated() const { return !attention.empty(); }
-  uint64_t hash() const;      // of everything that both ends of a link must agree on
-  std::string Table() const;  // for people
+  // The stage that the socket belongs to, as its weight or one of its attention sockets. Error that lists the
+  // sockets, or says where the cores of a socket that was joined went.
+  const PlacedStage& stage_of_socket(std::string_view socket) const;
+  uint64_t weight_bytes() const;   // of all stages and the head
+  uint64_t kv_slot_bytes() const;  // of all stages
+  // Of what all processes must agree on: shape, context, slots, frames, which socket has which layers. Cores
+  // are not part of it: each server knows its own.
+  uint64_t hash() const;
+  std::string Table() const;
   nlohmann::json Json() const;
+
+  std::vector<std::pair<std::string, std::string>> joined;  // socket, and the one that has its cores now
 };
 
-// FNV-1a over a JSON value's text: of what two ends of a link must agree on.
-uint64_t HashOf(const nlohmann::json& key);
-// What defines a model's computation, as the beginning of a key (an array); its weights are not part of it.
-nlohmann::json KeyOf(const model::ModelConfig& config);
+// machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are split in
+// proportion to the L3 budgets (paper section 5, table 1) unless the manifest says `layers`. Throws Error for
+// sockets that make no pipeline, too few layers, weights beyond their budget where the manifest forbids that.
+Plan MakePlan(const Manifest&, const model::ModelConfig&, const PlanOptions&,
+                        std::span<const topology::Topology> machines, const Speeds& = {});
 
-// The most rows of a frame whose logits may be wanted: a full decode batch, and for perplexity over small
-// vocabularies as many as rows; at most 64 MB of logits.
-size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows);
+// Each server's own XML file, or `here`.
+std::vector<topology::Topology> LoadTopologies(const Manifest&, const topology::Topology& here);
 
-// Throws Error when the options cannot be met: more threads than 1024, a context beyond what is sensible, KV
-// larger than the machine's memory (with the numbers and the largest context that fits).
-Plan MakePlan(const model::ModelConfig&, const topology::Topology&, const PlanOptions&);
+// A socket of a cluster that nobody has yet.
+struct SocketShape {
+  size_t cores = 0;
+  uint64_t l3_bytes = 0;  // of all its L3 groups
+};
+// How many such sockets hold the model, and what they would do: one more serves.
+Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const PlanOptions&,
+                               const Speeds&);
+
+// Fills `prediction` from the rest of the plan.
+void Predict(Plan& plan, const Speeds& speeds);
+// Packed bytes of one layer, and of the output head.
+uint64_t LayerBytes(const model::ModelConfig& config);
+uint64_t HeadBytes(const model::ModelConfig& config);
+uint64_t EmbeddingBytes(const model::ModelConfig& config);
 
 }  // namespace larder::pipeline

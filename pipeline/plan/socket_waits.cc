@@ -11,7 +11,7 @@ void AddCpus(const std::vector<PlanThread>& threads, std::vector<CpuId>& cpus) {
 
 }  // namespace
 
-SocketWaits WaitsOf(const Plan& plan, const topology::Topology& machine) {
+SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine) {
   // Socket 0 is the weight socket.
   auto choose = [&](size_t socket, bool isolated) {
     std::vector<CpuId> own, others;

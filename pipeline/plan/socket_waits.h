@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "sync/wait.h"
 #include "topology/topology.h"
 
@@ -26,6 +26,6 @@ struct SocketWaits {
 
 // A socket spins if the Plan says that its cores are its own (isolated) or the kernel does (isolcpus), and no
 // other thread of the stage is on one of them. Asks the kernel of this machine, nobody else.
-SocketWaits WaitsOf(const Plan& plan, const topology::Topology& machine);
+SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine);
 
 }  // namespace larder::pipeline

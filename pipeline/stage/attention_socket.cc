@@ -7,7 +7,7 @@ namespace larder::pipeline {
 
 using threadpool::Step;
 
-std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
+std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   const weight_node::LayerShape shape(plan.config);
   std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
   for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
@@ -19,7 +19,7 @@ std::vector<std::vector<size_t>> Projectors(const Plan& plan) {
 
 // The first layer of which something is missing: if all its rows are projected, attention is behind, else the
 // weight socket, which has all that it needs. (Later layers may be there in part: threads do not keep step.)
-std::optional<size_t> HungAttention(const Plan& plan, const Exchange& exchange, uint32_t base_epoch,
+std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
                                     uint32_t halves) {
   const size_t heads = plan.config.kv_heads;
   const auto projectors = Projectors(plan);
@@ -57,7 +57,7 @@ bool AttentionSocket::Hangs() const {
                        halves_.load(std::memory_order_relaxed)) == index_;
 }
 
-AttentionSocket::AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file,
+AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const model::GgufFile& file,
                                  const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
                                  const SocketWaits& waits)
     : plan_(plan),

@@ -12,7 +12,7 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/layer/batch_rows.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/exchange.h"
 #include "pipeline/stage/socket_status.h"
@@ -26,7 +26,7 @@ class AttentionSocket {
  public:
   // `index` into plan.attention. `exchange` and `frames` live as long as this object. The file gives q/k
   // norms only.
-  AttentionSocket(const Plan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
+  AttentionSocket(const StagePlan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
                   rdma::ShmLink& frames, AttentionReport& report, const SocketWaits& waits);
 
   // Executes frames until a stop message comes, and counts them in *status and in the report. Data path from
@@ -50,7 +50,7 @@ class AttentionSocket {
   const char* Run(SocketStatus& status);
   const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves], uint32_t* rows);
 
-  const Plan& plan_;
+  const StagePlan& plan_;
   const size_t index_;
   rdma::ShmLink& frames_;
   AttentionReport& report_;
@@ -75,11 +75,11 @@ class AttentionSocket {
 };
 
 // The weight threads that project rows of each KV head: [kv_head][...].
-std::vector<std::vector<size_t>> Projectors(const Plan&);
+std::vector<std::vector<size_t>> Projectors(const StagePlan&);
 
 // Of a frame that does not end, whose flags no longer move: the attention socket that all others wait for, or
 // nothing if they wait for the weight socket. Any thread of either side.
-std::optional<size_t> HungAttention(const Plan& plan, const Exchange& exchange, uint32_t base_epoch,
+std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
                                     uint32_t halves);
 
 }  // namespace larder::pipeline

@@ -19,7 +19,7 @@ rdma::WaitsHow HowOf(const sync::WaitPolicy& wait) {
 }
 
 // mine, peers: of this process's threads and of the peer's.
-rdma::Hello MakeHello(const Plan& plan, const SegmentShape& shape, const std::string& name,
+rdma::Hello MakeHello(const StagePlan& plan, const SegmentShape& shape, const std::string& name,
                       const sync::WaitPolicy& mine, const sync::WaitPolicy& peers) {
   rdma::Hello hello;
   hello.waits = HowOf(mine);
@@ -40,7 +40,7 @@ AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& 
 
 }  // namespace
 
-SegmentShape::SegmentShape(const Plan& plan)
+SegmentShape::SegmentShape(const StagePlan& plan)
     : exchange(plan.config, plan.options.prefill_rows, plan.threads.size(),
                [&] {
                  std::vector<size_t> threads;
@@ -62,7 +62,7 @@ std::string ControlName(const std::string& cluster, const std::string& socket) {
   return "larder/" + cluster + "/" + socket;
 }
 
-AttentionSockets::AttentionSockets(const Plan& plan, const SocketWaits& waits)
+AttentionSockets::AttentionSockets(const StagePlan& plan, const SocketWaits& waits)
     : plan_(plan),
       wait_(waits.weight),
       shape_(plan),
@@ -83,7 +83,7 @@ std::optional<size_t> AttentionSockets::Hung() const {
                        halves_.load(std::memory_order_relaxed));
 }
 
-std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& plan,
+std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan& plan,
                                                                  const model::GgufFile& file,
                                                                  const SocketWaits& waits) {
   std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
@@ -123,7 +123,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const Plan& pla
   return sockets;
 }
 
-std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const Plan& plan, const std::string& cluster,
+std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const StagePlan& plan, const std::string& cluster,
                                                             const std::string& socket,
                                                             const SocketWaits& waits, int timeout_ms,
                                                             const std::shared_ptr<const rdma::LinkKey>& key) {
@@ -161,7 +161,7 @@ AttentionSockets::~AttentionSockets() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file,
+void RehearseAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
                        const SocketWaits& waits) {
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
@@ -171,7 +171,7 @@ void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& fi
   const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
 }
 
-void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
+void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits, SocketStatus* status,
                            const std::shared_ptr<const rdma::LinkKey>& key, const WatchAttention& watch) {
   const SegmentShape shape(plan);

@@ -13,7 +13,7 @@
 
 #include "model/gguf/gguf.h"
 #include "model/layer/batch_rows.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"
 #include "rdma/control/control_channel.h"
@@ -25,7 +25,7 @@ namespace larder::pipeline {
 
 // One segment holds the exchange and, behind it, one link and one report a socket.
 struct SegmentShape {
-  explicit SegmentShape(const Plan& plan);
+  explicit SegmentShape(const StagePlan& plan);
   ExchangeShape exchange;
   rdma::ShmLinkShape link;
   size_t link_offset(size_t socket) const;
@@ -42,12 +42,12 @@ class AttentionSockets {
  public:
   // In this process: a thread for each socket, which builds its pool and serves. Throws what a socket's
   // construction throws.
-  static std::unique_ptr<AttentionSockets> StartThreads(const Plan&, const model::GgufFile&,
+  static std::unique_ptr<AttentionSockets> StartThreads(const StagePlan&, const model::GgufFile&,
                                                         const SocketWaits&);
   // In processes that run `larder node` already (or will within timeout_ms); Error if one of them takes the
   // threads of either to wait in another way than `waits` says. From then on the loss of one ends this
   // process with a message. socket: this one's name. key: the cluster's, null: none.
-  static std::unique_ptr<AttentionSockets> Connect(const Plan&, const std::string& cluster,
+  static std::unique_ptr<AttentionSockets> Connect(const StagePlan&, const std::string& cluster,
                                                    const std::string& socket, const SocketWaits&,
                                                    int timeout_ms,
                                                    const std::shared_ptr<const rdma::LinkKey>& key = {});
@@ -66,13 +66,13 @@ class AttentionSockets {
 
  private:
   friend struct StageTesting;
-  AttentionSockets(const Plan&, const SocketWaits&);
+  AttentionSockets(const StagePlan&, const SocketWaits&);
   AttentionReport& report(size_t socket) const;
   void Ping(size_t socket);
   [[noreturn]] void LinkFailed(size_t socket) const;
   FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
 
-  const Plan& plan_;
+  const StagePlan& plan_;
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
@@ -90,14 +90,14 @@ class AttentionSockets {
 
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
 // cannot be had is an Error before anybody has connected.
-void RehearseAttention(const Plan& plan, size_t index, const model::GgufFile& file, const SocketWaits& waits);
+void RehearseAttention(const StagePlan& plan, size_t index, const model::GgufFile& file, const SocketWaits& waits);
 
 // The main thread of an attention socket's process: waits for a weight socket, serves it until it says
 // goodbye. Called in a loop. If there is a status, it counts the frames of all
 // of them. watch: called with the socket that is going to serve; what it returns is let go before that
 // socket.
 using WatchAttention = std::function<std::shared_ptr<void>(const AttentionSocket&)>;
-void ServeAttentionProcess(const Plan& plan, size_t index, const model::GgufFile& file,
+void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status = nullptr,
                            const std::shared_ptr<const rdma::LinkKey>& key = {},

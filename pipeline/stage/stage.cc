@@ -13,7 +13,7 @@ using weight_node::Phase;
 
 namespace {
 
-SocketWaits WaitsIn(const StageOptions& options, const Plan& plan) {
+SocketWaits WaitsIn(const StageOptions& options, const StagePlan& plan) {
   SocketWaits waits{.weight = options.wait, .attention = options.attention_waits};
   if (waits.attention.empty()) waits.attention.assign(plan.attention.size(), options.wait);
   LARDER_CHECK(waits.attention.size() == plan.attention.size(), "{} policies", waits.attention.size());
@@ -24,7 +24,7 @@ constexpr double kResidencyBudgetS = 0.3;
 
 }  // namespace
 
-Stage::Stage(const Plan& plan, const model::GgufFile& file, const StageOptions& options)
+Stage::Stage(const StagePlan& plan, const model::GgufFile& file, const StageOptions& options)
     : plan_(plan), last_(options.last), waits_of_sockets_(WaitsIn(options, plan)) {
   threadpool::PoolOptions pool;
   weight_node::WeightNodeOptions weights{

@@ -17,7 +17,7 @@
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
 #include "model/layer/batch_rows.h"
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/attention_sockets.h"
 #include "pipeline/stage/residency.h"
@@ -42,7 +42,7 @@ struct StageOptions {
   std::function<void(uint64_t, uint64_t)> progress;
   // What the plan's threads read from L3 and from memory, asked before they start; the residency of the
   // weights is measured by it when they are packed. Empty: it is not.
-  std::function<ResidencyYardstick(const Plan&)> yardstick;
+  std::function<ResidencyYardstick(const StagePlan&)> yardstick;
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
   // threads of this one.
   std::string processes;
@@ -61,7 +61,7 @@ class Stage {
  public:
   // Loads and packs. The constructing thread becomes thread 0 of the pool and the only one to call Execute.
   // Throws Error.
-  Stage(const Plan&, const model::GgufFile&, const StageOptions&);
+  Stage(const StagePlan&, const model::GgufFile&, const StageOptions&);
 
   // Runs one frame (1 .. prefill_rows rows). The logits of its logit rows are then at logits(i), until the
   // next frame. first_half: rows of the first of two halves, each in the order of attention sockets;
@@ -109,7 +109,7 @@ class Stage {
   bool whole() const { return plan_.config.ends && plan_.config.layers > 0; }
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
 
-  Plan plan_;
+  StagePlan plan_;
   std::vector<uint32_t> logit_row_;  // of the last frame: rows of the residual
   const bool last_;
   const SocketWaits waits_of_sockets_;

@@ -1,4 +1,4 @@
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "pipeline/chain/cluster_chain.h"
 #include "pipeline/manifest/manifest_testing.h"
-#include "pipeline/plan/cluster_layers.h"
+#include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/manifest_plan.h"
 
 namespace larder::pipeline {
@@ -65,10 +65,10 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
     for (const uint64_t l3_bytes : {1152 * kMb, uint64_t{1152} << 20}) {
       SCOPED_TRACE(fmt::format("{} {}", row.name, l3_bytes));
       const model::ModelConfig config = Shape(row.name);
-      const ClusterPlan plan = PlanUniformCluster(config, {96, l3_bytes}, {}, {});
+      const Plan plan = PlanUniformCluster(config, {96, l3_bytes}, {}, {});
       EXPECT_EQ(config.layers, row.layers);
       EXPECT_EQ(plan.stages.size(), row.sockets);
-      for (const StagePlan& stage : plan.stages) EXPECT_EQ(stage.layers, row.layers_a_socket);
+      for (const PlacedStage& stage : plan.stages) EXPECT_EQ(stage.layers, row.layers_a_socket);
       EXPECT_EQ(plan.serving_socket, "serving");
       EXPECT_EQ(fmt::format("{:.2f}", static_cast<double>(config.parameters()) * 1e-9),
                 fmt::format("{:.2f}", row.int8_gb));
@@ -86,14 +86,14 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
 }
 
 TEST(ClusterShape, SaysWhenALayerIsMoreThanASocketsBudget) {
-  const ClusterPlan fits = PlanUniformCluster(Shape("llama-2-7b"), {96, 1152 * kMb}, {}, {});
+  const Plan fits = PlanUniformCluster(Shape("llama-2-7b"), {96, 1152 * kMb}, {}, {});
   EXPECT_TRUE(fits.resident());
   EXPECT_TRUE(fits.notes.empty());
-  const ClusterPlan large = PlanUniformCluster(Shape("llama-2-70b"), {96, 1000 * kMb}, {}, {});
+  const Plan large = PlanUniformCluster(Shape("llama-2-70b"), {96, 1000 * kMb}, {}, {});
   EXPECT_FALSE(large.resident());
   ASSERT_EQ(large.notes.size(), 1u);
   EXPECT_NE(large.notes[0].find("it fits the L3 with less room"), std::string::npos) << large.notes[0];
-  const ClusterPlan small = PlanUniformCluster(Shape("llama-2-70b"), {96, 100 * kMb}, {}, {});
+  const Plan small = PlanUniformCluster(Shape("llama-2-70b"), {96, 100 * kMb}, {}, {});
   EXPECT_NE(small.notes[0].find("it streams from memory"), std::string::npos) << small.notes[0];
   EXPECT_GT(small.prediction.Point(1).tpot_ms, 2 * large.prediction.Point(1).tpot_ms);
 }
@@ -162,10 +162,10 @@ constexpr const char* kThree =
     "[[server.socket]]\nname = \"c1\"\nrole = \"colocated\"\ncores = \"l3:0\"\n"
     "[[server.socket]]\nname = \"c2\"\nrole = \"colocated\"\ncores = \"package:1\"\n";
 
-ClusterPlan PlanOf(const std::string& text, const model::ModelConfig& config, const char* machine) {
+Plan PlanOf(const std::string& text, const model::ModelConfig& config, const char* machine) {
   const Manifest manifest = Manifest::Parse(text, "m.toml");
   const std::vector<Topology> machines(manifest.servers.size(), TestMachine(machine));
-  return PlanCluster(manifest, config, {}, machines);
+  return MakePlan(manifest, config, {}, machines);
 }
 
 model::ModelConfig TenLayers() {
@@ -176,12 +176,12 @@ model::ModelConfig TenLayers() {
 
 TEST(ClusterPlanTest, ThreeStagesOnTwoServers) {
   const model::ModelConfig config = TenLayers();
-  const ClusterPlan plan = PlanOf(kThree, config, "two-packages");
+  const Plan plan = PlanOf(kThree, config, "two-packages");
   ASSERT_EQ(plan.stages.size(), 3u);
   EXPECT_FALSE(plan.single());
   const Sizes layers = {4, 2, 4}, first = {0, 4, 6};
   for (size_t i = 0; i < 3; ++i) {
-    const StagePlan& stage = plan.stages[i];
+    const PlacedStage& stage = plan.stages[i];
     EXPECT_EQ(stage.layers, layers[i]);
     EXPECT_EQ(stage.first_layer, first[i]);
     EXPECT_EQ(stage.weight_bytes, layers[i] * LayerBytes(config)) << "no head in a stage";
@@ -281,7 +281,7 @@ TEST(ClusterPlanTest, LayersAsTheManifestSays) {
         "layers = \"{}\"\n",
         first, second);
   };
-  const ClusterPlan plan = PlanOf(text("7-9", "0-6"), TenLayers(), "two-cores");
+  const Plan plan = PlanOf(text("7-9", "0-6"), TenLayers(), "two-cores");
   EXPECT_EQ(plan.stages[0].socket, "y") << "in the order of the layers";
   EXPECT_EQ(plan.stages[0].layers, 7u);
   EXPECT_EQ(plan.stages[1].first_layer, 7u);
@@ -297,13 +297,13 @@ TEST(ClusterPlanTest, ServingSocketAndOneStage) {
       "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
       "\"package:0\"\n";
   const model::ModelConfig config = Shape("bench-24m");
-  const ClusterPlan alone = PlanOf(one, config, "two-packages");
+  const Plan alone = PlanOf(one, config, "two-packages");
   EXPECT_TRUE(alone.single());
   EXPECT_TRUE(alone.links.empty());
   EXPECT_EQ(alone.micro_batches, 1u);
   EXPECT_TRUE(alone.stages[0].holds_head);
   EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + HeadBytes(config));
-  const ClusterPlan served =
+  const Plan served =
       PlanOf(one + "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"package:1\"\n", config,
              "two-packages");
   EXPECT_FALSE(served.single());
@@ -331,7 +331,7 @@ TEST(ClusterPlanTest, RefusesAndNotes) {
   std::string few = kThree;
   few.replace(few.find("slots = 5"), 9, "slots = 2");
   few.replace(few.find("slots = 4"), 9, "slots = 1");
-  const ClusterPlan plan = PlanOf(few, TenLayers(), "two-packages");
+  const Plan plan = PlanOf(few, TenLayers(), "two-packages");
   EXPECT_NE(plan.Table().find("2 slots for 4 micro-batches in flight: the pipeline is never full"),
             std::string::npos);
 }
@@ -340,7 +340,7 @@ TEST(ClusterPlanTest, SocketsThatWereJoined) {
   const std::string text =
       "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"auto\"\ncores = \"package:0\"\n"
       "[[server.socket]]\nname = \"y\"\nrole = \"auto\"\ncores = \"package:1\"\n";
-  const ClusterPlan plan = PlanOf(text, Shape("bench-24m"), "two-packages");
+  const Plan plan = PlanOf(text, Shape("bench-24m"), "two-packages");
   ASSERT_TRUE(plan.single());
   EXPECT_EQ(plan.stages[0].cores, 8u);
   EXPECT_TRUE(plan.stages[0].attention.empty());

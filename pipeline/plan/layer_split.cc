@@ -1,4 +1,4 @@
-#include "pipeline/plan/cluster_layers.h"
+#include "pipeline/plan/layer_split.h"
 
 #include <algorithm>
 

@@ -6,9 +6,9 @@
 #include "attention_node/kv_region.h"
 #include "base/error.h"
 #include "kernels/formats/formats.h"
-#include "pipeline/plan/cluster_layers.h"
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::pipeline {
@@ -38,12 +38,12 @@ uint64_t EmbeddingBytes(const model::ModelConfig& config) {
   return config.vocab * CeilDiv(config.dim, kernels::kBlock) * sizeof(model::Q8Block);
 }
 
-ClusterPlan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
+Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
                                const PlanOptions& options, const Speeds& speeds) {
   if (socket.cores == 0 || socket.l3_bytes == 0)
     throw Error("plan: a socket of {} cores and {} bytes of L3; expected at least one of each", socket.cores,
                 socket.l3_bytes);
-  ClusterPlan plan;
+  Plan plan;
   plan.config = config;
   plan.context = options.context != 0 ? options.context : attention_node::KvShape::DefaultContext(config);
   plan.frame_rows = options.prefill_rows != 0 ? options.prefill_rows : kUniformFrameRows;
@@ -53,7 +53,7 @@ ClusterPlan PlanUniformCluster(const model::ModelConfig& config, const SocketSha
   const std::vector<size_t> share =
       ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, socket.cores));
   for (size_t i = 0, next = 0; i < share.size(); next += share[i++]) {
-    StagePlan stage{.socket = fmt::format("stage-{}", i),
+    PlacedStage stage{.socket = fmt::format("stage-{}", i),
                     .first_layer = next,
                     .layers = share[i],
                     .cores = socket.cores,
@@ -86,7 +86,7 @@ ClusterPlan PlanUniformCluster(const model::ModelConfig& config, const SocketSha
   return plan;
 }
 
-void Predict(ClusterPlan& plan, const Speeds& speeds) {
+void Predict(Plan& plan, const Speeds& speeds) {
   Prediction& p = plan.prediction;
   p = {.speeds = speeds,
        .context = plan.context,
@@ -95,7 +95,7 @@ void Predict(ClusterPlan& plan, const Speeds& speeds) {
        .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
   const uint64_t layer_parameters = 2 * c.dim * (c.q_rows() + c.kv_rows()) + 3 * c.dim * c.ffn;
-  for (const StagePlan& stage : plan.stages) {
+  for (const PlacedStage& stage : plan.stages) {
     const uint64_t layer_bytes = LayerBytes(c);
     p.stages.push_back(
         {.name = stage.socket,
@@ -109,7 +109,7 @@ void Predict(ClusterPlan& plan, const Speeds& speeds) {
          .kv_cores = stage.attention.empty() ? stage.cores : stage.attention_cores,
          .kv_room_bytes = stage.kv_room_bytes});
   }
-  const StagePlan& first = plan.stages.front();
+  const PlacedStage& first = plan.stages.front();
   const bool beside = plan.serving_cores == 0;  // whoever serves: taken to be as the first stage's socket is
   p.stages.push_back(
       {.name = "serving",
@@ -131,23 +131,23 @@ void Predict(ClusterPlan& plan, const Speeds& speeds) {
   }
 }
 
-bool ClusterPlan::resident() const {
-  return std::all_of(stages.begin(), stages.end(), [](const StagePlan& stage) { return stage.resident; });
+bool Plan::resident() const {
+  return std::all_of(stages.begin(), stages.end(), [](const PlacedStage& stage) { return stage.resident; });
 }
 
-uint64_t ClusterPlan::weight_bytes() const {
+uint64_t Plan::weight_bytes() const {
   uint64_t bytes = single() ? 0 : head_bytes;  // else the stage's own figure has it
-  for (const StagePlan& stage : stages) bytes += stage.weight_bytes;
+  for (const PlacedStage& stage : stages) bytes += stage.weight_bytes;
   return bytes;
 }
 
-uint64_t ClusterPlan::kv_slot_bytes() const {
+uint64_t Plan::kv_slot_bytes() const {
   uint64_t bytes = 0;
-  for (const StagePlan& stage : stages) bytes += stage.kv_slot_bytes;
+  for (const PlacedStage& stage : stages) bytes += stage.kv_slot_bytes;
   return bytes;
 }
 
-const StagePlan& ClusterPlan::stage_of_socket(std::string_view socket) const {
+const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {
   std::string names;
   for (size_t i = 0; i < stages.size(); ++i) {
     const auto& attention = stages[i].attention;
@@ -166,10 +166,10 @@ const StagePlan& ClusterPlan::stage_of_socket(std::string_view socket) const {
   throw Error("socket '{}' is of no stage of cluster '{}'; those are: {}", socket, cluster, names);
 }
 
-uint64_t ClusterPlan::hash() const {
+uint64_t Plan::hash() const {
   nlohmann::json key = KeyOf(config);
   key.push_back({cluster, context, slots, frame_rows, micro_batches, serving_socket});
-  for (const StagePlan& stage : stages)
+  for (const PlacedStage& stage : stages)
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers});
   return HashOf(key);
 }

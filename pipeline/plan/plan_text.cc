@@ -6,7 +6,7 @@
 
 #include "attention_node/kv_region.h"
 #include "pipeline/manifest/text.h"
-#include "pipeline/plan/cluster_plan.h"
+#include "pipeline/plan/plan.h"
 
 namespace larder::pipeline {
 namespace {
@@ -17,10 +17,10 @@ double Gb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
 
 std::string Name(const std::string& socket) { return socket.empty() ? "(whoever serves)" : socket; }
 
-std::string Layers(const ClusterPlan& plan) {
+std::string Layers(const Plan& plan) {
   const auto [least, most] =
       std::minmax_element(plan.stages.begin(), plan.stages.end(),
-                          [](const StagePlan& a, const StagePlan& b) { return a.layers < b.layers; });
+                          [](const PlacedStage& a, const PlacedStage& b) { return a.layers < b.layers; });
   return least->layers == most->layers ? fmt::format("{}", most->layers)
                                        : fmt::format("{} to {}", least->layers, most->layers);
 }
@@ -30,7 +30,7 @@ struct KvCapacity {
   uint64_t slot_bytes = 0;  // of all stages
   size_t slots_in_l3 = 0;   // that fit every stage's room
 };
-std::vector<KvCapacity> KvCapacities(const ClusterPlan& plan) {
+std::vector<KvCapacity> KvCapacities(const Plan& plan) {
   std::vector<KvCapacity> capacities;
   std::vector<size_t> contexts = {plan.context};
   for (size_t context = 1024; context <= std::max<size_t>(plan.config.trained_context, 4096); context *= 4)
@@ -39,7 +39,7 @@ std::vector<KvCapacity> KvCapacities(const ClusterPlan& plan) {
   contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
   for (const size_t context : contexts) {
     KvCapacity capacity{context, 0, SIZE_MAX};
-    for (const StagePlan& stage : plan.stages) {
+    for (const PlacedStage& stage : plan.stages) {
       model::ModelConfig config = plan.config;
       config.layers = stage.layers;
       const uint64_t bytes = attention_node::KvShape(config, 1, context).slot_bytes();
@@ -51,7 +51,7 @@ std::vector<KvCapacity> KvCapacities(const ClusterPlan& plan) {
   return capacities;
 }
 
-std::string StageTable(const ClusterPlan& plan) {
+std::string StageTable(const Plan& plan) {
   std::string out =
       "\n  stage  socket                    layers   cores  weights MB  L3 budget MB  resident  attention\n";
   for (size_t i = 0; i < plan.stages.size(); ++i) {
@@ -59,7 +59,7 @@ std::string StageTable(const ClusterPlan& plan) {
       out += fmt::format("    ...  {} more\n", plan.stages.size() - i - 1);
       i = plan.stages.size() - 1;
     }
-    const StagePlan& stage = plan.stages[i];
+    const PlacedStage& stage = plan.stages[i];
     std::string attention;
     for (const std::string& name : stage.attention)
       attention += fmt::format("{}{}", attention.empty() ? "" : ", ", name);
@@ -74,7 +74,7 @@ std::string StageTable(const ClusterPlan& plan) {
 
 }  // namespace
 
-std::string ClusterPlan::Table() const {
+std::string Plan::Table() const {
   const auto& c = config;
   std::string out;
   if (!cluster.empty()) out += fmt::format("cluster    {}, plan {:016x}\n", cluster, hash());
@@ -122,7 +122,7 @@ std::string ClusterPlan::Table() const {
   return out;
 }
 
-nlohmann::json ClusterPlan::Json() const {
+nlohmann::json Plan::Json() const {
   nlohmann::json json = {{"cluster", cluster},
                          {"model",
                           {{"name", config.name},
@@ -149,7 +149,7 @@ nlohmann::json ClusterPlan::Json() const {
                          {"stages", nlohmann::json::array()},
                          {"links", nlohmann::json::array()},
                          {"kv_capacity", nlohmann::json::array()}};
-  for (const StagePlan& stage : stages) {
+  for (const PlacedStage& stage : stages) {
     json["stages"].push_back({{"server", stage.server},
                               {"socket", stage.socket},
                               {"attention", stage.attention},

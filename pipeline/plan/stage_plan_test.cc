@@ -1,7 +1,7 @@
 // Plans for real machines: where MakePlan puts the threads, shards and budgets of a 3B-shaped model. Known
 // machines, by their description, are held against rules and against what is known of them; where the folder
 // of topologies is at hand every XML file in it too.
-#include "pipeline/plan/plan.h"
+#include "pipeline/plan/stage_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -27,12 +27,12 @@ const model::ModelConfig& Llama3b() {
   return config;
 }
 
-Plan PlanFor(const Topology& machine, size_t threads = 0) {
+StagePlan PlanFor(const Topology& machine, size_t threads = 0) {
   PlanOptions options;
   options.threads = threads;
   options.context = 4096;
   options.isa = kernels::Isa::kScalar;  // the plan does not depend on the machine that tests run on
-  return MakePlan(Llama3b(), machine, options);
+  return MakeStagePlan(Llama3b(), machine, options);
 }
 
 // Packed bytes of rows x columns, from the format's own description: panels of 16 rows, blocks of 32 columns.
@@ -49,7 +49,7 @@ uint64_t ModelBytes(const model::ModelConfig& c) {
   return c.layers * layer + PackedBytes(c.vocab, c.dim);
 }
 
-void ExpectThreadsOnePerCore(const Plan& plan, const Topology& machine) {
+void ExpectThreadsOnePerCore(const StagePlan& plan, const Topology& machine) {
   std::set<CoreId> cores;
   std::set<CpuId> cpus;
   for (const PlanThread& thread : plan.threads) {
@@ -66,7 +66,7 @@ void ExpectThreadsOnePerCore(const Plan& plan, const Topology& machine) {
 }
 
 // The threads' ranges, in order, are [0, count) without gap or overlap.
-void ExpectCovers(const Plan& plan, PanelRange weight_node::ThreadShard::*range, size_t count,
+void ExpectCovers(const StagePlan& plan, PanelRange weight_node::ThreadShard::*range, size_t count,
                   const char* what) {
   uint32_t next = 0;
   for (const auto& shard : plan.shards.threads) {
@@ -76,7 +76,7 @@ void ExpectCovers(const Plan& plan, PanelRange weight_node::ThreadShard::*range,
   EXPECT_EQ(next, count) << what;
 }
 
-void ExpectShardsCoverTheModel(const Plan& plan) {
+void ExpectShardsCoverTheModel(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   ASSERT_EQ(plan.shards.threads.size(), plan.threads.size());
   ExpectCovers(plan, &weight_node::ThreadShard::qkv,
@@ -87,7 +87,7 @@ void ExpectShardsCoverTheModel(const Plan& plan) {
   ExpectCovers(plan, &weight_node::ThreadShard::head, c.vocab / kernels::kPanelRows, "head");
 }
 
-void ExpectGroupsAndBudgets(const Plan& plan, const Topology& machine) {
+void ExpectGroupsAndBudgets(const StagePlan& plan, const Topology& machine) {
   std::map<L3GroupId, uint64_t> bytes;
   std::map<L3GroupId, size_t> threads;
   int last = 0;
@@ -116,7 +116,7 @@ void ExpectGroupsAndBudgets(const Plan& plan, const Topology& machine) {
 }
 
 // Shares are even: no thread has more than one granule of each matrix above another.
-void ExpectBalanced(const Plan& plan) {
+void ExpectBalanced(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   const uint64_t granules = c.layers * (5 * kernels::PanelBytes(c.dim / kernels::kBlock) +
                                         kernels::PanelBytes(c.heads * c.head_size / kernels::kBlock) +
@@ -130,14 +130,14 @@ void ExpectBalanced(const Plan& plan) {
   EXPECT_LE(most - least, granules);
 }
 
-bool HasNote(const Plan& plan, const std::string& part) {
+bool HasNote(const StagePlan& plan, const std::string& part) {
   return std::any_of(plan.notes.begin(), plan.notes.end(),
                      [&](const std::string& note) { return note.find(part) != std::string::npos; });
 }
 
 void ExpectRules(const Topology& machine, size_t threads) {
   SCOPED_TRACE(fmt::format("{} threads", threads));
-  const Plan plan = PlanFor(machine, threads);
+  const StagePlan plan = PlanFor(machine, threads);
   EXPECT_EQ(plan.threads.size(), threads == 0 ? machine.cores().size() : threads);
   ExpectThreadsOnePerCore(plan, machine);
   ExpectShardsCoverTheModel(plan);
@@ -198,7 +198,7 @@ constexpr Machine kMachines[] = {
 };
 
 void ExpectGroups(const Topology& machine, const Machine& m) {
-  const Plan plan = PlanFor(machine);
+  const StagePlan plan = PlanFor(machine);
   EXPECT_EQ(plan.threads.size(), m.threads);
   ASSERT_EQ(plan.l3_groups.size(), m.groups);
   std::vector<size_t> threads(m.groups, 0);
@@ -243,7 +243,7 @@ TEST(Placement, OfEveryDumpInTheFolder) {
 // (the hypervisor keeps some for itself, so not all groups have 8).
 TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   const Topology machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
-  const Plan plan = PlanFor(machine);
+  const StagePlan plan = PlanFor(machine);
   std::map<int, size_t> groups_of_package;
   std::map<L3GroupId, size_t> threads;
   for (const PlanL3Group& group : plan.l3_groups) {
@@ -256,7 +256,7 @@ TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   for (const topology::L3Group& group : machine.l3_groups()) EXPECT_EQ(threads[group.id], group.cores.size());
 
   // One package: all its groups, none of the other's.
-  const Plan one = PlanFor(machine, machine.packages()[0].cores.size());
+  const StagePlan one = PlanFor(machine, machine.packages()[0].cores.size());
   EXPECT_EQ(one.l3_groups.size(), 12u);
   for (const PlanThread& thread : one.threads) EXPECT_EQ(machine.core(thread.core).package, 0);
 }

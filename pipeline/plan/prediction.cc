@@ -1,4 +1,4 @@
-#include "pipeline/plan/cluster_predict.h"
+#include "pipeline/plan/prediction.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,305 @@
+#include "pipeline/plan/stage_plan.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "attention_node/kv_region.h"
+#include "base/error.h"
+#include "kernels/formats/formats.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr size_t kMaxThreads = 1024;
+constexpr size_t kMaxFrameRows = 4096;
+
+// Rows of a prefill frame: their quantised FFN activations, the widest, should stay in one core's L2 beside a
+// panel.
+size_t PrefillRows(const model::ModelConfig& config, const topology::Topology& topology) {
+  const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
+  const size_t row_bytes = kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
+  return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
+}
+
+void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
+  uint64_t memory = 0;
+  for (const auto& node : topology.numa_nodes()) memory += node.memory_bytes;
+  const uint64_t need = plan.weight_bytes + plan.embedding_bytes + plan.kv_bytes;
+  if (memory == 0 || need <= memory) return;
+  const uint64_t weights = plan.weight_bytes + plan.embedding_bytes;
+  const uint64_t left = memory > weights ? memory - weights : 0;
+  if (left == 0) {
+    throw Error(
+        "plan: the weights need {:.2f} GB, but the machine has {:.2f} GB of memory; split the model over "
+        "several servers (larder plan --manifest, docs/cluster.md)",
+        weights * 1e-9, memory * 1e-9);
+  }
+  const uint64_t fits =
+      left / std::max<uint64_t>(1, plan.kv_slot_bytes / plan.options.context) / plan.options.slots;
+  throw Error(
+      "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the machine "
+      "has {:.2f} GB; {}",
+      plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
+      fits > 0
+          ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
+          : std::string("not one token of so many fits: use fewer slots (-np, or slots in the manifest)"));
+}
+
+void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
+  size_t first_slot = 0;
+  for (const PlanOptions::Attention& socket : plan.options.attention) {
+    if (socket.slots == 0 || socket.cores.empty())
+      throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
+    PlanAttentionSocket out{.name = socket.name,
+                            .threads = {},
+                            .first_slot = first_slot,
+                            .slots = socket.slots,
+                            .kv_bytes = socket.slots * plan.kv_slot_bytes};
+    const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
+    const auto groups = topology.GroupsOf(socket.cores);
+    for (size_t t = 0; t < socket.cores.size(); ++t) {
+      out.threads.push_back(
+          {socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node, groups[t], 0});
+    }
+    first_slot += socket.slots;
+    plan.attention.push_back(std::move(out));
+  }
+}
+
+// One note for all L3 groups that are too small, one for all of unknown size.
+void NoteResidency(StagePlan& plan) {
+  size_t unknown = 0, small = 0;
+  const PlanL3Group* worst = nullptr;
+  for (const PlanL3Group& l3 : plan.l3_groups) {
+    if (l3.l3_bytes == 0) {
+      ++unknown;
+    } else if (!l3.resident()) {
+      ++small;
+      if (!worst || l3.weight_bytes > worst->weight_bytes) worst = &l3;
+    }
+  }
+  if (unknown > 0) {
+    plan.notes.push_back(fmt::format(
+        "{} of {} L3 groups: size unknown, residency can't be planned; the residency report measures it",
+        unknown, plan.l3_groups.size()));
+  }
+  if (small > 0) {
+    plan.notes.push_back(
+        fmt::format("{} of {} L3 groups: their weights (up to {:.1f} MB) exceed their budget (group {}: "
+                    "{:.1f} MB, {:.0f} % of {:.1f} MB): they will "
+                    "stream from memory; {} such groups would hold the model",
+                    small, plan.l3_groups.size(), static_cast<double>(worst->weight_bytes) * 1e-6,
+                    worst->id.value, static_cast<double>(worst->budget_bytes) * 1e-6,
+                    100 * plan.options.l3_fraction, static_cast<double>(worst->l3_bytes) * 1e-6,
+                    CeilDiv(plan.weight_bytes, std::max<uint64_t>(1, worst->budget_bytes))));
+  }
+}
+
+}  // namespace
+
+StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topology& topology,
+              const PlanOptions& options) {
+  StagePlan plan;
+  plan.config = config;
+  plan.options = options;
+  PlanOptions& o = plan.options;
+  if (!o.cores.empty()) o.threads = o.cores.size();
+  if (o.threads == 0) o.threads = topology.cores().size();
+  const size_t most_threads = std::min(kMaxThreads, std::max<size_t>(16, 4 * topology.cores().size()));
+  if (o.threads > most_threads) {
+    throw Error("plan: {} threads asked for (-t) on {} cores; at most {}: they would wait for each other",
+                o.threads, topology.cores().size(), most_threads);
+  }
+  if (o.prefill_rows > kMaxFrameRows) {
+    throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.prefill_rows, kMaxFrameRows);
+  }
+  if (o.context == 0) o.context = attention_node::KvShape::DefaultContext(config);
+  if (o.context > attention_node::KvShape::kMaxContext)
+    throw Error("plan: a context of {} tokens; at most {}", o.context, attention_node::KvShape::kMaxContext);
+  if (o.context > config.trained_context && config.trained_context != 0) {
+    plan.notes.push_back(
+        fmt::format("context {} is longer than the {} tokens that the model was trained with", o.context,
+                    config.trained_context));
+  }
+  if (!o.attention.empty()) {
+    o.slots = 0;
+    for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;
+  }
+  if (o.slots == 0) throw Error("plan: at least one slot is needed");
+  if (o.prefill_rows == 0) o.prefill_rows = PrefillRows(config, topology);
+  o.decode_rows = std::max<size_t>(1, o.decode_rows);
+  o.prefill_rows = std::max(o.prefill_rows, o.decode_rows);
+
+  const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
+  const auto cpus = o.cpus.empty() ? topology.CpusOf(cores) : o.cpus;
+  const auto groups = topology.GroupsOf(cores);
+  plan.shards = weight_node::MakeShardPlan(config, o.threads);
+  for (size_t t = 0; t < o.threads; ++t) {
+    const topology::Core& core = topology.core(cores[t]);
+    const auto group = static_cast<size_t>(groups[t]);
+    if (group >= plan.l3_groups.size()) plan.l3_groups.resize(group + 1);
+    PlanL3Group& l3 = plan.l3_groups[group];
+    l3.id = core.l3_group;
+    l3.l3_bytes = topology.l3_group(core.l3_group).bytes;
+    l3.budget_bytes = static_cast<uint64_t>(static_cast<double>(l3.l3_bytes) * o.l3_fraction);
+    const uint64_t bytes = plan.shards.ThreadBytes(config, t);
+    l3.weight_bytes += bytes;
+    plan.weight_bytes += bytes;
+    plan.threads.push_back({core.id, cpus[t], core.numa_node, groups[t], bytes});
+  }
+  if (o.threads > topology.cores().size()) {
+    plan.notes.push_back(fmt::format("{} threads on {} cores: they will share them, and wait for each other",
+                                     o.threads, topology.cores().size()));
+  }
+  const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock);
+  plan.embedding_bytes =
+      config.tied_embeddings || !config.ends ? 0 : config.vocab * dim_blocks * sizeof(model::Q8Block);
+  const attention_node::KvShape kv(config, o.slots, o.context);
+  plan.kv_slot_bytes = kv.slot_bytes();
+  plan.kv_bytes = kv.bytes();
+  PlanAttention(plan, topology);
+  NoteResidency(plan);
+  if (topology.from_xml()) {
+    plan.notes.push_back(
+        fmt::format("kernels are those of this host ({}); the other machine may have others (--isa)",
+                    kernels::IsaName(o.isa)));
+  }
+  CheckMemory(plan, topology);
+  return plan;
+}
+
+size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows) {
+  const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);
+  return std::clamp(fit, decode_rows, std::max(prefill_rows, decode_rows));
+}
+
+bool StagePlan::resident() const {
+  return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
+}
+
+uint64_t HashOf(const nlohmann::json& key) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : key.dump()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+nlohmann::json KeyOf(const model::ModelConfig& config) {
+  return {config.architecture_name, config.layers,    config.dim,   config.ffn,          config.heads,
+          config.kv_heads,          config.head_size, config.vocab, config.norm_epsilon, config.rope_base,
+          config.rotary_dim};
+}
+
+uint64_t StagePlan::hash() const {
+  // What defines the computation and the frames; the machine's names are not part of it.
+  nlohmann::json key = KeyOf(config);
+  key.push_back({options.context, options.slots, options.prefill_rows, threads.size(), config.first_layer,
+                 config.ends});
+  for (const PlanAttentionSocket& socket : attention)
+    key.push_back({socket.name, socket.threads.size(), socket.slots});
+  return HashOf(key);
+}
+
+std::string StagePlan::Table() const {
+  const auto& c = config;
+  std::string out = fmt::format(
+      "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, {:.1f} M "
+      "parameters\n",
+      c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
+      c.parameters() * 1e-6);
+  out +=
+      fmt::format("weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
+                  embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
+                                  : std::string(" (embeddings tied)"));
+  out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
+                     options.slots == 1 ? "" : "s", options.context, kv_bytes * 1e-6,
+                     kv_slot_bytes / options.context);
+  out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.prefill_rows);
+  out += fmt::format("residency  {}\n",
+                     resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
+  out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
+  for (size_t g = 0; g < l3_groups.size(); ++g) {
+    const PlanL3Group& l3 = l3_groups[g];
+    const auto n = std::count_if(threads.begin(), threads.end(),
+                                 [&](const PlanThread& t) { return t.l3_group == static_cast<int>(g); });
+    out += fmt::format("  {:>8}  {:>11.1f} {:>11.1f} {:>11.2f}  {:>7}\n", l3.id.value, l3.l3_bytes * 1e-6,
+                       l3.budget_bytes * 1e-6, l3.weight_bytes * 1e-6, n);
+  }
+  out +=
+      "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels  head panels  "
+      "weights MB\n";
+  for (size_t t = 0; t < threads.size(); ++t) {
+    const weight_node::ThreadShard& s = shards.threads[t];
+    auto range = [](const weight_node::PanelRange& r) { return fmt::format("{}-{}", r.first, r.end()); };
+    out += fmt::format("  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
+                       threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
+                       threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
+                       range(s.head), threads[t].weight_bytes * 1e-6);
+  }
+  for (const PlanAttentionSocket& socket : attention) {
+    std::string cpus;
+    for (const PlanThread& thread : socket.threads)
+      cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", thread.cpu.value);
+    out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n", socket.name,
+                       cpus, socket.first_slot, socket.first_slot + socket.slots, socket.kv_bytes * 1e-6);
+  }
+  for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
+  if (!notes.empty()) out += '\n';
+  return out;
+}
+
+nlohmann::json StagePlan::Json() const {
+  nlohmann::json json = {{"model",
+                          {{"name", config.name},
+                           {"architecture", config.architecture_name},
+                           {"layers", config.layers},
+                           {"dim", config.dim},
+                           {"ffn", config.ffn},
+                           {"heads", config.heads},
+                           {"kv_heads", config.kv_heads},
+                           {"head_size", config.head_size},
+                           {"vocab", config.vocab},
+                           {"parameters", config.parameters()}}},
+                         {"weight_bytes_per_token", weight_bytes},
+                         {"embedding_bytes", embedding_bytes},
+                         {"kv_bytes", kv_bytes},
+                         {"kv_bytes_per_slot", kv_slot_bytes},
+                         {"context", options.context},
+                         {"slots", options.slots},
+                         {"prefill_rows", options.prefill_rows},
+                         {"isa", IsaName(options.isa)},
+                         {"resident", resident()},
+                         {"hash", fmt::format("{:016x}", hash())},
+                         {"notes", notes}};
+  for (const PlanL3Group& l3 : l3_groups) {
+    json["l3_groups"].push_back({{"id", l3.id.value},
+                                 {"bytes", l3.l3_bytes},
+                                 {"budget_bytes", l3.budget_bytes},
+                                 {"weight_bytes", l3.weight_bytes}});
+  }
+  for (size_t t = 0; t < threads.size(); ++t) {
+    const weight_node::ThreadShard& s = shards.threads[t];
+    auto range = [](const weight_node::PanelRange& r) { return nlohmann::json{r.first, r.end()}; };
+    json["threads"].push_back({{"core", threads[t].core.value},
+                               {"cpu", threads[t].cpu.value},
+                               {"numa_node", threads[t].numa_node.value},
+                               {"l3_group", threads[t].l3_group},
+                               {"weight_bytes", threads[t].weight_bytes},
+                               {"qkv_panels", range(s.qkv)},
+                               {"o_panels", range(s.o)},
+                               {"ffn_units", range(s.ffn_units)},
+                               {"down_panels", range(s.down)},
+                               {"head_panels", range(s.head)}});
+  }
+  for (const PlanAttentionSocket& socket : attention) {
+    nlohmann::json cpus = nlohmann::json::array();
+    for (const PlanThread& thread : socket.threads) cpus.push_back(thread.cpu.value);
+    json["attention_sockets"].push_back({{"name", socket.name},
+                                         {"cpus", cpus},
+                                         {"first_slot", socket.first_slot},
+                                         {"slots", socket.slots},
+                                         {"kv_bytes", socket.kv_bytes}});
+  }
+  return json;
+}
+
+}  // namespace larder::pipeline
