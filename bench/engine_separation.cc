@@ -46,8 +46,8 @@ std::unique_ptr<Engine> Make(Form form, int64_t batch) {
     options.attention = {{.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.slots}};
   pipeline::StageOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(2), GetEngineBenchOptions().isolated);
-  return std::make_unique<Engine>(file, pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options),
-                                  stage);
+  return std::make_unique<Engine>(
+      file, pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options), stage);
 }
 
 // One engine at a time; its slots are filled as far as the rows so far have asked.

@@ -5,5 +5,7 @@ if [[ ! -w ${HOME:-/nonexistent} ]]; then
   export HOME=$PWD/build/home
   mkdir -p "$HOME"
 fi
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_SLOPPINESS=pch_defines,time_macros  # as precompiled headers need it
+fi
 true

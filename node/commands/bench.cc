@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
+#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/progress.h"
 #include "node/service/signals.h"
@@ -62,7 +63,8 @@ std::vector<BenchTest> Tests(const BenchOptions& o) {
 
 // The bandwidths come first: with a pool alive its threads would wait on the same cores.
 BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const topology::Topology& machine,
-                            const std::shared_ptr<const model::GgufFile>& file, size_t threads) {
+                            const std::shared_ptr<const model::GgufFile>& file,
+                            const std::optional<ManifestAndServer>& where, size_t threads) {
   BenchRun run;
   pipeline::PlanOptions plan = ToPlanOptions(o.model);
   plan.threads = threads != 0 ? threads : machine.cores().size();
@@ -76,7 +78,8 @@ BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const 
     auto cpus = machine.CpusOf(machine.PickCores(std::min(run.threads, machine.cores().size())));
     run.machine = topology::MeasureBandwidth(machine, cpus, 0, spec.probe_budget_s);
   }
-  const auto engine = LoadEngine(file, machine, plan, o.model);
+  const PlannedModel planned = PlanModel(*file, where, machine, plan, o.model);
+  const auto engine = LoadEngine(file, planned, o.model);
   if (plan.slots > engine->slots()) {
     throw Error(
         "-b {}: the cluster of {} has {} slots; raise slots under [model] there, or measure fewer sequences",
@@ -100,14 +103,15 @@ int Run(const BenchOptions& o) {
   const std::vector<size_t> threads =
       o.threads.empty() ? std::vector<size_t>{0} : ParseList("-t", o.threads, 1);
 
-  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto where = LoadManifest(o.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto machine = ResolveTopology(o.model);
   BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa))), topology::CpuName()};
   for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
   std::vector<BenchRun> runs;
   for (const size_t n : threads) {
-    runs.push_back(MeasureWithThreads(o, spec, machine, file, n));
+    runs.push_back(MeasureWithThreads(o, spec, machine, file, where, n));
     if (Interrupts() > 0) break;
   }
   fmt::print("{}", o.format == "json" ? BenchJson(model, runs) : BenchMarkdown(model, runs));

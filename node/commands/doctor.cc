@@ -7,6 +7,7 @@
 
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
+#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/tasks/diagnosis.h"
 
@@ -24,8 +25,8 @@ Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& ma
   options.residency = false;  // the report is ours to print
   options.measure_residency = true;
   const auto file = model::GgufFile::Open(options.model);
-  const auto plan_options = ToPlanOptions(options);
-  const auto engine = LoadEngine(file, machine, plan_options, options);
+  const PlannedModel planned = PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);
+  const auto engine = LoadEngine(file, planned, options);
   const pipeline::Residency& result = engine->stage().residency();
   table = result.Text();
   const double share = result.resident_share();

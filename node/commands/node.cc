@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "node/commands/command.h"
 #include "node/options/link_options.h"
+#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/service/service.h"
 #include "node/service/signals.h"
@@ -51,39 +52,31 @@ int RunServing(const NodeOptions& o, const std::string& server, const std::vecto
   return serve.run();
 }
 
-// --server, else the one that has the socket: a unit needs no other name than its instance's.
-ManifestAndServer ServerOf(const NodeOptions& o) {
-  if (!o.model.server.empty()) return LoadManifest(o.model);
-  ManifestAndServer result{pipeline::Manifest::Load(o.model.manifest), 0};
-  const pipeline::ServerSpec& server = result.manifest.server_of_socket(o.socket);
-  result.index = static_cast<size_t>(&server - result.manifest.servers.data());
-  return result;
-}
-
 int Run(const NodeOptions& o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
   spdlog::set_level(spdlog::level::info);
   IgnoreBrokenPipes();
-  const ManifestAndServer where = ServerOf(o);
-  const pipeline::ServingSpec serving = pipeline::ServingOf(where.manifest);
+  const auto where = LoadManifest(o.model, o.socket);
+  const pipeline::ServingSpec serving = pipeline::ServingOf(where->manifest);
   if (serving.socket != nullptr && serving.socket->name == o.socket)
-    return RunServing(o, where.server().name, serving.socket->options);
+    return RunServing(o, where->server().name, serving.socket->options);
   if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
   // `systemctl reload` is for serving sockets, which have keys to read again.
   if (std::getenv("NOTIFY_SOCKET") != nullptr) signal(SIGHUP, SIG_IGN);
-  const auto file = model::GgufFile::Open(ModelPath(o.model, o.socket));
-  const auto machine = ResolveTopology(o.model);
-  pipeline::CheckRunnable(where.manifest);
-  if (IsStage(where.manifest, o.socket))
-    return RunStage(file, machine, where.manifest, o.socket, o.model, o.once);
-  const pipeline::ManifestPlan sockets =
-      PlanOfAttention(where, model::ReadModelConfig(*file), machine, o.model, o.socket);
-  const size_t index = pipeline::AttentionIndex(sockets, o.socket);
-  const pipeline::PlanAttentionSocket& socket = sockets.plan.attention[index];
-  const pipeline::SocketWaits waits = pipeline::WaitsOf(sockets.plan, machine);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, where, o.socket));
+  const PlannedModel planned =
+      PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
+  const pipeline::PlacedStage& stage = planned.plan.stage_of_socket(o.socket);
+  if (stage.socket == o.socket && !planned.plan.single())
+    return RunStage(file, planned, planned.plan.index_of(stage), o.model, o.once);
+  const pipeline::StagePlan& plan = stage.plan;
+  const std::string& cluster = planned.plan.cluster;
+  const size_t index = stage.attention_index(o.socket);
+  const pipeline::PlanAttentionSocket& socket = plan.attention[index];
+  const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, planned.machine_of(stage));
   const std::shared_ptr<const rdma::LinkKey> key = LoadLinkKey(o.model);
   pipeline::SocketStatus status;
-  Service service({.cluster = sockets.cluster,
+  Service service({.cluster = cluster,
                    .socket = o.socket,
                    .role = pipeline::RoleName(pipeline::Role::kAttention),
                    .slots = socket.slots,
@@ -95,21 +88,20 @@ int Run(const NodeOptions& o) {
         service.WatchPins([&attention] { return attention.pool().LostPins(); }));
   };
   service.Describe("mapping the KV cache");
-  pipeline::RehearseAttention(sockets.plan, index, *file, waits);
+  pipeline::RehearseAttention(plan, index, *file, waits);
   do {
     // A listener of its own for each weight process: a second one that comes while the first is served is
     // told who is there.
-    rdma::ControlListener listener(pipeline::ControlName(sockets.cluster, o.socket));
+    rdma::ControlListener listener(pipeline::ControlName(cluster, o.socket));
     status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting), std::memory_order_relaxed);
     service.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
-                              socket.slots, sockets.plan.options.context,
+                              socket.slots, plan.options.context,
                               static_cast<double>(socket.kv_bytes) * 1e-6));
     spdlog::info(
         "attention socket {}: {} slots of {} tokens ({:.1f} MB); waiting for the weight socket of cluster {}",
-        o.socket, socket.slots, sockets.plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6,
-        sockets.cluster);
+        o.socket, socket.slots, plan.options.context, static_cast<double>(socket.kv_bytes) * 1e-6, cluster);
     try {
-      pipeline::ServeAttentionProcess(sockets.plan, index, *file, listener, waits, &status, key, watch);
+      pipeline::ServeAttentionProcess(plan, index, *file, listener, waits, &status, key, watch);
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;

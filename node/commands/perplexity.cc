@@ -15,6 +15,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
+#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/progress.h"
 #include "node/options/terminal.h"
@@ -162,7 +163,8 @@ int ScoreChunks(pipeline::Engine& engine, std::vector<TokenId> tokens, size_t ch
 int Run(PerplexityOptions& o) {
   if (o.text_file.empty() == o.ids_file.empty())
     throw CLI::ValidationError("perplexity", "give either -f TEXT or --ids FILE");
-  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto where = LoadManifest(o.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   std::vector<TokenId> tokens;
   TokenId bos = -1;
   if (!o.ids_file.empty()) {
@@ -189,7 +191,9 @@ int Run(PerplexityOptions& o) {
                   source, tokens.size(), o.model.context, 2 * o.model.context);
     }
   }
-  const auto engine = LoadEngine(file, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
+  const PlannedModel planned =
+      PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
+  const auto engine = LoadEngine(file, planned, o.model);
   const InterruptGuard guard;
   if (one_sequence) return ScoreOneSequence(*engine, tokens, o.logits_file);
   size_t chunks = tokens.size() / o.model.context;

@@ -1,4 +1,6 @@
 // `larder plan`: who would do what, on this machine or another; loads nothing.
+#include "pipeline/plan/plan.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,7 +11,6 @@
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
 #include "node/options/model_options.h"
-#include "pipeline/plan/plan.h"
 #include "topology/probe.h"
 
 namespace larder::node {
@@ -90,16 +91,11 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
     return 0;
   }
   fmt::print("{}", plan.Table());
-  if (!o.model.server.empty()) {  // its own part: who of its threads holds what
-    const size_t index = static_cast<size_t>(&manifest.server(o.model.server) - manifest.servers.data());
-    for (const pipeline::PlacedStage& stage : plan.stages) {
-      if (stage.server != o.model.server) continue;
-      fmt::print("\nsocket {} (layers {}-{})\n{}", stage.socket, stage.first_layer,
-                 stage.first_layer + stage.layers - 1,
-                 pipeline::MakeStagePlan(model::LayersOf(config, stage.first_layer, stage.layers), machines[index],
-                                    stage.options)
-                     .Table());
-    }
+  for (const pipeline::PlacedStage& stage :
+       plan.stages) {  // a server's own part: who of its threads holds what
+    if (stage.server != o.model.server) continue;
+    fmt::print("\nsocket {} (layers {}-{})\n{}", stage.socket, stage.first_layer,
+               stage.first_layer + stage.layers - 1, stage.plan.Table());
   }
   return 0;
 }
@@ -108,18 +104,15 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
 int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              const model::ModelConfig& config, const topology::Topology& machine) {
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
-  pipeline::StagePlan plan;
-  std::string table;
-  if (manifest == nullptr) {
-    plan = pipeline::MakeStagePlan(config, machine, options);
-    table = plan.Table();
-  } else {
-    const auto server_machine = pipeline::LoadTopologies(*manifest, machine).front();
-    const pipeline::ManifestPlan sockets =
-        pipeline::PlanManifest(*manifest, manifest->servers.front(), config, server_machine, options);
-    plan = sockets.plan;
-    table = pipeline::Table(sockets);
-  }
+  const pipeline::Plan whole =
+      manifest == nullptr
+          ? pipeline::MakePlan(config, machine, options)
+          : pipeline::MakePlan(*manifest, config, options, pipeline::LoadTopologies(*manifest, machine));
+  const pipeline::StagePlan& plan = whole.stages.front().plan;
+  std::string table = plan.Table();
+  if (manifest != nullptr) table = whole.SocketTable() + table;
+  for (const std::string& warning : whole.warnings) table += fmt::format("\nwarning: {}", warning);
+  if (!whole.warnings.empty()) table += '\n';
   if (o.json) {
     nlohmann::json object = plan.Json();
     object["machine"] = machine.source();
@@ -148,18 +141,18 @@ int Run(const PlanCommandOptions& o) {
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME");
   if (!o.model.model.empty() && !o.shape.empty())
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME, not both");
-  const model::ModelConfig config = o.shape.empty()
-                                        ? model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model)))
-                                        : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
+  const auto where = ReadManifest(o.model);
+  const model::ModelConfig config =
+      o.shape.empty() ? model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model, where)))
+                      : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
   const auto machine = ResolveTopology(o.model);
   const bool sockets_given = o.socket_cores != 0 || !o.socket_l3.empty();
   if (sockets_given && !o.model.manifest.empty())
     throw CLI::ValidationError("plan", "--socket-cores and --socket-l3 are for plans without a manifest");
   if (sockets_given) return PlanSockets(o, config, machine);
-  if (o.model.manifest.empty()) return PlanHere(o, nullptr, config, machine);
-  const pipeline::Manifest manifest = pipeline::Manifest::Load(o.model.manifest);
-  const bool cluster = pipeline::StagesOf(manifest).size() > 1 || manifest.servers.size() > 1 ||
-                       pipeline::ServingOf(manifest).socket != nullptr;
+  if (!where) return PlanHere(o, nullptr, config, machine);
+  const pipeline::Manifest& manifest = where->manifest;
+  const bool cluster = IsCluster(manifest) || manifest.servers.size() > 1;
   return cluster ? PlanServers(o, manifest, config, machine) : PlanHere(o, &manifest, config, machine);
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
+#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/sampling_options.h"
 #include "node/options/terminal.h"
@@ -124,7 +125,8 @@ int Run(const RunOptions& o) {
   for (const std::string& stop : o.stops) generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
   serving::StopStrings check(generate.stops);  // an empty one is refused before anything is loaded
 
-  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto where = LoadManifest(o.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
   ChatSessionOptions chat;
@@ -137,7 +139,9 @@ int Run(const RunOptions& o) {
   } else if (!o.system.empty()) {
     throw CLI::ValidationError("--system", "it belongs to a chat; add -i");
   }
-  const auto engine = LoadEngine(file, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
+  const PlannedModel planned =
+      PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
+  const auto engine = LoadEngine(file, planned, o.model);
   Generator generator(*engine, tokenizer, params);
   const InterruptGuard guard;
   generate.continues = !o.chat && !prompt.empty();

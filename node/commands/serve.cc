@@ -20,6 +20,7 @@
 #include "node/commands/command.h"
 #include "node/options/api_key_file.h"
 #include "node/options/count_option.h"
+#include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/sampling_options.h"
 #include "node/service/service.h"
@@ -213,7 +214,8 @@ class Signals {
 };
 
 // CPUs that no thread of the plan runs on, for the I/O thread: those of idle cores, else the siblings.
-std::vector<int> HousekeepingCpus(const topology::Topology& machine, const pipeline::StagePlan& plan) {
+std::vector<int> HousekeepingCpus(const topology::Topology& machine,
+                                  const std::vector<const pipeline::StagePlan*>& plans) {
   std::set<int> cores, cpus;
   const auto add = [&](const std::vector<pipeline::PlanThread>& threads) {
     for (const auto& thread : threads) {
@@ -221,8 +223,10 @@ std::vector<int> HousekeepingCpus(const topology::Topology& machine, const pipel
       cpus.insert(thread.cpu.value);
     }
   };
-  add(plan.threads);
-  for (const auto& socket : plan.attention) add(socket.threads);
+  for (const pipeline::StagePlan* plan : plans) {
+    add(plan->threads);
+    for (const auto& socket : plan->attention) add(socket.threads);
+  }
   std::vector<int> idle, siblings;
   for (const topology::Core& core : machine.cores()) {
     for (const CpuId cpu : core.cpus) {
@@ -278,13 +282,13 @@ void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
 }
 
 // What `larder status` and systemd see of a serving socket. Null where nobody asks: a server of its own.
-std::unique_ptr<Service> MakeService(const ServeOptions& o, const pipeline::SocketStatus& status) {
+std::unique_ptr<Service> MakeService(const ServeOptions& o, const std::optional<ManifestAndServer>& where,
+                                     const pipeline::SocketStatus& status) {
   if (o.socket.empty() && std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
   std::string cluster = "larder";
-  if (!o.model.manifest.empty()) {
-    const auto manifest = pipeline::Manifest::Load(o.model.manifest);
-    cluster = manifest.name;
-    if (const auto serving = pipeline::ServingOf(manifest);
+  if (where) {
+    cluster = where->manifest.name;
+    if (const auto serving = pipeline::ServingOf(where->manifest);
         !o.socket.empty() && (serving.socket == nullptr || serving.socket->name != o.socket)) {
       throw Error("{}: socket '{}' has not role serving", o.model.manifest, o.socket);
     }
@@ -395,8 +399,9 @@ int Serve(ServeOptions o) {
   };
   // A terminal that is closed ends the server, unless that has a file to read again or a supervisor.
   const Signals signals(drain, look, !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
-  service = MakeService(o, status);  // its threads may not take the signals: after them
-  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto where = LoadManifest(o.model, o.socket);
+  service = MakeService(o, where, status);  // its threads may not take the signals: after them
+  const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
   about.defaults = Defaults(o, *file, tokenizer);
@@ -405,8 +410,9 @@ int Serve(ServeOptions o) {
   o.model.measure_residency = true;  // for the metrics and the page
   // The sockets first: whoever asks is told how far loading is.
   serving::Server server(o.server);
+  const PlannedModel planned = PlanModel(*file, where, machine, ToPlanOptions(o.model), o.model);
   const auto engine = LoadEngine(
-      file, machine, ToPlanOptions(o.model), o.model,
+      file, planned, o.model,
       [&](uint64_t done, uint64_t all) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
@@ -414,21 +420,19 @@ int Serve(ServeOptions o) {
   pipeline::Scheduler scheduler(*engine, {.prefill_budget_rows = o.prefill_budget,
                                           .reuse_prefixes = o.reuse,
                                           .patience_ms = static_cast<int>(o.patience_s * 1000)});
-  const serving::PlanView plan = ViewOfPlan(
-      *engine, machine, o.model, model::ReadModelConfig(*file),
+  const ServeView view(
+      planned, *engine, scheduler,
       about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");
-  about.defaults.context = engine->plan().options.context;
-  about.slots = engine->plan().options.slots;
+  about.defaults.context = planned.plan.context;
+  about.slots = planned.plan.slots;
   about.queue_limit = o.queue;
-  about.sockets = SocketNames(plan);
-  about.plan = serving::PlanJson(plan);
+  about.sockets = view.SocketNames();
+  about.plan = serving::PlanJson(view.plan());
   const ClosesFirst guard{open, server};
   about.outage = [&] { return scheduler.outage(); };
-  about.fill_status = [&](serving::StatusView& view) { FillStatus(*engine, scheduler, plan, view); };
-  about.fill_metrics = [&](serving::ServingMetrics& metrics) {
-    FillMetrics(*engine, scheduler, plan, metrics);
-  };
-  about.housekeeping_cpus = HousekeepingCpus(machine, engine->plan());
+  about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
+  about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
+  about.housekeeping_cpus = HousekeepingCpus(machine, planned.plans_here(o.model));
   if (about.housekeeping_cpus.empty() && !machine.from_xml())
     spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));

@@ -27,11 +27,11 @@ struct SplitOptions {
 };
 
 // Layers of each stage with the name of its file: the socket's, or a number.
-std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const model::ModelConfig& config,
-                                         std::string* serving) {
+std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const std::optional<ManifestAndServer>& where,
+                                         const model::ModelConfig& config, std::string* serving) {
   std::vector<model::SplitStage> stages;
   *serving = "serving";
-  if (o.model.manifest.empty()) {
+  if (!where) {
     size_t next = 0;
     for (const size_t layers : pipeline::ShareLayers(config.layers, std::vector<uint64_t>(o.stages, 1))) {
       stages.push_back({fmt::format("stage-{}", stages.size()), next, layers});
@@ -39,9 +39,9 @@ std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const model::Mod
     }
     return stages;
   }
-  const auto manifest = pipeline::Manifest::Load(o.model.manifest);
+  const pipeline::Manifest& manifest = where->manifest;
   const auto plan = pipeline::MakePlan(manifest, config, ToPlanOptions(o.model),
-                                          pipeline::LoadTopologies(manifest, ResolveTopology(o.model)));
+                                       pipeline::LoadTopologies(manifest, ResolveTopology(o.model)));
   if (!plan.serving_socket.empty()) *serving = plan.serving_socket;
   for (const pipeline::PlacedStage& stage : plan.stages) {
     if (stage.socket == *serving)
@@ -56,10 +56,11 @@ std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const model::Mod
 int Run(const SplitOptions& o) {
   if (o.model.manifest.empty() == (o.stages == 0))
     throw CLI::ValidationError("split", "give either --manifest FILE or --stages N");
-  const auto file = model::GgufFile::Open(ModelPath(o.model));
+  const auto where = ReadManifest(o.model);
+  const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto config = model::ReadModelConfig(*file);
   std::string serving;
-  std::vector<model::SplitStage> stages = StagesFor(o, config, &serving);
+  std::vector<model::SplitStage> stages = StagesFor(o, where, config, &serving);
   std::error_code error;
   std::filesystem::create_directories(o.folder, error);
   if (error) throw Error("{}: can't make the folder: {}", o.folder, error.message());

@@ -29,14 +29,14 @@ struct Asked {
 // Without a manifest: whoever listens. With one: its sockets on this server, running or not.
 std::vector<Asked> ToAsk(const StatusOptions& o) {
   std::vector<Asked> sockets;
-  if (o.model.manifest.empty()) {
+  const auto where = LoadManifest(o.model);
+  if (!where) {
     for (const std::string& name : StatusNames())
       sockets.push_back({name, "", name.substr(name.rfind('/') + 1), ""});
     return sockets;
   }
-  const ManifestAndServer where = LoadManifest(o.model);
-  const std::string& cluster = where.manifest.name;
-  for (const auto& socket : where.server().sockets)
+  const std::string& cluster = where->manifest.name;
+  for (const auto& socket : where->server().sockets)
     sockets.push_back(
         {StatusName(cluster, socket.name), cluster, socket.name, pipeline::RoleName(socket.role)});
   return sockets;

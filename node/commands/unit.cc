@@ -11,10 +11,9 @@
 
 #include "base/error.h"
 #include "node/commands/command.h"
-#include "node/options/load_cluster.h"
 #include "node/options/model_options.h"
 #include "node/service/service_unit.h"
-#include "pipeline/chain/cluster_chain.h"
+#include "pipeline/plan/plan.h"
 
 namespace larder::node {
 namespace {
@@ -51,29 +50,24 @@ BytesOfSocket ResidentBytes(const pipeline::Manifest& manifest, const pipeline::
                             const model::ModelConfig& config, const topology::Topology& machine,
                             const pipeline::PlanOptions& options) {
   BytesOfSocket bytes;
-  if (!IsCluster(manifest)) {
-    const auto plan = pipeline::PlanManifest(manifest, server, config, machine, options);
-    Count(plan.plan, plan.sockets.front().name, &bytes);
-    return bytes;
-  }
-  const Cluster cluster = PlanOfCluster(manifest, config, machine, options);
-  for (size_t i = 0; i < cluster.plan.stages.size(); ++i) {
-    const pipeline::PlacedStage& stage = cluster.plan.stages[i];
-    if (stage.server == server.name)
-      Count(pipeline::PlanOfStage(cluster.plan, i, machine), stage.socket, &bytes);
+  const pipeline::Plan plan =
+      pipeline::MakePlan(manifest, config, options, pipeline::LoadTopologies(manifest, machine));
+  for (const pipeline::PlacedStage& stage : plan.stages) {
+    if (stage.server == server.name) Count(stage.plan, stage.socket, &bytes);
   }
   return bytes;
 }
 
 int Run(const UnitOptions& o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
-  const pipeline::Manifest manifest = pipeline::Manifest::Load(o.model.manifest);
+  const auto where = LoadManifest(o.model, o.socket);
+  const pipeline::Manifest& manifest = where->manifest;
   const pipeline::ServerSpec& server = manifest.server_of_socket(o.socket);
   // The manifest's own topology file wins: the drop-in of a machine that is not this one.
   const auto machine = server.topology ? pipeline::LoadTopology(manifest, server) : ResolveTopology(o.model);
   std::optional<model::ModelConfig> config;  // roles "auto" and the bytes depend on it, nothing else does
   if (!o.model.model.empty() || manifest.model)
-    config = model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model)));
+    config = model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model, where)));
   const std::vector<ResolvedSocket> sockets =
       pipeline::Resolve(manifest, server, machine, config ? &*config : nullptr, nullptr);
   const auto found =

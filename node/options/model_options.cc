@@ -4,23 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <vector>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "node/options/count_option.h"
-#include "node/options/link_options.h"
-#include "node/options/load_cluster.h"
-#include "node/options/progress.h"
-#include "pipeline/stage/residency.h"
-#include "threadpool/wait_choice.h"
 
 namespace larder::node {
-namespace {
-
-constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // of reading L3 and memory
-
-}  // namespace
 
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set) {
   const char* group = "Model and machine";
@@ -148,102 +136,45 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   return plan;
 }
 
-std::string ModelPath(const ModelOptions& options, const std::string& socket) {
-  if (options.manifest.empty()) {
+std::optional<ManifestAndServer> ReadManifest(const ModelOptions& options) {
+  if (options.manifest.empty()) return std::nullopt;
+  return ManifestAndServer{pipeline::Manifest::Load(options.manifest), 0};
+}
+
+std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options, const std::string& socket) {
+  auto result = ReadManifest(options);
+  if (!result) return result;
+  const auto& servers = result->manifest.servers;
+  const auto take = [&](const pipeline::ServerSpec& server) {
+    result->index = static_cast<size_t>(&server - servers.data());
+  };
+  if (!options.server.empty()) {
+    take(result->manifest.server(options.server));
+  } else if (!socket.empty()) {
+    take(result->manifest.server_of_socket(socket));
+  } else if (servers.size() > 1) {
+    char host[256] = {};
+    gethostname(host, sizeof(host) - 1);
+    take(result->manifest.server(host));
+  }
+  return result;
+}
+
+bool IsCluster(const pipeline::Manifest& manifest) {
+  return pipeline::StagesOf(manifest).size() > 1 || pipeline::ServingOf(manifest).socket != nullptr;
+}
+
+std::string ModelPath(const ModelOptions& options, const std::optional<ManifestAndServer>& where,
+                      const std::string& socket) {
+  if (!where) {
     if (options.model.empty()) throw CLI::RequiredError("-m,--model");
     return options.model;
   }
-  const pipeline::Manifest manifest = pipeline::Manifest::Load(options.manifest);
+  const pipeline::Manifest& manifest = where->manifest;
   if (options.model.empty() && !manifest.model)
     throw Error("{}: names no model (key model.path) and there is no -m FILE", options.manifest);
   return pipeline::ModelFileOf(
       manifest, options.model.empty() ? manifest.ResolvePath(*manifest.model) : options.model, socket);
-}
-
-ManifestAndServer LoadManifest(const ModelOptions& options) {
-  ManifestAndServer result{pipeline::Manifest::Load(options.manifest), 0};
-  const auto& servers = result.manifest.servers;
-  std::string name = options.server;
-  if (name.empty() && servers.size() > 1) {
-    char host[256] = {};
-    gethostname(host, sizeof(host) - 1);
-    name = host;
-  }
-  if (!name.empty()) result.index = static_cast<size_t>(&result.manifest.server(name) - servers.data());
-  return result;
-}
-
-std::function<pipeline::ResidencyYardstick(const pipeline::StagePlan&)> YardstickOf(
-    const topology::Topology& machine, const ModelOptions& options) {
-  if (!options.residency && !options.measure_residency) return {};
-  const double budget_s = options.residency ? kReportBudgetS : kMeasureBudgetS;
-  return [&machine, budget_s](const pipeline::StagePlan& plan) {
-    return pipeline::MeasureYardstick(machine, plan, budget_s);
-  };
-}
-
-std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
-                                             const topology::Topology& machine,
-                                             pipeline::PlanOptions plan_options, const ModelOptions& options,
-                                             const LoadProgress& report, pipeline::SocketStatus* status) {
-  if (options.verbose) spdlog::set_level(spdlog::level::info);
-  const model::ModelConfig config = model::ReadModelConfig(*file);
-  pipeline::StagePlan plan;
-  pipeline::StageOptions stage;
-  if (options.manifest.empty()) {
-    plan = pipeline::MakeStagePlan(config, machine, plan_options);
-  } else {
-    const ManifestAndServer where = LoadManifest(options);
-    pipeline::CheckRunnable(where.manifest);
-    if (IsCluster(where.manifest))
-      return LoadClusterEngine(std::move(file), machine, where.manifest, plan_options, options, report,
-                               status);
-    const pipeline::ManifestPlan sockets =
-        pipeline::PlanManifest(where.manifest, where.server(), config, machine, plan_options);
-    for (const std::string& warning : sockets.warnings) spdlog::warn("{}", warning);
-    plan = sockets.plan;
-    if (options.join) {
-      if (!plan.separated())
-        throw Error("{}: --join needs attention sockets; this manifest has none", options.manifest);
-      stage.processes = sockets.cluster;
-      stage.socket = sockets.sockets.front().name;
-      stage.link_key = LoadLinkKey(options);
-    }
-  }
-  const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);
-  stage.wait = waits.weight;
-  stage.attention_waits = waits.attention;
-  if (machine.from_xml()) {  // the other machine's numbers mean nothing here
-    for (auto& thread : plan.threads) {
-      thread.cpu = CpuId{};
-      thread.numa_node = NumaNodeId{};
-    }
-  }
-  stage.yardstick = YardstickOf(machine, options);
-  stage.status = status;
-  if (plan.options.threads > machine.cores().size()) {
-    spdlog::warn("{} threads on {} cores: they share them and wait for each other", plan.options.threads,
-                 machine.cores().size());
-  }
-  if (options.verbose) {
-    fmt::print(stderr, "{}", plan.Table());
-    spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
-  }
-  const int64_t start = NowNs();
-  std::unique_ptr<pipeline::Engine> engine;
-  {
-    Progress progress("packing");
-    stage.progress = [&](uint64_t done, uint64_t all) {
-      progress.Update(done, all);
-      if (report) report(done, all);
-    };
-    engine = std::make_unique<pipeline::Engine>(std::move(file), plan, stage);
-  }
-  spdlog::info("packed {:.1f} MB in {:.2f} s",
-               static_cast<double>(plan.weight_bytes + plan.embedding_bytes) * 1e-6, SecondsSince(start));
-  for (const std::string& warning : engine->stage().pool().warnings()) spdlog::info("{}", warning);
-  if (options.residency) fmt::print(stderr, "{}", engine->stage().residency().Text());
-  return engine;
 }
 
 }  // namespace larder::node

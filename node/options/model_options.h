@@ -2,15 +2,11 @@
 // one place, so that they mean the same everywhere.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/formats/isa.h"
-#include "model/gguf/gguf.h"
-#include "pipeline/engine/engine.h"
 #include "pipeline/manifest/manifest.h"
-#include "pipeline/plan/manifest_plan.h"
 #include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
@@ -38,7 +34,7 @@ struct ModelOptions {
   double l3_fraction = 0.75;
   bool isolated = false;
   bool residency = false;          // measured and printed
-  bool measure_residency = false;  // measured, for who asks the Stage; quicker
+  bool measure_residency = false;  // measured, for whoever asks the Stage; quicker
   bool verbose = false;
   // The machine with all its CPUs, not only ours: processes that are confined to different ones must compute
   // the same Plan. --join implies it.
@@ -61,29 +57,24 @@ kernels::Isa ResolveIsa(const std::string& name);  // throws Error: lists the na
 topology::Topology ResolveTopology(const ModelOptions& options);
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options);
 
-// The manifest's path for the model if the command line names none. Error if neither does. In a folder of
-// parts (`larder split`) it is the part of this socket; of serving for "".
-std::string ModelPath(const ModelOptions& options, const std::string& socket = "");
-// The manifest of options.manifest and which of its servers this is.
+// The manifest of --manifest and which of its servers this is.
 struct ManifestAndServer {
   pipeline::Manifest manifest;
   const pipeline::ServerSpec& server() const { return manifest.servers[index]; }
   size_t index = 0;
 };
-ManifestAndServer LoadManifest(const ModelOptions& options);
+// Reads it; nullopt if none was given. The server is --server, else the one that has the socket of that name,
+// else the only one or the one that has this host's name; Error if there is none.
+std::optional<ManifestAndServer> LoadManifest(const ModelOptions& options, const std::string& socket = "");
+// The same for commands that look at all servers from anywhere: the server is the first.
+std::optional<ManifestAndServer> ReadManifest(const ModelOptions& options);
 
-// For StageOptions: empty if nobody wants to know the residency.
-std::function<pipeline::ResidencyYardstick(const pipeline::StagePlan&)> YardstickOf(
-    const topology::Topology& machine, const ModelOptions& options);
+// Whether a manifest describes a chain of stages: several, or one and a serving socket.
+bool IsCluster(const pipeline::Manifest& manifest);
 
-// Bytes packed so far, bytes in all; on the calling thread.
-using LoadProgress = std::function<void(uint64_t, uint64_t)>;
-// Loads and packs with a progress bar, and logs plan and waiting if verbose; with options.residency prints
-// the report to stderr. status: see StageOptions.
-std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
-                                             const topology::Topology& machine,
-                                             pipeline::PlanOptions plan_options, const ModelOptions& options,
-                                             const LoadProgress& progress = {},
-                                             pipeline::SocketStatus* status = nullptr);
+// The manifest's path for the model if the command line names none. Error if neither does. In a folder of
+// parts (`larder split`) it is the part of this socket; of serving for "".
+std::string ModelPath(const ModelOptions& options, const std::optional<ManifestAndServer>& where,
+                      const std::string& socket = "");
 
 }  // namespace larder::node

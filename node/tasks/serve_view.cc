@@ -1,11 +1,9 @@
 #include "node/tasks/serve_view.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "base/check.h"
 #include "kernels/formats/isa.h"
-#include "node/options/load_cluster.h"
-#include "pipeline/chain/cluster_chain.h"
 
 namespace larder::node {
 namespace {
@@ -40,72 +38,6 @@ std::vector<L3GroupPlace> ViewOfGroups(const pipeline::StagePlan& plan,
                               .weight_bytes = thread.weight_bytes});
   }
   return groups;
-}
-
-// A weight or colocated socket and, if it is separated, its attention sockets and the links to them.
-void AddSockets(const pipeline::StagePlan& plan, const topology::Topology& machine, SocketPlace first,
-                serving::PlanView& view) {
-  first.role = plan.separated() ? "weight" : "colocated";
-  first.first_layer = plan.config.first_layer;
-  first.layers = plan.config.layers;
-  first.l3_groups = ViewOfGroups(plan, plan.threads, machine);
-  if (!plan.separated()) {
-    first.slots = plan.options.slots;
-    first.kv_bytes = plan.kv_bytes;
-  }
-  const std::string name = first.name, server = first.server;
-  view.sockets.push_back(std::move(first));
-  for (const auto& socket : plan.attention) {
-    SocketPlace place{.name = socket.name, .role = "attention", .server = server};
-    place.first_slot = socket.first_slot;
-    place.slots = socket.slots;
-    place.kv_bytes = socket.kv_bytes;
-    place.l3_groups = ViewOfGroups(plan, socket.threads, machine);
-    view.links.push_back({.from = name, .to = socket.name, .kind = "shm"});
-    view.sockets.push_back(std::move(place));
-  }
-}
-
-void AddCluster(const pipeline::Manifest& manifest, const pipeline::StagePlan& ends,
-                const topology::Topology& machine, const ModelOptions& options,
-                const model::ModelConfig& config, serving::PlanView& view) {
-  const auto machines = pipeline::LoadTopologies(manifest, machine);
-  const pipeline::Plan cluster =
-      pipeline::MakePlan(manifest, config, AgreedOptions(ToPlanOptions(options), options), machines);
-  const std::string serving = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
-  SocketPlace place{.name = serving, .role = "serving", .server = cluster.serving_server};
-  place.embedding = place.head = true;
-  place.l3_groups = ViewOfGroups(ends, ends.threads, machine);
-  view.sockets.push_back(std::move(place));
-  view.weight_bytes = cluster.weight_bytes();
-  view.kv_bytes = cluster.kv_slot_bytes() * cluster.slots;
-  view.notes = cluster.notes;
-  for (size_t i = 0; i < cluster.stages.size(); ++i) {
-    const pipeline::PlacedStage& stage = cluster.stages[i];
-    const auto& servers = manifest.servers;
-    const auto server = std::find_if(servers.begin(), servers.end(),
-                                     [&](const pipeline::ServerSpec& s) { return s.name == stage.server; });
-    const topology::Topology& there = machines.at(static_cast<size_t>(server - servers.begin()));
-    SocketPlace weights{.name = stage.socket, .role = "", .server = stage.server};
-    AddSockets(pipeline::PlanOfStage(cluster, i, there), there, std::move(weights), view);
-  }
-  for (const pipeline::LinkPlan& link : cluster.links) {
-    view.links.push_back({.from = link.from.empty() ? serving : link.from,
-                          .to = link.to.empty() ? serving : link.to,
-                          .kind = pipeline::TransportName(link.transport)});
-  }
-}
-
-// The manifest's name for the socket that holds the weights.
-std::string NameOfWeights(const ModelOptions& options, bool separated) {
-  if (!options.manifest.empty()) {
-    const ManifestAndServer where = LoadManifest(options);
-    for (const auto& socket : where.server().sockets) {
-      if (socket.role == pipeline::Role::kWeight || socket.role == pipeline::Role::kColocated)
-        return socket.name;
-    }
-  }
-  return separated ? "weight" : "socket";
 }
 
 serving::SocketSample SampleOf(const pipeline::SocketStatus& status) {
@@ -145,103 +77,144 @@ serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::Sched
   return view;
 }
 
-// In the order of ViewOfPlan's sockets.
-std::vector<serving::SocketView> ViewOfSockets(const pipeline::Engine& engine,
-                                               const pipeline::Scheduler& scheduler,
-                                               const serving::PlanView& plan) {
-  std::vector<serving::SocketView> views;
-  if (const pipeline::ChainEnds* chain = engine.chain()) {
-    views.push_back(ViewOf(engine.status()));
-    // A colocated stage beside separated ones has no attention sockets, so it is the plan that says.
-    const auto is_attention = [&] {
-      return views.size() < plan.sockets.size() && plan.sockets[views.size()].role == "attention";
-    };
-    for (size_t stage = 0; stage < chain->chain().stages.size(); ++stage) {
-      views.push_back(ViewOf(chain->stage_status(stage)));
-      for (size_t socket = 0; socket < chain->chain().slot_ends.size() && is_attention(); ++socket)
-        views.push_back(ViewOf(chain->attention_status(stage, socket)));
-    }
-    return views;
+serving::SlotView::State StateOf(const pipeline::SlotStatus& slot) {
+  switch (slot.state.load(std::memory_order_relaxed)) {
+    case pipeline::SlotStatus::kPrefill:
+      return serving::SlotView::State::kPrefill;
+    case pipeline::SlotStatus::kDecode:
+      return serving::SlotView::State::kDecode;
+    default:
+      return serving::SlotView::State::kIdle;
   }
-  views.push_back(ViewOf(engine, scheduler.status()));
-  for (size_t socket = 0; socket < engine.plan().attention.size(); ++socket)
-    views.push_back(ViewOf(engine.stage().attention_status(socket)));
-  return views;
 }
 
 }  // namespace
 
-serving::PlanView ViewOfPlan(const pipeline::Engine& engine, const topology::Topology& machine,
-                             const ModelOptions& options, const model::ModelConfig& config,
-                             const std::string& chat_format) {
-  const pipeline::StagePlan& plan = engine.plan();
-  serving::PlanView view;
-  view.model = config.name;
-  view.architecture = config.architecture_name;
-  view.machine = machine.packages().empty() ? "" : machine.packages()[0].cpu_model;
-  view.isa = kernels::IsaName(plan.options.isa);
-  view.chat_format = chat_format;
-  view.layers = config.layers;
-  view.dim = config.dim;
-  view.ffn = config.ffn;
-  view.heads = config.heads;
-  view.kv_heads = config.kv_heads;
-  view.vocab = config.vocab;
-  view.context = plan.options.context;
-  view.slots = plan.options.slots;
-  view.parameters = config.parameters();
-  view.micro_batches = engine.in_flight_limit();
-  if (engine.chain() != nullptr) {
-    AddCluster(LoadManifest(options).manifest, plan, machine, options, config, view);
-    return view;
-  }
-  view.weight_bytes = plan.weight_bytes;
-  view.kv_bytes = plan.kv_bytes;
-  view.notes = plan.notes;
-  SocketPlace first{.name = NameOfWeights(options, plan.separated()), .role = "", .server = ""};
-  first.embedding = first.head = true;
-  AddSockets(plan, machine, std::move(first), view);
-  return view;
+void ServeView::AddSocket(SocketPlace place, Reader now) {
+  plan_.sockets.push_back(std::move(place));
+  now_.push_back(std::move(now));
 }
 
-std::vector<std::string> SocketNames(const serving::PlanView& plan) {
+// Its weight or colocated socket and, if it is separated, its attention sockets and the links to them.
+void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Topology& machine,
+                         SocketPlace first, Reader now, const std::function<Reader(size_t)>& attention_now) {
+  const pipeline::StagePlan& plan = stage.plan;
+  first.role = plan.separated() ? "weight" : "colocated";
+  first.first_layer = stage.first_layer;
+  first.layers = stage.layers;
+  first.l3_groups = ViewOfGroups(plan, plan.threads, machine);
+  if (!plan.separated()) {
+    first.slots = plan.options.slots;
+    first.kv_bytes = plan.kv_bytes;
+  }
+  const std::string name = first.name, server = first.server;
+  AddSocket(std::move(first), std::move(now));
+  for (size_t i = 0; i < plan.attention.size(); ++i) {
+    const pipeline::PlanAttentionSocket& socket = plan.attention[i];
+    SocketPlace place{.name = socket.name, .role = "attention", .server = server};
+    place.first_slot = socket.first_slot;
+    place.slots = socket.slots;
+    place.kv_bytes = socket.kv_bytes;
+    place.l3_groups = ViewOfGroups(plan, socket.threads, machine);
+    plan_.links.push_back({.from = name, .to = socket.name, .kind = "shm"});
+    AddSocket(std::move(place), attention_now(i));
+  }
+}
+
+void ServeView::AddChain(const PlannedModel& planned) {
+  const pipeline::Plan& plan = planned.plan;
+  const pipeline::ChainEnds& chain = *engine_.chain();
+  const std::string serving = plan.serving_socket.empty() ? "serving" : plan.serving_socket;
+  SocketPlace place{.name = serving, .role = "serving", .server = plan.serving_server};
+  place.embedding = place.head = true;
+  place.l3_groups = ViewOfGroups(plan.ends, plan.ends.threads, planned.serving_machine());
+  AddSocket(std::move(place), [this] { return ViewOf(engine_.status()); });
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const pipeline::PlacedStage& stage = plan.stages[i];
+    AddStage(
+        stage, planned.machine_of(stage), {.name = stage.socket, .role = "", .server = stage.server},
+        [&chain, i] { return ViewOf(chain.stage_status(i)); },
+        [&chain, i](size_t k) -> Reader {
+          return [&chain, i, k] { return ViewOf(chain.attention_status(i, k)); };
+        });
+  }
+  for (const pipeline::LinkPlan& link : plan.links) {
+    plan_.links.push_back({.from = link.from.empty() ? serving : link.from,
+                           .to = link.to.empty() ? serving : link.to,
+                           .kind = pipeline::TransportName(link.transport)});
+  }
+}
+
+ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine,
+                     const pipeline::Scheduler& scheduler, const std::string& chat_format)
+    : engine_(engine), scheduler_(scheduler) {
+  const pipeline::Plan& plan = planned.plan;
+  const model::ModelConfig& config = plan.config;
+  const topology::Topology& machine = planned.serving_machine();
+  plan_.model = config.name;
+  plan_.architecture = config.architecture_name;
+  plan_.machine = machine.packages().empty() ? "" : machine.packages()[0].cpu_model;
+  plan_.isa = kernels::IsaName(engine.plan().options.isa);
+  plan_.chat_format = chat_format;
+  plan_.layers = config.layers;
+  plan_.dim = config.dim;
+  plan_.ffn = config.ffn;
+  plan_.heads = config.heads;
+  plan_.kv_heads = config.kv_heads;
+  plan_.vocab = config.vocab;
+  plan_.context = plan.context;
+  plan_.slots = plan.slots;
+  plan_.parameters = config.parameters();
+  plan_.micro_batches = plan.micro_batches;
+  plan_.weight_bytes = plan.weight_bytes();
+  plan_.kv_bytes = plan.kv_slot_bytes() * plan.slots;
+  plan_.notes = plan.notes;
+  if (!plan.single()) {
+    AddChain(planned);
+    return;
+  }
+  const pipeline::PlacedStage& stage = plan.stages.front();
+  SocketPlace first{.name = stage.socket, .role = "", .server = ""};
+  first.embedding = first.head = true;
+  AddStage(
+      stage, machine, std::move(first), [this] { return ViewOf(engine_, scheduler_.status()); },
+      [this](size_t i) -> Reader {
+        return [this, i] { return ViewOf(engine_.stage().attention_status(i)); };
+      });
+}
+
+std::vector<std::string> ServeView::SocketNames() const {
   std::vector<std::string> names;
-  for (const auto& socket : plan.sockets) names.push_back(socket.name);
+  for (const auto& socket : plan_.sockets) names.push_back(socket.name);
   return names;
 }
 
-void FillStatus(const pipeline::Engine& engine, const pipeline::Scheduler& scheduler,
-                const serving::PlanView& plan, serving::StatusView& view) {
-  for (const auto& slot : scheduler.slots()) {
-    view.slots.push_back(
-        {.state = static_cast<serving::SlotView::State>(slot.state.load(std::memory_order_relaxed)),
-         .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
-         .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
+void ServeView::FillStatus(serving::StatusView& view) const {
+  for (const auto& slot : scheduler_.slots()) {
+    view.slots.push_back({.state = StateOf(slot),
+                          .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
+                          .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
   }
-  view.sockets = ViewOfSockets(engine, scheduler, plan);
-  LARDER_CHECK(view.sockets.size() == plan.sockets.size());
-  for (size_t i = 0; i < view.sockets.size(); ++i) {
-    serving::SocketView& socket = view.sockets[i];
-    socket.name = plan.sockets[i].name;
+  for (size_t i = 0; i < now_.size(); ++i) {
+    serving::SocketView socket = now_[i]();
+    socket.name = plan_.sockets[i].name;
     if (socket.sample.weight_bytes > 0 && socket.sample.resident_bytes > 0) {
       socket.resident_share =
           static_cast<double>(socket.sample.resident_bytes) / static_cast<double>(socket.sample.weight_bytes);
     }
+    view.sockets.push_back(std::move(socket));
   }
   // Thread by thread where the threads are this process's: the first socket's.
-  const auto& shards = engine.stage().residency().shards;
+  const auto& shards = engine_.stage().residency().shards;
   if (shards.empty()) return;
-  for (const auto& group : plan.sockets[0].l3_groups) {
+  for (const auto& group : plan_.sockets[0].l3_groups) {
     for (const auto& thread : group.threads)
       view.sockets[0].thread_resident_share.push_back(shards.at(thread.thread).resident_share);
   }
 }
 
-void FillMetrics(const pipeline::Engine& engine, const pipeline::Scheduler& scheduler,
-                 const serving::PlanView& plan, serving::ServingMetrics& metrics) {
-  serving::StatusView view;
-  FillStatus(engine, scheduler, plan, view);
-  for (size_t i = 0; i < view.sockets.size(); ++i) metrics.SetSocket(i, view.sockets[i].sample);
+void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
+  for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().sample);
 }
 
 }  // namespace larder::node

@@ -1,21 +1,12 @@
 #include "pipeline/chain/chain_plan.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "pipeline/plan/stage_plan.h"
 
 namespace larder::pipeline {
 
-uint64_t ChainPlan::hash() const {
-  nlohmann::json key = KeyOf(config);
-  key.push_back({context, slots, frame_rows, decode_rows, in_flight, slot_ends, serving_socket, fingerprint});
-  for (const ChainStage& stage : stages) key.push_back({stage.socket, stage.first_layer, stage.layers});
-  return HashOf(key);
-}
-
 StageFrameShape ChainPlan::frame_shape() const {
-  return {.plan_hash = hash(),
+  return {.plan_hash = plan_hash,
           .max_rows = frame_rows,
           .max_logit_rows = LogitRows(config, decode_rows, frame_rows),
           .dim = config.dim,

@@ -13,6 +13,8 @@
 
 #include "model/config/config.h"
 #include "pipeline/chain/stage_frame.h"
+#include "pipeline/manifest/manifest.h"
+#include "pipeline/plan/plan.h"
 #include "pipeline/plan/stage_plan.h"
 #include "rdma/link/frame_link.h"
 #include "rdma/proof/link_key.h"
@@ -30,8 +32,7 @@ struct ChainStage {
 struct ChainPlan {
   std::string cluster;
   model::ModelConfig config;  // of the whole model
-  uint64_t fingerprint =
-      0;  // of its weights (model/config/split.h): two models of one shape are not one chain
+  uint64_t plan_hash = 0;     // Plan::hash(): the ends of each link compare it
   std::vector<ChainStage> stages;
   std::string serving_socket;
   rdma::LinkEndpoint serving;  // where the serving socket receives from the last stage
@@ -43,14 +44,13 @@ struct ChainPlan {
   size_t in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
   std::vector<size_t> slot_ends;
-  // The cluster's, of every link; null: none. Not part of the hash: it is proven, not compared.
+  // The cluster's, of every link; null: none. It is proven, not compared.
   std::shared_ptr<const rdma::LinkKey> link_key;
 
-  uint64_t hash() const;
   StageFrameShape frame_shape() const;
   rdma::LinkShape link_shape() const;
   rdma::LinkIdentity identity(const std::string& socket, uint64_t session = 0) const {
-    return {hash(), socket, cluster, session, link_key};
+    return {plan_hash, socket, cluster, session, link_key};
   }
 
   // Stations of the loop: the stages from 1, 0: the serving socket.
@@ -64,5 +64,9 @@ struct ChainPlan {
   // Error if the Plan of a stage does not fit the chain: other slots, other attention sockets.
   void CheckStage(const StagePlan& plan) const;
 };
+
+// Of a Plan with several stages or a serving socket. Who serves without a socket of its own in the manifest
+// receives on the first stage's server, one port below the first stage's.
+ChainPlan ChainOf(const Manifest&, const Plan&);
 
 }  // namespace larder::pipeline

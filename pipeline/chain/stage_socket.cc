@@ -21,8 +21,8 @@ void SetState(SocketStatus& status, SocketState state) {
 
 }  // namespace
 
-StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan, const model::GgufFile& file,
-                         StageOptions options, SocketStatus& status)
+StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan,
+                         const model::GgufFile& file, StageOptions options, SocketStatus& status)
     : chain_(chain),
       index_(index),
       shape_(chain.frame_shape()),

@@ -38,6 +38,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   TestChain test;
   test.chain.cluster = "test";
   test.chain.config = config;
+  test.chain.plan_hash = 7;
   test.chain.context = 768;
   test.chain.slots = slots;
   test.chain.frame_rows = frame_rows;
@@ -54,7 +55,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
                                    .slots = socket.slots});
     }
     test.stages.push_back(MakeStagePlan(model::LayersOf(config, first, stage.layers), machine,
-                                   test.chain.OptionsOf(std::move(options))));
+                                        test.chain.OptionsOf(std::move(options))));
     if (test.stages.back().separated()) {
       test.chain.slot_ends.clear();
       for (const auto& socket : test.stages.back().attention)

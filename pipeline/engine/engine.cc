@@ -10,7 +10,8 @@
 
 namespace larder::pipeline {
 
-Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan, const StageOptions& options)
+Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan,
+               const StageOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(plan),
       file_(std::move(file)),

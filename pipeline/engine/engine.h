@@ -31,8 +31,8 @@ class Engine {
   Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const StageOptions&);
   // The serving socket of a chain of stages. `ends`: the Plan of its own part. `stages`: the Plans of the
   // others if they are to be threads of this process; empty: they are processes (`larder node`).
-  Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends, std::vector<StagePlan> stages,
-         const StageOptions&);
+  Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends,
+         std::vector<StagePlan> stages, const StageOptions&);
 
   // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence
   // (or rewrite its end: the sequence is cut there). At most max_logits() of the rows may want logits. Throws

@@ -139,7 +139,8 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
        .cores = topology::Topology::Detect().PickCores(2),  // appended rows have flags
        .cpus = {},
        .slots = 1});
-  const StagePlan plan = MakeStagePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
+  const StagePlan plan =
+      MakeStagePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
   StageOptions stage_options;
   stage_options.wait = kTestWait;
   Stage stage(plan, *model_.file(), stage_options);

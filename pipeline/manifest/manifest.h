@@ -161,4 +161,11 @@ std::vector<std::string> NotYetSupported(const Manifest& manifest);
 // The server's own XML file, or this machine.
 topology::Topology LoadTopology(const Manifest& manifest, const ServerSpec& server);
 
+// The file that a socket loads: `model` itself, or, if that is a folder of parts (`larder split`), the part
+// of its stage there; of serving for a serving socket and for "".
+std::string ModelFileOf(const Manifest& manifest, const std::string& model, std::string_view socket);
+
+// Error if the manifest asks for what this version can plan but not run.
+void CheckRunnable(const Manifest&);
+
 }  // namespace larder::pipeline

@@ -133,4 +133,23 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
   return slots;
 }
 
+std::string ModelFileOf(const Manifest& manifest, const std::string& model, std::string_view socket) {
+  const std::filesystem::path folder(model);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) return model;
+  for (const StageSpec& stage : StagesOf(manifest)) {
+    const bool mine =
+        stage.socket->name == socket || std::any_of(stage.attention.begin(), stage.attention.end(),
+                                                    [&](const SocketSpec* s) { return s->name == socket; });
+    if (mine) return folder / (stage.socket->name + ".gguf");
+  }
+  const ServingSpec serving = ServingOf(manifest);
+  return folder / ((serving.socket != nullptr ? serving.socket->name : "serving") + ".gguf");
+}
+
+void CheckRunnable(const Manifest& manifest) {
+  const std::vector<std::string> lines = NotYetSupported(manifest);
+  if (!lines.empty()) throw Error("{}", lines.front());
+}
+
 }  // namespace larder::pipeline

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "pipeline/plan/layer_split.h"
-#include "pipeline/plan/manifest_plan.h"
 
 namespace larder::pipeline {
 namespace {
@@ -22,6 +21,19 @@ uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores, std::se
     bytes += machine.l3_group(group).bytes;
   }
   return bytes;
+}
+
+// The core of each of the socket's CPUs: with SMT threads a core stands there as often as it has CPUs.
+std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topology) {
+  std::vector<CoreId> cores;
+  for (const CpuId cpu : socket.cpus) {
+    const auto owner = std::find_if(socket.cores.begin(), socket.cores.end(), [&](CoreId core) {
+      const auto& cpus = topology.core(core).cpus;
+      return std::find(cpus.begin(), cpus.end(), cpu) != cpus.end();
+    });
+    cores.push_back(*owner);
+  }
+  return cores;
 }
 
 class Planner {
@@ -60,7 +72,7 @@ class Planner {
     return static_cast<size_t>(&server - manifest_.servers.data());
   }
   const ResolvedSocket* Find(const ServerSpec& server, const std::string& name) const {
-    for (const ResolvedSocket& socket : resolved_[IndexOf(server)]) {
+    for (const ResolvedSocket& socket : plan_.sockets[IndexOf(server)]) {
       if (socket.name == name) return &socket;
     }
     return nullptr;
@@ -70,26 +82,28 @@ class Planner {
     // With several stages what a socket holds is not known yet: PlanStages holds it against the L3.
     const model::ModelConfig* config = specs_.size() == 1 ? &plan_.config : nullptr;
     for (size_t i = 0; i < manifest_.servers.size(); ++i) {
-      resolved_.push_back(Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.notes));
-      for (const ResolvedSocket& socket : resolved_.back()) {
-        for (const std::string& name : socket.joined) plan_.joined.emplace_back(name, socket.name);
-      }
+      plan_.sockets.push_back(
+          Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.warnings));
     }
+    plan_.notes = plan_.warnings;
   }
 
   void AddStage(const StageSpec& spec) {
     const Topology& machine = machines_[IndexOf(*spec.server)];
     const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
-    PlacedStage stage{.server = spec.server->name, .socket = socket.name, .cores = socket.cores.size()};
-    stage.options = options_;
-    stage.options.cores = CoresOf(socket, machine);
-    stage.options.cpus = socket.cpus;
-    stage.options.l3_fraction = socket.l3_fraction;
-    stage.options.slots = std::max<size_t>(1, socket.slots);
-    stage.options.isolated = options_.isolated || socket.isolated;
-    stage.options.attention.clear();
-    if (stage.options.context == 0) stage.options.context = manifest_.context;
-    if (manifest_.isa) stage.options.isa = *manifest_.isa;
+    PlacedStage stage{.server = spec.server->name,
+                      .socket = socket.name,
+                      .machine = IndexOf(*spec.server),
+                      .cores = socket.cores.size()};
+    PlanOptions options = options_;
+    options.cores = CoresOf(socket, machine);
+    options.cpus = socket.cpus;
+    options.l3_fraction = socket.l3_fraction;
+    options.slots = std::max<size_t>(1, socket.slots);
+    options.isolated = options_.isolated || socket.isolated;
+    options.attention.clear();
+    if (options.context == 0) options.context = manifest_.context;
+    if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
     stage.l3_budget_bytes =
@@ -100,8 +114,8 @@ class Planner {
       if (attention == nullptr || attention->role != Role::kAttention) continue;  // joined
       stage.attention.push_back(attention->name);
       stage.attention_cores += attention->cores.size();
-      stage.options.attention.push_back({attention->name, CoresOf(*attention, machine), attention->cpus,
-                                         attention->slots, options_.isolated || attention->isolated});
+      options.attention.push_back({attention->name, CoresOf(*attention, machine), attention->cpus,
+                                   attention->slots, options_.isolated || attention->isolated});
       kv_l3_bytes = L3Bytes(machine, attention->cores, &kv_groups);
     }
     if (socket.role == Role::kWeight && stage.attention.empty()) {
@@ -116,6 +130,7 @@ class Planner {
     stage.kv_room_bytes = stage.attention.empty() ? stage.l3_bytes : kv_l3_bytes;
     kv_beside_weights_.push_back(stage.attention.empty() || shared);
     stage.holds_head = specs_.size() == 1 && plan_.serving_socket.empty();
+    stage_options_.push_back(std::move(options));
     plan_.stages.push_back(std::move(stage));
   }
 
@@ -154,18 +169,16 @@ class Planner {
   }
 
   void PlanStages() {
-    plan_.frame_rows = options_.prefill_rows;
-    std::vector<size_t> frame_rows;
+    size_t frame_rows = SIZE_MAX;
     for (size_t i = 0; i < plan_.stages.size(); ++i) {
       PlacedStage& stage = plan_.stages[i];
-      const StagePlan own = MakeStagePlan(ConfigOf(stage), machines_[IndexOf(*specs_[i].server)], stage.options);
+      stage.plan = MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]);
+      const StagePlan& own = stage.plan;
       stage.weight_bytes = own.weight_bytes;
       stage.kv_slot_bytes = own.kv_slot_bytes;
       stage.resident = own.resident();
-      stage.options.context = own.options.context;
-      stage.options.slots = own.options.slots;
       if (kv_beside_weights_[i]) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
-      frame_rows.push_back(own.options.prefill_rows);
+      frame_rows = std::min(frame_rows, own.options.prefill_rows);
       for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
       plan_.context = own.options.context;
       plan_.slots = own.options.slots;
@@ -178,8 +191,8 @@ class Planner {
       }
     }
     // A frame passes every stage: as large as the smallest L2 allows.
-    plan_.frame_rows = *std::min_element(frame_rows.begin(), frame_rows.end());
-    for (PlacedStage& stage : plan_.stages) stage.options.prefill_rows = plan_.frame_rows;
+    plan_.frame_rows = frame_rows;
+    for (PlacedStage& stage : plan_.stages) stage.plan.options.prefill_rows = frame_rows;
   }
 
   model::ModelConfig ConfigOf(const PlacedStage& stage) const {
@@ -192,8 +205,8 @@ class Planner {
     for (const PlacedStage& stage : plan_.stages) {
       if (stage.attention.empty()) continue;
       if (first == nullptr) first = &stage;
-      const auto& mine = stage.options.attention;
-      const auto& other = first->options.attention;
+      const auto& mine = stage_options_[plan_.index_of(stage)].attention;
+      const auto& other = stage_options_[plan_.index_of(*first)].attention;
       const bool alike = std::equal(mine.begin(), mine.end(), other.begin(), other.end(),
                                     [](const auto& a, const auto& b) { return a.slots == b.slots; });
       if (alike) continue;
@@ -208,6 +221,7 @@ class Planner {
     plan_.head_bytes = HeadBytes(plan_.config);
     plan_.embedding_bytes = EmbeddingBytes(plan_.config);
     plan_.serving_resident = plan_.stages[0].holds_head && plan_.stages[0].resident;
+    if (!plan_.single()) PlanEnds(spec);
     if (spec.socket == nullptr) return;
     const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
     std::set<L3GroupId> groups;
@@ -216,6 +230,28 @@ class Planner {
         static_cast<double>(L3Bytes(machines_[IndexOf(*spec.server)], socket.cores, &groups)) *
         socket.l3_fraction;
     plan_.serving_resident = static_cast<double>(plan_.head_bytes) <= budget;
+  }
+
+  // On the serving socket's cores, or, where it is whoever joins, on some of its server's, not pinned.
+  void PlanEnds(const ServingSpec& spec) {
+    const Topology& machine = machines_[IndexOf(spec.server != nullptr ? *spec.server : *specs_[0].server)];
+    PlanOptions options = stage_options_[0];
+    options.attention.clear();
+    options.context = plan_.context;
+    options.slots = plan_.slots;
+    options.prefill_rows = plan_.frame_rows;
+    if (spec.socket == nullptr) {
+      options.threads = std::max<size_t>(1, options_.threads);
+      options.cores = machine.PickCores(options.threads);
+      options.cpus.assign(options.cores.size(), CpuId{});
+      options.isolated = false;
+    } else {
+      const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
+      options.cores = CoresOf(socket, machine);
+      options.cpus = socket.cpus;
+      options.isolated = socket.isolated;
+    }
+    plan_.ends = MakeStagePlan(model::EndsOf(plan_.config), machine, options);
   }
 
   void AddLinks(const ServingSpec& serving) {
@@ -266,19 +302,44 @@ class Planner {
   const PlanOptions& options_;
   std::span<const Topology> machines_;
   std::vector<StageSpec> specs_;
-  std::vector<std::vector<ResolvedSocket>> resolved_;  // of each server
-  std::vector<bool> kv_beside_weights_;                // of each stage
+  // Of each stage:
+  std::vector<PlanOptions> stage_options_;
+  std::vector<bool> kv_beside_weights_;
   std::map<std::string, std::vector<std::string>> stage_notes_;
   Plan plan_;
 };
 
 }  // namespace
 
-Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config,
-                        const PlanOptions& options, std::span<const Topology> machines,
-                        const Speeds& speeds) {
+Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config, const PlanOptions& options,
+              std::span<const Topology> machines, const Speeds& speeds) {
   LARDER_CHECK(machines.size() == manifest.servers.size(), "{} machines", machines.size());
   return Planner(manifest, config, options, machines).Run(speeds);
+}
+
+Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& options) {
+  Plan plan;
+  plan.config = config;
+  PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_head = true};
+  stage.plan = MakeStagePlan(config, machine, options);
+  const StagePlan& own = stage.plan;
+  for (const PlanAttentionSocket& socket : own.attention) {
+    stage.attention.push_back(socket.name);
+    stage.attention_cores += socket.threads.size();
+  }
+  stage.cores = own.threads.size();
+  stage.weight_bytes = own.weight_bytes;
+  stage.kv_slot_bytes = own.kv_slot_bytes;
+  stage.resident = own.resident();
+  plan.head_bytes = HeadBytes(config);
+  plan.embedding_bytes = EmbeddingBytes(config);
+  plan.serving_resident = stage.resident;
+  plan.context = own.options.context;
+  plan.slots = own.options.slots;
+  plan.frame_rows = own.options.prefill_rows;
+  plan.notes = own.notes;
+  plan.stages.push_back(std::move(stage));
+  return plan;
 }
 
 std::vector<Topology> LoadTopologies(const Manifest& manifest, const Topology& here) {

@@ -1,4 +1,4 @@
-// What follows from the model's shape and a ClusterPlan's stages: sizes, hash, prediction, and the plan for
+// What follows from the model's shape and a Plan's stages: sizes, hash, prediction, and the plan for
 // sockets that nobody has yet.
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -39,7 +39,7 @@ uint64_t EmbeddingBytes(const model::ModelConfig& config) {
 }
 
 Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
-                               const PlanOptions& options, const Speeds& speeds) {
+                        const PlanOptions& options, const Speeds& speeds) {
   if (socket.cores == 0 || socket.l3_bytes == 0)
     throw Error("plan: a socket of {} cores and {} bytes of L3; expected at least one of each", socket.cores,
                 socket.l3_bytes);
@@ -54,13 +54,13 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
       ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, socket.cores));
   for (size_t i = 0, next = 0; i < share.size(); next += share[i++]) {
     PlacedStage stage{.socket = fmt::format("stage-{}", i),
-                    .first_layer = next,
-                    .layers = share[i],
-                    .cores = socket.cores,
-                    .weight_bytes = share[i] * layer_bytes,
-                    .l3_bytes = socket.l3_bytes,
-                    .l3_budget_bytes = budget,
-                    .kv_slot_bytes = KvBytes(config, share[i], plan.context)};
+                      .first_layer = next,
+                      .layers = share[i],
+                      .cores = socket.cores,
+                      .weight_bytes = share[i] * layer_bytes,
+                      .l3_bytes = socket.l3_bytes,
+                      .l3_budget_bytes = budget,
+                      .kv_slot_bytes = KvBytes(config, share[i], plan.context)};
     stage.resident = stage.weight_bytes <= budget;
     stage.kv_room_bytes = socket.l3_bytes - std::min(socket.l3_bytes, stage.weight_bytes);
     plan.stages.push_back(std::move(stage));
@@ -157,20 +157,35 @@ const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {
     names += (names.empty() ? "" : ", ") + stages[i].socket;
     for (const std::string& name : attention) names += ", " + name;
   }
-  for (const auto& [name, by] : joined) {
-    if (name == socket)
+  for (const auto& of_server : sockets) {
+    for (const ResolvedSocket& other : of_server) {
+      if (std::find(other.joined.begin(), other.joined.end(), socket) == other.joined.end()) continue;
       throw Error(
-          "socket '{}' has role auto and its cores became part of socket '{}'; expected no process for it",
-          socket, by);
+          "socket '{}' has role auto and its cores became part of socket '{}' ({}); expected no process for "
+          "it, or role attention in the manifest",
+          socket, other.name, other.reason);
+    }
   }
   throw Error("socket '{}' is of no stage of cluster '{}'; those are: {}", socket, cluster, names);
 }
 
+size_t PlacedStage::attention_index(std::string_view name) const {
+  const auto found = std::find(attention.begin(), attention.end(), name);
+  if (found != attention.end()) return static_cast<size_t>(found - attention.begin());
+  std::string names;
+  for (const std::string& one : attention) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", one);
+  throw Error("socket '{}' is not an attention socket of socket '{}'; those are: {}", name, socket,
+              names.empty() ? "none" : names);
+}
+
 uint64_t Plan::hash() const {
   nlohmann::json key = KeyOf(config);
-  key.push_back({cluster, context, slots, frame_rows, micro_batches, serving_socket});
-  for (const PlacedStage& stage : stages)
-    key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers});
+  key.push_back({cluster, context, slots, frame_rows, micro_batches, serving_socket, fingerprint});
+  for (const PlacedStage& stage : stages) {
+    key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
+                   stage.plan.options.decode_rows});
+    for (const PlanAttentionSocket& socket : stage.plan.attention) key.push_back(socket.slots);
+  }
   return HashOf(key);
 }
 

@@ -1,4 +1,4 @@
-// A ClusterPlan for people and for programs.
+// A Plan for people and for programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,6 +119,21 @@ std::string Plan::Table() const {
   out += fmt::format("\n{}", prediction.Text());
   for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
   if (!notes.empty()) out += '\n';
+  return out;
+}
+
+std::string Plan::SocketTable() const {
+  std::string out = fmt::format("cluster    {}\n", cluster);
+  for (const auto& of_server : sockets) {
+    for (const ResolvedSocket& socket : of_server) {
+      std::string cpus;
+      for (const CpuId cpu : socket.cpus) cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", cpu.value);
+      out += fmt::format("socket     {}: {} on cpus {} (NUMA node {}{}){}{}\n", socket.name,
+                         RoleName(socket.role), cpus, socket.node.value, socket.isolated ? ", isolated" : "",
+                         socket.slots ? fmt::format(", {} slots", socket.slots) : std::string(),
+                         socket.reason.empty() ? std::string() : fmt::format(": {}", socket.reason));
+    }
+  }
   return out;
 }
 

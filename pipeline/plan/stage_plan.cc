@@ -98,7 +98,7 @@ void NoteResidency(StagePlan& plan) {
 }  // namespace
 
 StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topology& topology,
-              const PlanOptions& options) {
+                        const PlanOptions& options) {
   StagePlan plan;
   plan.config = config;
   plan.options = options;

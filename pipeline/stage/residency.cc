@@ -7,7 +7,8 @@
 #include "topology/probe.h"
 
 namespace larder::pipeline {
-ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const StagePlan& plan, double budget_s) {
+ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const StagePlan& plan,
+                                    double budget_s) {
   const size_t threads = plan.threads.size();
   std::vector<CpuId> cpus;
   topology::MachineBandwidth found;

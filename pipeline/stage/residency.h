@@ -18,7 +18,8 @@ struct ResidencyYardstick {
 };
 // Starts threads on the plan's CPUs: call it while no pool waits on them. Another machine's plan (unpinned)
 // is measured on as many of this machine's cores.
-ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const StagePlan& plan, double budget_s);
+ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const StagePlan& plan,
+                                    double budget_s);
 
 // The time to read a byte is share / l3 + (1 - share) / dram; solved for the share, clamped to 0..1. A shard
 // that fits L2 reads faster than L3 and is resident.

@@ -4,20 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "pipeline/chain/cluster_chain.h"
-#include "pipeline/manifest/manifest_testing.h"
 #include "pipeline/plan/layer_split.h"
-#include "pipeline/plan/manifest_plan.h"
+#include "pipeline/plan/plan_testing.h"
 
 namespace larder::pipeline {
 namespace {
 
-using topology::Topology;
 using Sizes = std::vector<size_t>;
 
 constexpr uint64_t kMb = 1000 * 1000;
-
-model::ModelConfig Shape(const char* name) { return model::ConfigOfShape(model::ShapeByName(name), name); }
 
 Sizes Share(size_t layers, const std::vector<uint64_t>& weights) { return ShareLayers(layers, weights); }
 
@@ -151,30 +146,7 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
     EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in\n" << text;
 }
 
-// two servers of two packages of 64 MB; three stages, one of them colocated with half of the L3.
-constexpr const char* kThree =
-    "name = \"three\"\n[model]\ncontext = 256\nslots = 5\n"
-    "[[server]]\nname = \"a\"\naddress = \"10.0.0.1\"\n"
-    "[[server.socket]]\nname = \"w\"\nrole = \"weight\"\ncores = \"package:0\"\n"
-    "[[server.socket]]\nname = \"k1\"\nrole = \"attention\"\ncores = \"l3:2\"\n"
-    "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"l3:3\"\nslots = 4\n"
-    "[[server]]\nname = \"b\"\naddress = \"10.0.0.2\"\n"
-    "[[server.socket]]\nname = \"c1\"\nrole = \"colocated\"\ncores = \"l3:0\"\n"
-    "[[server.socket]]\nname = \"c2\"\nrole = \"colocated\"\ncores = \"package:1\"\n";
-
-Plan PlanOf(const std::string& text, const model::ModelConfig& config, const char* machine) {
-  const Manifest manifest = Manifest::Parse(text, "m.toml");
-  const std::vector<Topology> machines(manifest.servers.size(), TestMachine(machine));
-  return MakePlan(manifest, config, {}, machines);
-}
-
-model::ModelConfig TenLayers() {
-  model::ModelConfig config = Shape("bench-24m");
-  config.layers = 10;
-  return config;
-}
-
-TEST(ClusterPlanTest, ThreeStagesOnTwoServers) {
+TEST(PlanTest, ThreeStagesOnTwoServers) {
   const model::ModelConfig config = TenLayers();
   const Plan plan = PlanOf(kThree, config, "two-packages");
   ASSERT_EQ(plan.stages.size(), 3u);
@@ -186,15 +158,15 @@ TEST(ClusterPlanTest, ThreeStagesOnTwoServers) {
     EXPECT_EQ(stage.first_layer, first[i]);
     EXPECT_EQ(stage.weight_bytes, layers[i] * LayerBytes(config)) << "no head in a stage";
     EXPECT_FALSE(stage.holds_head);
-    EXPECT_EQ(stage.options.slots, 5u);
-    EXPECT_EQ(stage.options.context, 256u);
-    EXPECT_EQ(stage.options.prefill_rows, plan.frame_rows);
-    EXPECT_EQ(stage.options.cores.size(), stage.cores);
+    EXPECT_EQ(stage.plan.options.slots, 5u);
+    EXPECT_EQ(stage.plan.options.context, 256u);
+    EXPECT_EQ(stage.plan.options.prefill_rows, plan.frame_rows);
+    EXPECT_EQ(stage.plan.options.cores.size(), stage.cores);
   }
   EXPECT_EQ(plan.stages[0].attention, (std::vector<std::string>{"k1", "k2"}));
-  ASSERT_EQ(plan.stages[0].options.attention.size(), 2u);
-  EXPECT_EQ(plan.stages[0].options.attention[0].slots, 1u);
-  EXPECT_EQ(plan.stages[0].options.attention[1].slots, 4u);
+  ASSERT_EQ(plan.stages[0].plan.options.attention.size(), 2u);
+  EXPECT_EQ(plan.stages[0].plan.options.attention[0].slots, 1u);
+  EXPECT_EQ(plan.stages[0].plan.options.attention[1].slots, 4u);
   EXPECT_EQ(plan.stages[0].attention_cores, 4u);
   EXPECT_TRUE(plan.stages[1].attention.empty());
   EXPECT_EQ(plan.stages[1].server, "b");
@@ -229,31 +201,7 @@ TEST(ClusterPlanTest, ThreeStagesOnTwoServers) {
   EXPECT_EQ(json["links"][1]["transport"], "tcp");
 }
 
-// Each socket's ends, of both its links, are of the device that its own keys name.
-TEST(ClusterPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
-  const std::string text =
-      std::string(kThree).insert(std::string(kThree).find("[[server]]"),
-                                 "[link]\ndevice = \"rxe0\"\ntransport = \"verbs\"\nmtu = 4096\n") +
-      "device = \"rxe1\"\ndevice_port = 2\ngid_index = 3\nmtu = 1024\n";
-  const ChainPlan chain = ChainOf(Manifest::Parse(text, "m.toml"), PlanOf(text, TenLayers(), "two-packages"));
-  ASSERT_EQ(chain.stages.size(), 3u);
-  for (const rdma::LinkEndpoint* end : {&chain.stages[2].endpoint, &chain.stages[2].next}) {
-    EXPECT_EQ(end->device, "rxe1");
-    EXPECT_EQ(end->device_port, 2);
-    EXPECT_EQ(end->gid_index, 3);
-    EXPECT_EQ(end->mtu, 1024);
-  }
-  for (const rdma::LinkEndpoint* end : {&chain.serving, &chain.first, &chain.stages[0].endpoint,
-                                        &chain.stages[1].endpoint, &chain.stages[1].next}) {
-    EXPECT_EQ(end->transport, rdma::Transport::kVerbs);
-    EXPECT_EQ(end->device, "rxe0");
-    EXPECT_EQ(end->device_port, 1);
-    EXPECT_EQ(end->gid_index, -1);
-    EXPECT_EQ(end->mtu, 4096);
-  }
-}
-
-TEST(ClusterPlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
+TEST(PlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
   const model::ModelConfig config = TenLayers();
   const uint64_t hash = PlanOf(kThree, config, "two-packages").hash();
   EXPECT_EQ(PlanOf(kThree, config, "two-packages").hash(), hash);
@@ -270,9 +218,50 @@ TEST(ClusterPlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
   model::ModelConfig other = config;
   other.ffn += 32;
   EXPECT_NE(PlanOf(kThree, other, "two-packages").hash(), hash);
+  Plan weights = PlanOf(kThree, config, "two-packages");
+  weights.fingerprint = 1;
+  EXPECT_NE(weights.hash(), hash);
 }
 
-TEST(ClusterPlanTest, LayersAsTheManifestSays) {
+// What the engine runs is in the Plan: nobody plans again.
+TEST(PlanTest, CarriesWhatEachSocketRuns) {
+  const model::ModelConfig config = TenLayers();
+  const Plan plan = PlanOf(kThree, config, "two-packages");
+  uint64_t bytes = 0;
+  for (const PlacedStage& stage : plan.stages) {
+    EXPECT_EQ(stage.plan.threads.size(), stage.cores);
+    EXPECT_EQ(stage.plan.config.layers, stage.layers);
+    EXPECT_EQ(stage.plan.config.first_layer, stage.first_layer);
+    EXPECT_EQ(stage.plan.attention.size(), stage.attention.size());
+    EXPECT_EQ(stage.plan.options.prefill_rows, plan.frame_rows);
+    bytes += stage.plan.weight_bytes;
+  }
+  EXPECT_EQ(plan.stages[0].machine, 0u);
+  EXPECT_EQ(plan.stages[2].machine, 1u);
+  EXPECT_EQ(plan.stages[0].attention_index("k2"), 1u);
+  EXPECT_NE(ErrorOf([&] { plan.stages[0].attention_index("c1"); }).find("those are: 'k1', 'k2'"),
+            std::string::npos);
+  EXPECT_EQ(plan.ends.threads.size(), 1u);
+  EXPECT_EQ(plan.ends.config.layers, 0u);
+  EXPECT_TRUE(plan.ends.config.ends);
+  EXPECT_EQ(plan.ends.options.context, plan.context);
+  EXPECT_EQ(bytes + plan.ends.weight_bytes, plan.weight_bytes());
+}
+
+TEST(PlanTest, OneMachineWithoutAManifest) {
+  PlanOptions options;
+  options.threads = 3;
+  const Plan plan = MakePlan(Shape("bench-24m"), TestMachine("two-packages"), options);
+  EXPECT_TRUE(plan.single());
+  ASSERT_EQ(plan.stages.size(), 1u);
+  EXPECT_EQ(plan.stages[0].plan.threads.size(), 3u);
+  EXPECT_TRUE(plan.stages[0].holds_head);
+  EXPECT_TRUE(plan.ends.threads.empty());
+  EXPECT_EQ(plan.weight_bytes(), plan.stages[0].plan.weight_bytes);
+  EXPECT_EQ(plan.kv_slot_bytes() * plan.slots, plan.stages[0].plan.kv_bytes);
+}
+
+TEST(PlanTest, LayersAsTheManifestSays) {
   const auto text = [](const char* first, const char* second) {
     return fmt::format(
         "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
@@ -292,7 +281,7 @@ TEST(ClusterPlanTest, LayersAsTheManifestSays) {
             std::string::npos);
 }
 
-TEST(ClusterPlanTest, ServingSocketAndOneStage) {
+TEST(PlanTest, ServingSocketAndOneStage) {
   const std::string one =
       "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"colocated\"\ncores = "
       "\"package:0\"\n";
@@ -315,7 +304,7 @@ TEST(ClusterPlanTest, ServingSocketAndOneStage) {
   EXPECT_EQ(served.weight_bytes(), alone.weight_bytes());
 }
 
-TEST(ClusterPlanTest, RefusesAndNotes) {
+TEST(PlanTest, RefusesAndNotes) {
   const model::ModelConfig big = Shape("llama-3.2-1b");
   EXPECT_FALSE(PlanOf(kThree, big, "two-packages").resident());
   std::string strict = kThree;
@@ -336,7 +325,7 @@ TEST(ClusterPlanTest, RefusesAndNotes) {
             std::string::npos);
 }
 
-TEST(ClusterPlanTest, SocketsThatWereJoined) {
+TEST(PlanTest, SocketsThatWereJoined) {
   const std::string text =
       "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"x\"\nrole = \"auto\"\ncores = \"package:0\"\n"
       "[[server.socket]]\nname = \"y\"\nrole = \"auto\"\ncores = \"package:1\"\n";
@@ -344,19 +333,14 @@ TEST(ClusterPlanTest, SocketsThatWereJoined) {
   ASSERT_TRUE(plan.single());
   EXPECT_EQ(plan.stages[0].cores, 8u);
   EXPECT_TRUE(plan.stages[0].attention.empty());
-  EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("y"); }).find("its cores became part of socket 'x'"),
-            std::string::npos);
-  // What `larder node --socket y` says.
-  const Manifest manifest = Manifest::Parse(text, "m.toml");
-  const ManifestPlan server =
-      PlanManifest(manifest, manifest.servers[0], Shape("bench-24m"), TestMachine("two-packages"), {});
-  const std::string message = ErrorOf([&] { AttentionIndex(server, "y"); });
+  const std::string message =
+      ErrorOf([&] { plan.stage_of_socket("y"); });  // as `larder node --socket y` says
   EXPECT_NE(message.find("socket 'y' has role auto and its cores became part of socket 'x' (joined: "),
             std::string::npos)
       << message;
 }
 
-TEST(ClusterPlanTest, TheFileOfASocket) {
+TEST(PlanTest, TheFileOfASocket) {
   const Manifest manifest = Manifest::Parse(kThree, "m.toml");
   EXPECT_EQ(ModelFileOf(manifest, "/models/m.gguf", "k2"), "/models/m.gguf") << "no folder";
   EXPECT_EQ(ModelFileOf(manifest, "/tmp", "k2"), "/tmp/w.gguf");
@@ -364,7 +348,7 @@ TEST(ClusterPlanTest, TheFileOfASocket) {
   EXPECT_EQ(ModelFileOf(manifest, "/tmp", ""), "/tmp/serving.gguf");
 }
 
-TEST(ClusterPlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
+TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
   const auto text = [](size_t slots) {
     return fmt::format(
         "[model]\nslots = 3\n[[server]]\nname = \"a\"\n"

@@ -1,10 +1,8 @@
-#include "pipeline/chain/cluster_chain.h"
-
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "pipeline/plan/manifest_plan.h"
+#include "pipeline/chain/chain_plan.h"
 
 namespace larder::pipeline {
 namespace {
@@ -39,11 +37,12 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   ChainPlan chain;
   chain.cluster = cluster.cluster;
   chain.config = cluster.config;
+  chain.plan_hash = cluster.hash();
   chain.serving_socket = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
   chain.context = cluster.context;
   chain.slots = cluster.slots;
   chain.frame_rows = cluster.frame_rows;
-  chain.decode_rows = cluster.stages[0].options.decode_rows;
+  chain.decode_rows = cluster.stages[0].plan.options.decode_rows;
   chain.in_flight = cluster.micro_batches;
 
   // The stations of the loop, the serving socket first.
@@ -85,47 +84,14 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
                             .layers = stage.layers,
                             .endpoint = receiving(i + 1, i + 1),
                             .next = receiving(next, i + 1)});
-    if (!stage.options.attention.empty() && chain.slot_ends.empty()) {
+    if (!stage.plan.options.attention.empty() && chain.slot_ends.empty()) {
       size_t end = 0;
-      for (const auto& socket : stage.options.attention) chain.slot_ends.push_back(end += socket.slots);
+      for (const auto& socket : stage.plan.options.attention) chain.slot_ends.push_back(end += socket.slots);
     }
   }
   chain.serving = receiving(0, 0);
   chain.first = receiving(1, 0);
   return chain;
-}
-
-StagePlan PlanOfStage(const Plan& cluster, size_t stage, const topology::Topology& machine) {
-  const PlacedStage& part = cluster.stages.at(stage);
-  PlanOptions options = part.options;
-  options.prefill_rows = cluster.frame_rows;
-  return MakeStagePlan(model::LayersOf(cluster.config, part.first_layer, part.layers), machine, options);
-}
-
-StagePlan PlanOfEnds(const Manifest& manifest, const Plan& cluster, size_t threads,
-                const topology::Topology& machine) {
-  PlanOptions options = cluster.stages[0].options;
-  options.attention.clear();
-  options.context = cluster.context;
-  options.slots = cluster.slots;
-  options.prefill_rows = cluster.frame_rows;
-  options.cores.clear();
-  options.cpus.clear();
-  options.isolated = false;
-  options.threads = std::max<size_t>(1, threads);
-  if (cluster.serving_socket.empty()) {
-    options.cores = machine.PickCores(options.threads);
-    options.cpus.assign(options.cores.size(), CpuId{});
-  } else {
-    const ServerSpec& server = manifest.server_of_socket(cluster.serving_socket);
-    for (const ResolvedSocket& socket : Resolve(manifest, server, machine, &cluster.config, nullptr)) {
-      if (socket.name != cluster.serving_socket) continue;
-      options.cores = CoresOf(socket, machine);
-      options.cpus = socket.cpus;
-      options.isolated = socket.isolated;
-    }
-  }
-  return MakeStagePlan(model::EndsOf(cluster.config), machine, options);
 }
 
 }  // namespace larder::pipeline
