@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "model/config/split.h"
 #include "model/synth/synth.h"
 #include "node/commands/command.h"
 #include "node/options/count_option.h"
@@ -74,10 +75,11 @@ int PlanSockets(const PlanCommandOptions& o, const model::ModelConfig& config,
   return 0;
 }
 
-int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
+int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest, const model::GgufFile* file,
                 const model::ModelConfig& config, const topology::Topology& machine) {
   const auto machines = pipeline::LoadTopologies(manifest, machine);
   auto plan = pipeline::MakePlan(manifest, config, ToPlanOptions(o.model), machines, SpeedsOf(o, machine));
+  if (file != nullptr) plan.fingerprint = model::Fingerprint(*file);
   std::string alike;
   for (const pipeline::ServerSpec& server : manifest.servers) {
     if (!server.topology) alike += fmt::format("{}{}", alike.empty() ? "" : ", ", server.name);
@@ -142,9 +144,10 @@ int Run(const PlanCommandOptions& o) {
   if (!o.model.model.empty() && !o.shape.empty())
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME, not both");
   const auto where = ReadManifest(o.model);
+  std::shared_ptr<const model::GgufFile> file;  // null: a shape
+  if (o.shape.empty()) file = model::GgufFile::Open(ModelPath(o.model, where));
   const model::ModelConfig config =
-      o.shape.empty() ? model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model, where)))
-                      : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
+      file ? model::ReadModelConfig(*file) : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
   const auto machine = ResolveTopology(o.model);
   const bool sockets_given = o.socket_cores != 0 || !o.socket_l3.empty();
   if (sockets_given && !o.model.manifest.empty())
@@ -153,7 +156,8 @@ int Run(const PlanCommandOptions& o) {
   if (!where) return PlanHere(o, nullptr, config, machine);
   const pipeline::Manifest& manifest = where->manifest;
   const bool cluster = IsCluster(manifest) || manifest.servers.size() > 1;
-  return cluster ? PlanServers(o, manifest, config, machine) : PlanHere(o, &manifest, config, machine);
+  return cluster ? PlanServers(o, manifest, file.get(), config, machine)
+                 : PlanHere(o, &manifest, config, machine);
 }
 
 }  // namespace
