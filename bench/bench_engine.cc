@@ -58,7 +58,7 @@ std::vector<int32_t> Tokens(size_t n, size_t vocab) {
 // Sum over the engine's threads, all at work at once.
 double ReadLimitGbps(Engine& engine) {
   double sum = 0;
-  for (const auto& shard : engine.stage().ProbeResidency(kLimitSeconds)) sum += shard.reread_gbps;
+  for (const auto& shard : engine.packed().ProbeResidency(kLimitSeconds)) sum += shard.reread_gbps;
   return sum;
 }
 
@@ -67,7 +67,7 @@ double PeakLimitGops(Engine& engine) {
     kernels::Isa isa;
     std::vector<double> gops;
   } context{engine.plan().options.isa, std::vector<double>(engine.plan().threads.size())};
-  engine.stage().pool().ForEach(
+  engine.packed().pool().ForEach(
       [](void* raw, int thread) {
         auto& c = *static_cast<Context*>(raw);
         c.gops[static_cast<size_t>(thread)] = PeakGops(c.isa, kLimitSeconds);
@@ -119,7 +119,7 @@ bool InBlock(uint16_t kind) {
 // The share of the transformer blocks' time in which threads run no step: waiting for flags and barriers, for
 // a slower partner, and the timeline's own two clock readings a step (about 2 x 10 ns).
 double WaitingShare(Engine& engine, Decoder& decoder) {
-  threadpool::Pool& pool = engine.stage().pool();
+  threadpool::Pool& pool = engine.packed().pool();
   const size_t steps = engine.stage().steps(weight_node::Phase::kDecode, 0).size();
   pool.EnableTimeline(2 * steps * kTimelineFrames);  // threads differ in their number of steps
   for (size_t i = 0; i < kTimelineFrames; ++i) decoder.Step();
@@ -176,14 +176,14 @@ void DecodeEvicted(State& state) {
   } context{&engine, true};
   auto evict = [](void* raw, int thread) {
     auto& c = *static_cast<Context*>(raw);
-    const auto weights = c.engine->stage().weights().shards(static_cast<size_t>(thread)).weights();
+    const auto weights = c.engine->packed().weights().shards(static_cast<size_t>(thread)).weights();
     if (!topology::FlushFromCaches(weights.data(), weights.size()) && thread == 0) c.flushed = false;
   };
   Decoder decoder(engine, batch);
   decoder.Step();
   Stopwatch watch(state);
   for (auto _ : state) {
-    engine.stage().pool().ForEach(evict, &context);
+    engine.packed().pool().ForEach(evict, &context);
     watch.Time([&] { decoder.Step(); });
   }
   if (!context.flushed) return state.SkipWithError("this CPU has no clflushopt: weights cannot be evicted");

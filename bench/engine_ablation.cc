@@ -95,7 +95,7 @@ double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
 
 // Other ways of waiting give the same bits, or they do not wait for what they need.
 std::vector<float> Logits(pipeline::Engine& engine) {
-  const auto logits = engine.stage().logits(0);
+  const auto logits = engine.packed().logits(0);
   return {logits.begin(), logits.end()};
 }
 void CheckLogits(State& state, pipeline::Engine& engine, const std::vector<float>& expected) {
@@ -126,7 +126,7 @@ void Operators(State& state) {
   const std::vector<float> expected = Logits(engine);
   model::BatchRows rows = frame.rows();
   Stopwatch watch(state);
-  for (auto _ : state) watch.Time([&] { engine.stage().pool().Execute(programs, &rows, 1); });
+  for (auto _ : state) watch.Time([&] { engine.packed().pool().Execute(programs, &rows, 1); });
   CheckLogits(state, engine, expected);
   heads_s = std::min(heads_s, HeadsSeconds(engine, frame));
   Report(state, watch, heads_s);
@@ -164,7 +164,7 @@ void OpenMpRegions(State& state) {
   for (int t = 0; t < threads; ++t)
     steps.push_back(engine->stage().steps(weight_node::Phase::kDecode, static_cast<size_t>(t)));
   model::BatchRows rows = frame.rows();
-  uint32_t base_epoch = engine->stage().pool().next_base_epoch();
+  uint32_t base_epoch = engine->packed().pool().next_base_epoch();
   struct alignas(kFalseSharingBytes) Cursor {
     size_t step = 0;
     bool more = true;

@@ -27,7 +27,7 @@ Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& ma
   const auto file = model::GgufFile::Open(options.model);
   const PlannedModel planned = PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);
   const auto engine = LoadEngine(file, planned, options);
-  const pipeline::Residency& result = engine->stage().residency();
+  const pipeline::Residency& result = engine->packed().residency();
   table = result.Text();
   const double share = result.resident_share();
   const bool fits = engine->plan().resident();

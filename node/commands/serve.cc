@@ -354,12 +354,12 @@ std::vector<Service::Guard> WatchAll(Service& service, const serving::Server& se
                                      pipeline::Engine& engine, bool others_are_processes) {
   std::vector<Service::Guard> watched = {
       service.Watch("scheduler", engine.pulse()),
-      service.WatchPins([&engine] { return engine.stage().pool().LostPins(); })};
+      service.WatchPins([&engine] { return engine.packed().pool().LostPins(); })};
   for (const auto& loop : server.loops())
     watched.push_back(service.Watch(loop.name, *loop.pulse, loop.patience));
   if (others_are_processes) {
-    watched.push_back(service.Excuse([&engine] { return engine.stage().HungAttention().has_value(); }));
-  } else if (const pipeline::StageThreads* stages = engine.stage_threads()) {
+    watched.push_back(service.Excuse([&engine] { return engine.HungAttention().has_value(); }));
+  } else if (const auto* stages = engine.client() != nullptr ? engine.client()->stage_threads() : nullptr) {
     for (size_t i = 0; i < stages->chain().stages.size(); ++i)
       watched.push_back(service.Watch(stages->chain().stages[i].socket, stages->status(i)));
   }

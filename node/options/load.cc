@@ -191,8 +191,8 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   const pipeline::StagePlan& plan = engine->plan();
   spdlog::info("packed {:.1f} MB in {:.2f} s",
                static_cast<double>(plan.weight_bytes + plan.embedding_bytes) * 1e-6, SecondsSince(start));
-  for (const std::string& warning : engine->stage().pool().warnings()) spdlog::info("{}", warning);
-  if (options.residency) fmt::print(stderr, "{}", engine->stage().residency().Text());
+  for (const std::string& warning : engine->packed().pool().warnings()) spdlog::info("{}", warning);
+  if (options.residency) fmt::print(stderr, "{}", engine->packed().residency().Text());
   return engine;
 }
 

@@ -144,13 +144,13 @@ double BenchResult::gops() const { return operations_per_token * median() * 1e-9
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on) {
   Bench bench(engine);
-  run.rows_per_frame = engine.stage().max_rows();
+  run.rows_per_frame = engine.max_rows();
   for (const BenchTest& test : spec.tests) {
     BenchResult result;
     result.test = test;
     result.operations_per_token = OperationsPerToken(engine.plan().config, test);
     // A chain's weights are read on its stages' sockets, some of which may be in other processes.
-    if (test.decode && !engine.chain()) result.bytes_per_step = BytesPerStep(engine, test);
+    if (test.decode && !engine.client()) result.bytes_per_step = BytesPerStep(engine, test);
     if (!go_on(test, 0)) return;
     bench.FillDepth(test);
     bench.Measure(test);
@@ -164,8 +164,8 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     }
     run.results.push_back(std::move(result));
   }
-  if (engine.chain()) return;
-  for (const auto& shard : engine.stage().ProbeResidency(kShardBudgetS)) run.shard_gbps += shard.reread_gbps;
+  if (engine.client()) return;
+  for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS)) run.shard_gbps += shard.reread_gbps;
 }
 
 }  // namespace larder::node

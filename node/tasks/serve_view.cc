@@ -65,7 +65,7 @@ serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::Sched
   const auto load = [](const std::atomic<uint64_t>& number) {
     return number.load(std::memory_order_relaxed);
   };
-  const pipeline::Residency& residency = engine.stage().residency();
+  const pipeline::Residency& residency = engine.packed().residency();
   serving::SocketView view;
   view.state = pipeline::SocketStateName(pipeline::SocketState::kServing);
   view.sample = {.frames = load(status.steps),
@@ -123,7 +123,7 @@ void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Top
 
 void ServeView::AddChain(const PlannedModel& planned) {
   const pipeline::Plan& plan = planned.plan;
-  const pipeline::ChainEnds& chain = *engine_.chain();
+  const pipeline::ChainClient& chain = *engine_.client();
   const std::string serving = plan.serving_socket.empty() ? "serving" : plan.serving_socket;
   SocketPlace place{.name = serving, .role = "serving", .server = plan.serving_server};
   place.embedding = place.head = true;
@@ -205,7 +205,7 @@ void ServeView::FillStatus(serving::StatusView& view) const {
     view.sockets.push_back(std::move(socket));
   }
   // Thread by thread where the threads are this process's: the first socket's.
-  const auto& shards = engine_.stage().residency().shards;
+  const auto& shards = engine_.packed().residency().shards;
   if (shards.empty()) return;
   for (const auto& group : plan_.sockets[0].l3_groups) {
     for (const auto& thread : group.threads)

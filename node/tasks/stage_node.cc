@@ -52,7 +52,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
     stage_socket = std::make_unique<pipeline::StageSocket>(chain, index, plan, *file, stage, status);
   }
   const auto excuse = service.Excuse([&] { return stage_socket->stage().HungAttention().has_value(); });
-  const auto pins = service.WatchPins([&] { return stage_socket->stage().pool().LostPins(); });
+  const auto pins = service.WatchPins([&] { return stage_socket->stage().packed().pool().LostPins(); });
   service.Ready(fmt::format("layers {}-{}, {:.1f} MB of weights", part.first_layer,
                             part.first_layer + part.layers - 1,
                             static_cast<double>(plan.weight_bytes) * 1e-6));

@@ -36,7 +36,7 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& 
   chain.CheckStage(plan);
   LARDER_CHECK(stage_.max_rows() >= shape_.max_rows && stage_.max_logit_rows() >= shape_.max_logit_rows);
   status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
-  status_.resident_bytes.store(stage_.residency().resident_bytes(), std::memory_order_relaxed);
+  status_.resident_bytes.store(stage_.packed().residency().resident_bytes(), std::memory_order_relaxed);
   threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
 }
 

@@ -16,7 +16,7 @@ class StageThreads {
   // One Plan a stage. Returns when all stages are loaded; throws what one of them throws.
   StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
                const StageOptions& options);
-  ~StageThreads();  // after the ChainEnds have stopped the chain
+  ~StageThreads();  // after the ChainClient has stopped the chain
 
   // With endpoints of this process.
   const ChainPlan& chain() const { return chain_; }

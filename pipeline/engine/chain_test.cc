@@ -125,7 +125,7 @@ TEST_F(ChainTest, StatusCounts) {
   EXPECT_EQ(engine->status().frames_finished.load(), 30u);
   EXPECT_EQ(engine->status().rows.load(), tokens_.size() + 1);
   for (size_t stage = 0; stage < 2; ++stage) {
-    const SocketStatus& status = engine->stage_threads()->status(stage);
+    const SocketStatus& status = engine->client()->stage_threads()->status(stage);
     // A stage counts a frame after it has sent it on.
     while (status.frames_finished.load() < 30) std::this_thread::yield();
     EXPECT_EQ(status.frames_started.load(), 30u);  // 29 and the one that warms up

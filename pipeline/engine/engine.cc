@@ -1,11 +1,9 @@
 #include "pipeline/engine/engine.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/error.h"
 
 namespace larder::pipeline {
@@ -15,13 +13,14 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(plan),
       file_(std::move(file)),
-      stage_(std::make_unique<Stage>(plan_, *file_, options)),
       weight_bytes_(plan.weight_bytes),
       kv_token_bytes_(plan.kv_slot_bytes / plan.options.context),
       lengths_(plan.options.slots, 0) {
   for (const PlanAttentionSocket& socket : plan.attention)
     slot_ends_.push_back(socket.first_slot + socket.slots);
-  Begin();
+  auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
+  local_ = local.get();
+  Begin(std::move(local));
 }
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const StagePlan& ends,
@@ -33,17 +32,20 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
       weight_bytes_(chain.config.layers * weight_node::LayerShape(chain.config).weight_bytes()),
       kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context),
       lengths_(chain.slots, 0) {
-  if (!stages.empty()) threads_ = std::make_unique<StageThreads>(chain, std::move(stages), *file_, options);
-  stage_ = std::make_unique<Stage>(plan_, *file_, options);
-  chain_ = std::make_unique<ChainEnds>(threads_ ? threads_->chain() : chain, *stage_, options.wait,
-                                       options.connect_timeout_ms, options.frame_limit_ms, options.on_lost,
-                                       status_);
-  Begin();
+  auto client = std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
+  client_ = client.get();
+  Begin(std::move(client));
 }
 
-void Engine::Begin() {
-  status_.weight_bytes.store(stage_->weight_bytes(), std::memory_order_relaxed);
-  status_.resident_bytes.store(stage_->residency().resident_bytes(), std::memory_order_relaxed);
+void Engine::Begin(std::unique_ptr<Chain> chain) {
+  chain_ = std::move(chain);
+  seen_.resize(lengths_.size());
+  batches_.assign(chain_->in_flight_limit(), MicroBatch(max_rows()));
+  for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
+  left_.resize(slot_ends_.size());
+  faulty_.resize(max_rows());
+  status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
+  status_.resident_bytes.store(packed().residency().resident_bytes(), std::memory_order_relaxed);
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   // One token before the first: pages are touched, generated code is fetched and threads have met, so that
   // the first user does not wait for that (12 ms on a model of 2 MB); and a model that overflows says so now.
@@ -52,8 +54,16 @@ void Engine::Begin() {
   Reset(0);
 }
 
-void Engine::Check(std::span<const TokenRow> rows) const {
+Stage& Engine::stage() {
+  LARDER_CHECK(local_ != nullptr, "the stages of a chain are other threads' or processes'");
+  return local_->stage();
+}
+
+const Stage& Engine::stage() const { return const_cast<Engine*>(this)->stage(); }
+
+void Engine::Check(std::span<const TokenRow> rows) {
   size_t wanted = 0;
+  ++checks_;
   for (size_t i = 0; i < rows.size(); ++i) {
     const TokenRow& row = rows[i];
     if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab) {
@@ -73,158 +83,60 @@ void Engine::Check(std::span<const TokenRow> rows) const {
       throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position, row.slot,
                   continues ? rows[i - 1].position + 1 : lengths_[static_cast<size_t>(row.slot)]);
     }
-    if (!continues) {
-      for (size_t k = 0; k < i; ++k)
-        LARDER_CHECK(rows[k].slot != row.slot, "rows of slot {} are not adjacent", row.slot);
-    }
+    uint64_t& seen = seen_[static_cast<size_t>(row.slot)];
+    LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot);
+    seen = checks_;
     wanted += row.logits;
   }
   if (wanted > max_logits()) throw Error("{} rows want logits in one call; at most {}", wanted, max_logits());
 }
 
-// Halves let the sockets work at the same time, but each half reads the weights. That costs little if the
-// rows keep the product units busy either way, and pays if attention takes long enough to be worth hiding.
-// The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the bits do not depend on them.
-bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
-  constexpr size_t kComputeBoundRows = 64;
-  if (rows.size() < 2) return false;
-  if (rows.size() >= kComputeBoundRows) return true;
-  uint64_t tokens = 0;
-  for (const TokenRow& row : rows) tokens += row.position + 1;
-  return 2 * tokens * kv_token_bytes_ >= weight_bytes_;
-}
-
-// Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows are cut
-// in the middle, so that all sockets have work in both halves.
-uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
-  socket_of_.clear();
-  std::vector<size_t>& left = rank_;  // rows of each socket that still go to the first half
-  left.assign(slot_ends_.size(), 0);
-  for (const TokenRow& row : rows) {
-    const auto end = std::upper_bound(slot_ends_.begin(), slot_ends_.end(), static_cast<size_t>(row.slot));
-    socket_of_.push_back(static_cast<size_t>(end - slot_ends_.begin()));
-    ++left[socket_of_.back()];
-  }
-  for (size_t& n : left) n = in_halves ? CeilDiv(n, 2) : n;
-  half_of_.clear();
-  uint32_t first_half = 0;
-  for (const size_t socket : socket_of_) {
-    const bool first = left[socket] > 0;
-    left[socket] -= first;
-    first_half += first;
-    half_of_.push_back(first ? 0 : 1);
-  }
-  std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-    return std::pair(half_of_[a], socket_of_[a]) < std::pair(half_of_[b], socket_of_[b]);
-  });
-  return first_half < rows.size() ? first_half : 0;
-}
-
-void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
-  order_.resize(rows.size());
-  std::iota(order_.begin(), order_.end(), size_t{0});
-  batch.first_half = !slot_ends_.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
-  batch.tokens.clear();
-  batch.slots.clear();
-  batch.positions.clear();
-  batch.logit_rows.clear();
-  batch.logit_at.clear();
-  rank_.assign(rows.size(), 0);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const TokenRow& row = rows[order_[i]];
-    batch.tokens.push_back(row.token);
-    batch.slots.push_back(row.slot);
-    batch.positions.push_back(row.position);
-    if (row.logits) {
-      rank_[order_[i]] = batch.logit_rows.size();
-      batch.logit_rows.push_back(static_cast<uint32_t>(i));
-    }
-  }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i].logits) batch.logit_at.push_back(rank_[i]);
-    lengths_[static_cast<size_t>(rows[i].slot)] = rows[i].position + 1;
-  }
-}
-
-model::BatchRows Engine::MicroBatch::frame() const {
-  return {.rows = static_cast<uint32_t>(tokens.size()),
-          .token = tokens.data(),
-          .slot = slots.data(),
-          .position = positions.data(),
-          .logit_rows = static_cast<uint32_t>(logit_rows.size()),
-          .logit_row = logit_rows.data()};
-}
-
 template <typename Call>
 void Engine::OverChain(Call call) {
   try {
-    call(*chain_);
+    call();
   } catch (const PipelineLost&) {
-    in_flight_.clear();
+    in_flight_ = 0;
     std::fill(lengths_.begin(), lengths_.end(), 0);
     throw;
   }
 }
 
-void Engine::MakeWhole() {
-  if (chain_) OverChain([](ChainEnds& chain) { chain.MakeWhole(); });
+void Engine::Reconnect() {
+  OverChain([this] { chain_->Reconnect(); });
 }
 
 void Engine::Submit(std::span<const TokenRow> rows) {
-  LARDER_CHECK(in_flight_.size() < in_flight_limit() && !rows.empty() && rows.size() <= max_rows());
+  LARDER_CHECK(in_flight_ < in_flight_limit() && !rows.empty() && rows.size() <= max_rows());
   Check(rows);
-  MicroBatch batch;
-  if (!spare_.empty()) {
-    batch = std::move(spare_.back());
-    spare_.pop_back();
-  }
+  MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   Fill(rows, batch);
-  in_flight_.push_back(std::move(batch));
-  if (!chain_) return;
-  model::BatchRows frame = in_flight_.back().frame();
-  const uint32_t first_half = in_flight_.back().first_half;
-  OverChain([&](ChainEnds& chain) { chain.Send(frame, first_half); });
+  ++in_flight_;
+  model::BatchRows frame = batch.frame();
+  OverChain([&] { chain_->Submit(frame, batch.first_half); });
 }
 
 void Engine::Collect() {
-  LARDER_CHECK(!in_flight_.empty());
-  MicroBatch batch = std::move(in_flight_.front());
-  in_flight_.pop_front();
-  if (chain_) {
-    OverChain([](ChainEnds& chain) { chain.Receive(); });
-  } else {
-    Execute(batch);
-  }
-  CheckFinite(batch);
+  LARDER_CHECK(in_flight_ > 0);
+  OverChain([this] { chain_->Collect(); });
+  const MicroBatch& batch = batches_[oldest_];
+  oldest_ = (oldest_ + 1) % batches_.size();
+  --in_flight_;
   use_kept_ = false;
-  logit_at_ = batch.logit_at;
-  spare_.push_back(std::move(batch));
-}
-
-void Engine::Execute(const MicroBatch& batch) {
-  model::BatchRows frame = batch.frame();
-  const int64_t began_ns = NowNs();
-  const uint64_t waited_ns = stage_->waited_ns();
-  SocketStatus::Add(status_.frames_started, 1);
-  stage_->Execute(frame, batch.first_half);
-  SocketStatus::Add(status_.frames_finished, 1);
-  const auto took_ns = static_cast<uint64_t>(NowNs() - began_ns);
-  const uint64_t inside_ns = std::min(stage_->waited_ns() - waited_ns, took_ns);
-  SocketStatus::Add(status_.rows, frame.rows);
-  SocketStatus::Add(status_.step_ns, took_ns - inside_ns);
-  SocketStatus::Add(status_.wait_ns, inside_ns);
+  faults_.clear();
+  if (FindFaults(batch)) DescribeFaults(batch);
 }
 
 void Engine::Run(std::span<const TokenRow> rows) {
-  LARDER_CHECK(in_flight_.empty());
+  LARDER_CHECK(in_flight_ == 0);
   Check(rows);
   const size_t vocab = plan_.config.vocab;
   const auto wanted = static_cast<size_t>(
       std::count_if(rows.begin(), rows.end(), [](const TokenRow& row) { return row.logits; }));
   size_t kept = 0, submitted = 0;
   std::string fault;  // the first
-  while (submitted < rows.size() || !in_flight_.empty()) {
-    while (submitted < rows.size() && in_flight_.size() < in_flight_limit()) {
+  while (submitted < rows.size() || in_flight_ > 0) {
+    while (submitted < rows.size() && in_flight_ < in_flight_limit()) {
       const size_t n = std::min(max_rows(), rows.size() - submitted);
       Submit(rows.subspan(submitted, n));
       submitted += n;
@@ -232,12 +144,12 @@ void Engine::Run(std::span<const TokenRow> rows) {
     Collect();
     for (const std::string& one : faults_) fault = fault.empty() ? one : fault;
     // A later micro-batch overwrites the logits of an earlier one.
-    const size_t n = logit_at_.size();
-    const bool last = submitted == rows.size() && in_flight_.empty();
+    const size_t n = logits_;
+    const bool last = submitted == rows.size() && in_flight_ == 0;
     if (n == 0 || (last && n == wanted)) continue;
     kept_.resize(wanted * vocab);
     for (size_t i = 0; i < n; ++i) {
-      const auto from = stage_->logits(logit_at_[i]);
+      const auto from = packed().logits(logit_at_[i]);
       std::copy(from.begin(), from.end(), kept_.begin() + static_cast<std::ptrdiff_t>((kept + i) * vocab));
     }
     kept += n;
@@ -246,18 +158,15 @@ void Engine::Run(std::span<const TokenRow> rows) {
   if (!fault.empty()) throw Error("{}", fault);
 }
 
-void Engine::CheckFinite(const MicroBatch& batch) {
-  faults_.clear();
-  for (size_t i = 0; i < batch.logit_at.size(); ++i) {
-    const size_t at = batch.logit_at[i];
-    if (stage_->finite(at)) continue;
-    const uint32_t row = batch.logit_rows[at];
-    faults_.resize(batch.logit_at.size());
+void Engine::DescribeFaults(const MicroBatch& batch) {
+  faults_.resize(logits_);
+  for (size_t i = 0; i < logits_; ++i) {
+    if (faulty_[i] == 0) continue;
+    const uint32_t row = batch.logit_row[batch.logit_at[i]];
     faults_[i] = fmt::format(
         "{}: the model's residual is not finite at position {} of slot {} (token {}): its weights or "
-        "activations overflow; "
-        "check the file with `larder inspect`, or convert it again",
-        plan_.config.name, batch.positions[row], batch.slots[row], batch.tokens[row]);
+        "activations overflow; check the file with `larder inspect`, or convert it again",
+        plan_.config.name, batch.position[row], batch.slot[row], batch.token[row]);
   }
 }
 
@@ -267,11 +176,12 @@ const std::string& Engine::fault(size_t i) const {
 }
 
 std::span<const float> Engine::logits(size_t i) const {
-  if (!use_kept_) return stage_->logits(logit_at_.at(i));
-  return {kept_.data() + i * plan_.config.vocab, plan_.config.vocab};
+  if (use_kept_) return {kept_.data() + i * plan_.config.vocab, plan_.config.vocab};
+  LARDER_CHECK(i < logits_);
+  return packed().logits(logit_at_[i]);
 }
 
-size_t Engine::max_logits() const { return stage_->max_logit_rows(); }
+size_t Engine::max_logits() const { return packed().max_logit_rows(); }
 
 void Engine::Reset(int32_t slot) { lengths_.at(static_cast<size_t>(slot)) = 0; }
 

@@ -1,16 +1,20 @@
 // Engine: a loaded model that takes tokens and gives logits. What node/ and the scheduler call. It keeps each
-// slot's length, splits rows into micro-batches and keeps as many of them in flight as the pipeline has room
-// for. One thread: the one that made it.
+// slot's length, splits rows into micro-batches and drives them through a chain of stages, as many at a time
+// as that has room for. One thread: the one that made it.
 #pragma once
 
-#include <deque>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "pipeline/chain/chain_ends.h"
-#include "pipeline/chain/stage_threads.h"
+#include "model/gguf/gguf.h"
+#include "model/layer/batch_rows.h"
+#include "pipeline/chain/chain.h"
+#include "pipeline/chain/chain_client.h"
+#include "pipeline/chain/local_chain.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
@@ -27,10 +31,10 @@ struct TokenRow {
 
 class Engine {
  public:
-  // All layers on one socket, or on a weight socket and its attention sockets.
+  // A chain of one stage that has all of the model: on one socket, or on a weight socket and its attention
+  // sockets. Throws Error.
   Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const StageOptions&);
-  // The serving socket of a chain of stages. `ends`: the Plan of its own part. `stages`: the Plans of the
-  // others if they are to be threads of this process; empty: they are processes (`larder node`).
+  // The serving socket of a chain of stages; see ChainClient.
   Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends,
          std::vector<StagePlan> stages, const StageOptions&);
 
@@ -45,15 +49,15 @@ class Engine {
   // PipelineLost, as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit
   // tries to connect again.
   void Submit(std::span<const TokenRow> rows);
-  // What Submit does first, for whoever has nothing to submit: notices that the pipeline was lost (throws
-  // PipelineLost), and after that tries to connect again, for a second or two.
-  void MakeWhole();
+  // What Submit does first, for a caller that has nothing to submit: notices that the pipeline was lost
+  // (throws PipelineLost), and after that tries to connect again, for a second or two.
+  void Reconnect();
   // Ends the oldest micro-batch. A row whose output is not finite is that row's fault(), not an error.
   void Collect();
-  size_t in_flight() const { return in_flight_.size(); }
+  size_t in_flight() const { return in_flight_; }
   // One stage: 1, since the next step's tokens are not known before this one's logits.
-  size_t in_flight_limit() const { return chain_ ? chain_->chain().in_flight : 1; }
-  size_t max_rows() const { return stage_->max_rows(); }
+  size_t in_flight_limit() const { return batches_.size(); }
+  size_t max_rows() const { return packed().max_rows(); }
   size_t slots() const { return lengths_.size(); }
 
   // Logits of the i-th row of the last Run or Collect that wanted them, [vocab]; valid until the next one.
@@ -70,51 +74,65 @@ class Engine {
   const SocketStatus& status() const { return status_; }  // of this socket; any thread
   // Of the thread that calls this object: its loop beats, and rests between calls where it waits.
   Pulse& pulse() { return status_.pulse; }
-  bool can_be_lost() const { return chain_ != nullptr; }
-  Stage& stage() { return *stage_; }  // in a chain: of its ends
-  const Stage& stage() const { return *stage_; }
-  const ChainEnds* chain() const { return chain_.get(); }  // null: one stage
+  bool can_be_lost() const { return chain_->can_be_lost(); }
+  // The threads and weights of the end that makes logits: of the lone stage, or of the serving socket.
+  PackedWeights& packed() { return chain_->packed(); }
+  const PackedWeights& packed() const { return chain_->packed(); }
+  std::optional<size_t> HungAttention() const { return chain_->HungAttention(); }  // see Chain
   // How long its first thread has waited for others inside micro-batches. Call with nothing in flight, or
   // between Collect and Submit.
-  uint64_t waited_ns() const { return stage_->waited_ns(); }
-  const StageThreads* stage_threads() const { return threads_.get(); }
+  uint64_t waited_ns() const { return packed().pool().waited_ns(); }
+
+  // The lone stage; there is none if there is a client.
+  Stage& stage();
+  const Stage& stage() const;
+  const ChainClient* client() const { return client_; }  // null: a lone stage
 
  private:
-  // Rows in the order in which they are computed: by half, then by attention socket.
+  // Rows in the order in which they are computed: by half, then by attention socket. Room for max_rows().
   struct MicroBatch {
+    explicit MicroBatch(size_t max_rows)
+        : token(max_rows), slot(max_rows), position(max_rows), logit_row(max_rows), logit_at(max_rows) {}
+    uint32_t rows = 0, logit_rows = 0;
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
-    std::vector<int32_t> tokens, slots;
-    std::vector<uint32_t> positions, logit_rows;
-    std::vector<size_t> logit_at;  // where the caller's i-th row with logits is among logit_rows
+    std::vector<int32_t> token, slot;
+    std::vector<uint32_t> position, logit_row;
+    std::vector<uint32_t> logit_at;  // where the caller's i-th row with logits is among logit_row
     model::BatchRows frame() const;
   };
 
-  void Begin();
+  void Begin(std::unique_ptr<Chain> chain);
   // Calls; if the pipeline was lost, nothing is in flight and every slot is empty.
   template <typename Call>
   void OverChain(Call call);
-  void Execute(const MicroBatch& batch);
-  void Check(std::span<const TokenRow> rows) const;
+  void Check(std::span<const TokenRow> rows);
+  // Data path:
   bool PaysInHalves(std::span<const TokenRow> rows) const;
   uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
-  void CheckFinite(const MicroBatch& batch);
+  bool FindFaults(const MicroBatch& batch);
+  void DescribeFaults(const MicroBatch& batch);
 
   SocketStatus own_status_;  // where nobody gave another
   SocketStatus& status_;
-  StagePlan plan_;
+  const StagePlan plan_;
   std::shared_ptr<const model::GgufFile> file_;
-  std::unique_ptr<StageThreads> threads_;  // destroyed after the chain has stopped them
-  std::unique_ptr<Stage> stage_;
-  std::unique_ptr<ChainEnds> chain_;
+  std::unique_ptr<Chain> chain_;
+  LocalChain* local_ = nullptr;  // one of them is the chain
+  ChainClient* client_ = nullptr;
   std::vector<size_t> slot_ends_;  // of attention sockets; empty: colocated
   uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
   std::vector<size_t> lengths_;
-  std::deque<MicroBatch> in_flight_;
-  std::vector<MicroBatch> spare_;  // their vectors are used again
-  std::vector<size_t> order_, rank_, half_of_, socket_of_;
-  std::vector<size_t> logit_at_;  // of the last Collect
-  std::vector<float> kept_;       // logits of a Run that took several micro-batches with logits
+  std::vector<uint64_t> seen_;  // of each slot: the last Check() that saw it
+  uint64_t checks_ = 0;
+  std::vector<MicroBatch> batches_;  // a ring: in_flight_ of them from oldest_ on
+  size_t oldest_ = 0, in_flight_ = 0;
+  std::vector<uint32_t> order_, rank_, half_of_, socket_of_;  // of the rows of the micro-batch at hand
+  std::vector<uint32_t> left_;                                // of each attention socket
+  std::vector<uint32_t> logit_at_;                            // of the last Collect, logits_ of them
+  size_t logits_ = 0;
+  std::vector<uint8_t> faulty_;  // of the same rows
+  std::vector<float> kept_;      // logits of a Run that took several micro-batches with logits
   bool use_kept_ = false;
   std::vector<std::string> faults_;  // of the last Collect, as logits(); empty: there are none
 };

@@ -108,7 +108,7 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
                              .logit_row = wanted.data()};
       stage.Execute(frame, first_half);
       for (size_t i = 0; i < wanted.size(); ++i) {
-        const auto logits = stage.logits(i);
+        const auto logits = stage.packed().logits(i);
         const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * 301);
         ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
             << rows << " rows, first half " << first_half << ", row " << wanted[i];

@@ -34,20 +34,14 @@ void Add(std::atomic<uint64_t>& counter, uint64_t n) {
 
 void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
 
-template <typename Container>
-void Remove(Container& slots, size_t slot) {
-  slots.erase(std::remove(slots.begin(), slots.end(), slot), slots.end());
-}
-
 }  // namespace
 
 std::string WhyNotPrompt(size_t prompt_tokens, size_t context) {
   if (prompt_tokens == 0) return "the prompt has no tokens; give it some text";
   if (prompt_tokens <= context) return "";
   return fmt::format(
-      "the prompt's {} tokens do not fit the context of {} tokens; shorten it, or start the server with -c "
-      "{} "
-      "or more",
+      "the prompt's {} tokens do not fit the context of {} tokens; shorten it, or start larder with -c {} or "
+      "more",
       prompt_tokens, context, prompt_tokens + 1);
 }
 
@@ -55,7 +49,15 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
     : engine_(engine),
       options_(options),
       slots_(engine.plan().options.slots),
-      slot_status_(engine.plan().options.slots) {}
+      ready_(engine.plan().options.slots),
+      batches_(engine.in_flight_limit()),
+      slot_status_(engine.plan().options.slots) {
+  // What a step needs, once and for all.
+  for (Slot& slot : slots_) slot.tokens.reserve(engine.plan().options.context);
+  for (MicroBatch& batch : batches_) batch.parts.reserve(engine.max_rows());
+  rows_.reserve(engine.max_rows());
+  prefilling_.reserve(slots_.size());
+}
 
 Scheduler::~Scheduler() = default;
 
@@ -69,13 +71,13 @@ void Scheduler::Run(Intake& intake) {
     RefuseQueued(intake);
     try {
       if (lost_ || !busy()) {  // else Submit does
-        engine_.MakeWhole();
+        engine_.Reconnect();
         PipelineIsWhole();
       }
       Admit();
-      while (in_flight_.size() < engine_.in_flight_limit() && FillMicroBatch()) {
+      while (in_flight_ < batches_.size() && FillMicroBatch()) {
       }
-      if (!in_flight_.empty()) CollectOldest();
+      if (in_flight_ > 0) CollectOldest();
     } catch (const PipelineLost& lost) {
       PipelineWasLost(lost.what());
     }
@@ -88,7 +90,7 @@ void Scheduler::Run(Intake& intake) {
 bool Scheduler::Rest(Intake& intake) {
   const Pulse::Rest rest(engine_.pulse());
   const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
-  if (!busy() && in_flight_.empty())
+  if (!busy() && in_flight_ == 0)
     return intake.WaitForWork(lost_ ? pause_ms : engine_.can_be_lost() ? kLookMs : -1);
   if (lost_) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
   return true;
@@ -188,12 +190,14 @@ void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
 
 // Hands over a micro-batch if there is anything to run.
 bool Scheduler::FillMicroBatch() {
+  MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   rows_.clear();
-  MicroBatch batch;
+  batch.parts.clear();
+  batch.prefill_rows = batch.decode_rows = 0;
   AddDecodeRows(batch);
   AddPromptRows(batch);
   if (rows_.empty()) return false;
-  Submit(std::move(batch));
+  Submit(batch);
   return true;
 }
 
@@ -203,8 +207,7 @@ void Scheduler::AddDecodeRows(MicroBatch& batch) {
   const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
   most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
   while (batch.decode_rows < most && !ready_.empty()) {
-    const size_t index = ready_.front();
-    ready_.pop_front();
+    const size_t index = ready_.pop_front();
     const Slot& slot = slots_[index];
     rows_.push_back({slot.active->next_token, static_cast<int32_t>(index),
                      static_cast<uint32_t>(slot.tokens.size()), true});
@@ -258,7 +261,7 @@ void Scheduler::AddPromptRows(MicroBatch& batch) {
   }
 }
 
-void Scheduler::Submit(MicroBatch batch) {
+void Scheduler::Submit(MicroBatch& batch) {
   batch.submitted_ns = NowNs();
   engine_.Submit(rows_);
   size_t row = 0;
@@ -268,13 +271,14 @@ void Scheduler::Submit(MicroBatch batch) {
     slot.active->rows_in_flight += part.rows;
     Set(slot_status_[part.slot].cached_tokens, slot.tokens.size());
   }
-  in_flight_.push_back(std::move(batch));
+  ++in_flight_;
 }
 
 void Scheduler::CollectOldest() {
   engine_.Collect();
-  const MicroBatch batch = std::move(in_flight_.front());
-  in_flight_.pop_front();
+  const MicroBatch& batch = batches_[oldest_];
+  oldest_ = (oldest_ + 1) % batches_.size();
+  --in_flight_;
   losses_in_a_row_ = 0;
   const int64_t now = NowNs();
   const int64_t idle_ns = std::max<int64_t>(batch.submitted_ns - last_collect_ns_, 0);
@@ -352,8 +356,8 @@ void Scheduler::End(size_t index, SequenceEnd end, const std::string& why) {
       slot_status_[index].state.load(std::memory_order_relaxed) == SlotStatus::kDecode)
     --decoding_;
   active.ended = true;
-  Remove(prefilling_, index);
-  Remove(ready_, index);
+  std::erase(prefilling_, index);
+  ready_.Remove(index);
   active.sequence->Ended(end, why);
   FreeIfDone(index);
 }
@@ -381,7 +385,7 @@ void Scheduler::PipelineWasLost(const std::string& why) {
     outage_->why = fmt::format("{}; not back yet: {}", first_loss_, why);
   }
   lost_ = true;
-  in_flight_.clear();
+  in_flight_ = 0;
   std::vector<std::unique_ptr<Active>> again;
   for (size_t index = 0; index < slots_.size(); ++index) {
     Slot& slot = slots_[index];

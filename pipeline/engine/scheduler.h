@@ -58,7 +58,7 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
-  // Any thread. Nothing: the pipeline is whole.
+  // Any thread. nullopt: the pipeline is whole.
   std::optional<Outage> outage() const;
 
  private:
@@ -83,9 +83,35 @@ class Scheduler {
     bool logits;  // its last row wants them
   };
   struct MicroBatch {
-    std::vector<Part> parts;
+    std::vector<Part> parts;  // room for as many as there are rows
     size_t prefill_rows = 0, decode_rows = 0;
     int64_t submitted_ns = 0;
+  };
+  // Slots in the order in which they came; each stands there once at most. Room for all: nothing allocates.
+  class SlotQueue {
+   public:
+    explicit SlotQueue(size_t slots) : slots_(slots) {}
+    bool empty() const { return count_ == 0; }
+    void clear() { count_ = 0; }
+    void push_back(size_t slot) { at(count_++) = slot; }
+    size_t pop_front() {
+      const size_t slot = at(0);
+      first_ = (first_ + 1) % slots_.size();
+      --count_;
+      return slot;
+    }
+    void Remove(size_t slot) {
+      size_t kept = 0;
+      for (size_t i = 0; i < count_; ++i) {
+        if (at(i) != slot) at(kept++) = at(i);
+      }
+      count_ = kept;
+    }
+
+   private:
+    size_t& at(size_t i) { return slots_[(first_ + i) % slots_.size()]; }
+    std::vector<size_t> slots_;
+    size_t first_ = 0, count_ = 0;
   };
 
   void TakeNew(Intake&);
@@ -98,7 +124,7 @@ class Scheduler {
   void AddDecodeRows(MicroBatch&);
   void AddPromptRows(MicroBatch&);
   size_t PromptBudget(const MicroBatch&) const;
-  void Submit(MicroBatch);
+  void Submit(MicroBatch&);
   void CollectOldest();
   void Continue(size_t slot, std::span<const float> logits);
   void End(size_t slot, SequenceEnd, const std::string& why);
@@ -118,9 +144,10 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> queue_;
   std::vector<Slot> slots_;
   std::vector<size_t> prefilling_;  // slots, in order of admission
-  std::deque<size_t> ready_;        // slots whose next token is known, whoever waits longest first
+  SlotQueue ready_;                 // slots whose next token is known; who waits longest comes first
   size_t actives_ = 0, decoding_ = 0;
-  std::deque<MicroBatch> in_flight_;
+  std::vector<MicroBatch> batches_;  // a ring, as the engine's: in_flight_ of them from oldest_ on
+  size_t oldest_ = 0, in_flight_ = 0;
   std::vector<TokenRow> rows_;                     // of the micro-batch at hand
   uint64_t clock_ = 0;                             // orders last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known

@@ -21,7 +21,7 @@ struct StageTesting {
     AttentionSockets& sockets = *stage.sockets_;
     while (sockets.status(0).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
       std::this_thread::yield();
-    stage.pool_->SkipEpochs(epochs);
+    stage.packed_.pool().SkipEpochs(epochs);
     sockets.served_[0]->pool_->SkipEpochs(
         epochs);  // it waits for the next frame's message, and sees this with it
   }
@@ -29,7 +29,7 @@ struct StageTesting {
   static uint32_t OldestFlag(const Stage& stage) {
     uint32_t oldest = 0;
     const auto look = [&](const sync::EpochFlag* flag) {
-      if (flag != nullptr) oldest = std::max(oldest, stage.pool_->next_base_epoch() - flag->Load());
+      if (flag != nullptr) oldest = std::max(oldest, stage.packed_.pool().next_base_epoch() - flag->Load());
     };
     for (const auto& of_thread : stage.signals_[1]) {
       for (const sync::EpochFlag* flag : of_thread) look(flag);
@@ -158,7 +158,7 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
                            .logit_row = wanted.data()};
     stage.Execute(frame, first_half);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const auto logits = stage.logits(i);
+      const auto logits = stage.packed().logits(i);
       const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * 301);
       ASSERT_EQ(FirstDifference({logits.begin(), logits.end()}, {at, at + 301}), "")
           << "after " << done << " rows, row " << wanted[i];

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "pipeline/chain/chain_ends.h"
+#include "pipeline/chain/chain_client.h"
 
 namespace larder::pipeline {
 namespace {
@@ -11,7 +11,7 @@ uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a v
 
 }  // namespace
 
-bool ChainEnds::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
+bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
   const uint64_t before = Clock();
   {
     const Pulse::Rest rest(status_.pulse);
@@ -40,7 +40,7 @@ bool ChainEnds::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
 }
 
 // Of a frame that met no other on its way, whatever is not a stage's was the links'.
-void ChainEnds::ShowReports(const StationReport* reports, uint64_t came_ns) {
+void ChainClient::ShowReports(const StationReport* reports, uint64_t came_ns) {
   uint64_t stages_ns = 0;
   for (size_t i = 0; i < shape_.reports(); ++i) {
     Show(reports[i].socket, shown_[i]);
@@ -50,7 +50,7 @@ void ChainEnds::ShowReports(const StationReport* reports, uint64_t came_ns) {
     status_.round_trip_ns.store(came_ns - alone_since_ns_ - stages_ns, std::memory_order_relaxed);
 }
 
-bool ChainEnds::ReceiveFrame(const char** wrong) {
+bool ChainClient::ReceiveFrame(const char** wrong) {
   const uint64_t before = Clock();
   {
     const Pulse::Rest rest(status_.pulse);  // frames in flight are others' to finish

@@ -1,6 +1,5 @@
-// ChainEnds: the serving socket's side of a chain: embeds a micro-batch and sends it to the first stage;
-// receives it from the last, with the residuals of the rows whose logits are wanted, and computes those. One
-// thread: the one that made the Stage.
+// ChainClient: the serving socket's side of a chain: embeds a micro-batch and sends it to the first stage;
+// receives it from the last, with the residuals of the rows whose logits are wanted, and computes those.
 #pragma once
 
 #include <functional>
@@ -8,43 +7,36 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "pipeline/chain/chain.h"
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/chain/link_watch.h"
+#include "pipeline/chain/stage_threads.h"
+#include "pipeline/stage/ends.h"
 #include "pipeline/stage/socket_status.h"
-#include "pipeline/stage/stage.h"
+#include "pipeline/stage/stage_options.h"
 #include "rdma/link/frame_link.h"
 
 namespace larder::pipeline {
 
-// A socket or a link of the pipeline was lost. Nothing is in flight any more and every slot is empty: what
-// was asked for must be asked again from the start, or refused.
-class PipelineLost : public Error {
+class ChainClient final : public Chain {
  public:
-  using Error::Error;
-};
+  // stages: the Plans of the chain's stages if they are to be threads of this process; empty: they are
+  // processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the part of
+  // model::EndsOf. options.on_lost is called from another thread when a stage or link is lost, at once,
+  // though nothing may be in flight. A frame for which no stage raises its hand within options.frame_limit_ms
+  // is a fault here a little later. `file` and `status` outlive this object; a frame that is lost counts as
+  // finished. Throws Error.
+  ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
+              const model::GgufFile& file, const StageOptions& options, SocketStatus& status);
+  ~ChainClient() override;  // stops the chain: its stages wait for the next one
 
-class ChainEnds {
- public:
-  // `ends`: the Stage of EndsOf(config). Connects to stages that run, or will within connect_timeout_ms.
-  // on_lost: called from another thread when a stage or link is lost, at once, though nothing may be in
-  // flight; may be empty. status: outlives this object; a frame that is lost counts as finished.
-  // frame_limit_ms: as StageOptions has it; a frame for which no stage raises its hand is a fault here a
-  // little later.
-  ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait, int connect_timeout_ms,
-            int frame_limit_ms, std::function<void(const LostPeer&)> on_lost, SocketStatus& status);
-  ~ChainEnds();  // stops the chain: its stages wait for the next one
-  ChainEnds(const ChainEnds&) = delete;
-  ChainEnds& operator=(const ChainEnds&) = delete;
-
-  // Throws PipelineLost if a stage or a link is lost, though nobody has sent since; if one was lost before,
-  // tries to connect again, for a second or two. Send does so by itself.
-  void MakeWhole();
-  // At most chain.in_flight micro-batches between Send and Receive. frame: as Stage::Execute's. Throws
-  // PipelineLost.
-  void Send(model::BatchRows& frame, uint32_t first_half);
-  // The oldest micro-batch; the logits of its logit rows are then the Stage's.
-  void Receive();
+  void Submit(model::BatchRows& batch, uint32_t first_half) override;
+  void Collect() override;
+  void Reconnect() override;
+  size_t in_flight_limit() const override { return chain_.in_flight; }
+  bool can_be_lost() const override { return true; }
+  std::optional<size_t> HungAttention() const override { return std::nullopt; }
+  PackedWeights& packed() override { return ends_.packed(); }
 
   // What the stages have reported, the latest frame's; any thread. attention: of the stage's attention
   // sockets, if it has any.
@@ -53,6 +45,7 @@ class ChainEnds {
     return shown_[stage * shape_.reports_a_stage() + 1 + attention];
   }
   const ChainPlan& chain() const { return chain_; }
+  const StageThreads* stage_threads() const { return threads_.get(); }  // null: processes
 
  private:
   void Connect(int timeout_ms);
@@ -68,10 +61,11 @@ class ChainEnds {
   struct InFlight {
     uint32_t rows, logit_rows;
   };
+  const std::unique_ptr<StageThreads> threads_;  // destroyed after the chain has stopped them
   const ChainPlan chain_;
   const StageFrameShape shape_;
   FrameCopy frame_;  // the one that came last
-  Stage& ends_;
+  Ends ends_;
   const sync::WaitPolicy wait_;
   const int frame_limit_ms_;
   SocketStatus& status_;

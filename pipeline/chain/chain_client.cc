@@ -1,4 +1,4 @@
-#include "pipeline/chain/chain_ends.h"
+#include "pipeline/chain/chain_client.h"
 
 #include <algorithm>
 #include <numeric>
@@ -28,27 +28,29 @@ uint64_t NewSession() {
 
 }  // namespace
 
-ChainEnds::ChainEnds(const ChainPlan& chain, Stage& ends, const sync::WaitPolicy& wait,
-                     int connect_timeout_ms, int frame_limit_ms, std::function<void(const LostPeer&)> on_lost,
-                     SocketStatus& status)
-    : chain_(chain),
-      shape_(chain.frame_shape()),
+ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
+                         const model::GgufFile& file, const StageOptions& options, SocketStatus& status)
+    : threads_(stages.empty() ? nullptr
+                              : std::make_unique<StageThreads>(chain, std::move(stages), file, options)),
+      chain_(threads_ ? threads_->chain() : chain),
+      shape_(chain_.frame_shape()),
       frame_(shape_),
-      ends_(ends),
-      wait_(wait),
-      frame_limit_ms_(frame_limit_ms),
+      ends_(ends, file, options),
+      wait_(options.wait),
+      frame_limit_ms_(options.frame_limit_ms),
       status_(status),
       shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
-      listener_(chain.serving),
-      on_lost_(std::move(on_lost)),
-      in_flight_(chain.in_flight),
-      logit_row_(chain.frame_rows) {
-  LARDER_CHECK(ends.max_rows() >= shape_.max_rows && ends.max_logit_rows() >= shape_.max_logit_rows);
+      listener_(chain_.serving),
+      on_lost_(options.on_lost),
+      in_flight_(chain_.in_flight),
+      logit_row_(chain_.frame_rows) {
+  LARDER_CHECK(ends_.packed().max_rows() >= shape_.max_rows &&
+               ends_.packed().max_logit_rows() >= shape_.max_logit_rows);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
-  Connect(connect_timeout_ms);
+  Connect(options.connect_timeout_ms);
 }
 
-ChainEnds::~ChainEnds() {
+ChainClient::~ChainClient() {
   if (!connected_) return;
   // What is in flight comes back before the stop does; then the links may go.
   if (!SendFrame({.kind = StageFrameHeader::Kind::kStop, .plan_hash = shape_.plan_hash}, nullptr)) return;
@@ -65,7 +67,7 @@ ChainEnds::~ChainEnds() {
 // Connects to the first stage, unless that was done before, and waits for the last one to connect to here.
 // What was begun stays when the time is over, for the next call: stages that need longer to find each other
 // would have to begin anew, one after the other, each time.
-void ChainEnds::Connect(int timeout_ms) {
+void ChainClient::Connect(int timeout_ms) {
   const Pulse::Rest rest(status_.pulse);
   const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
   status_.state.store(static_cast<uint32_t>(SocketState::kConnecting), std::memory_order_relaxed);
@@ -96,7 +98,7 @@ void ChainEnds::Connect(int timeout_ms) {
   SetStates(SocketState::kServing);
 }
 
-void ChainEnds::CheckFirstLink() {
+void ChainClient::CheckFirstLink() {
   const sync::Fault fault = out_.fault();
   if (!fault) return;
   const std::string why = out_.FaultText();
@@ -108,12 +110,12 @@ void ChainEnds::CheckFirstLink() {
   throw Error("the chain is broken: {}", why);
 }
 
-void ChainEnds::SetStates(SocketState of_stages) {
+void ChainClient::SetStates(SocketState of_stages) {
   for (size_t i = 0; i < shape_.reports(); ++i)
     shown_[i].state.store(static_cast<uint32_t>(of_stages), std::memory_order_relaxed);
 }
 
-void ChainEnds::Disconnect() {
+void ChainClient::Disconnect() {
   watch_.reset();
   connected_ = false;
   SocketStatus::Add(status_.reconnects, 1);
@@ -122,7 +124,7 @@ void ChainEnds::Disconnect() {
   HangUp();
 }
 
-void ChainEnds::HangUp() {
+void ChainClient::HangUp() {
   SocketStatus::Add(status_.frames_finished, sent_ - received_);
   session_ = 0;
   out_ = {};
@@ -130,7 +132,7 @@ void ChainEnds::HangUp() {
   sent_ = received_ = 0;
 }
 
-void ChainEnds::Lost() {
+void ChainClient::Lost() {
   uint32_t stage = 0;
   const std::string why = watch_->Lost(&stage);
   Disconnect();
@@ -143,7 +145,7 @@ void ChainEnds::Lost() {
   throw PipelineLost("lost the chain: {}", why);
 }
 
-void ChainEnds::MakeWhole() {
+void ChainClient::Reconnect() {
   if (!connected_) {
     try {
       Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
@@ -156,9 +158,9 @@ void ChainEnds::MakeWhole() {
   if (in_.fault()) Lost();
 }
 
-void ChainEnds::Send(model::BatchRows& frame, uint32_t first_half) {
+void ChainClient::Submit(model::BatchRows& frame, uint32_t first_half) {
   LARDER_CHECK(sent_ - received_ < chain_.in_flight);
-  MakeWhole();
+  Reconnect();
   in_flight_[sent_ % chain_.in_flight] = {frame.rows, frame.logit_rows};
   const StageFrameHeader header{.plan_hash = shape_.plan_hash,
                                 .step = sent_,
@@ -171,7 +173,7 @@ void ChainEnds::Send(model::BatchRows& frame, uint32_t first_half) {
   ++sent_;
 }
 
-void ChainEnds::Receive() {
+void ChainClient::Collect() {
   LARDER_CHECK(received_ < sent_);
   const char* wrong = nullptr;
   if (!ReceiveFrame(&wrong)) {

@@ -1,0 +1,34 @@
+// LocalChain: one stage with all of the model, on a weight socket of this process and, if it is separated,
+// its attention sockets. One micro-batch at a time: the next tokens of its sequences follow from its logits.
+#pragma once
+
+#include "model/gguf/gguf.h"
+#include "pipeline/chain/chain.h"
+#include "pipeline/stage/socket_status.h"
+#include "pipeline/stage/stage.h"
+
+namespace larder::pipeline {
+
+class LocalChain final : public Chain {
+ public:
+  // Loads; all arguments outlive it. Throws Error.
+  LocalChain(const StagePlan&, const model::GgufFile&, const StageOptions&, SocketStatus& status);
+
+  // Computes the micro-batch: this thread is one of those that do.
+  void Submit(model::BatchRows& batch, uint32_t first_half) override;
+  void Collect() override {}
+  void Reconnect() override {}
+  size_t in_flight_limit() const override { return 1; }
+  bool can_be_lost() const override { return false; }
+  std::optional<size_t> HungAttention() const override { return stage_.HungAttention(); }
+  PackedWeights& packed() override { return stage_.packed(); }
+
+  Stage& stage() { return stage_; }
+  const Stage& stage() const { return stage_; }
+
+ private:
+  SocketStatus& status_;
+  Stage stage_;
+};
+
+}  // namespace larder::pipeline

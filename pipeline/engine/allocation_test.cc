@@ -1,0 +1,117 @@
+// A step allocates nothing: neither in the engine nor in the scheduler, colocated, separated or as a chain.
+// Counted on the thread that drives the engine, by this program's own operator new.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "pipeline/engine/chain_testing.h"
+#include "pipeline/engine/scheduler.h"
+#include "pipeline/engine/scheduler_testing.h"
+
+namespace {
+thread_local uint64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes != 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace larder::pipeline {
+namespace {
+
+constexpr size_t kSlots = 3;
+
+// Prompts of kSlots sequences, then `steps` of one row each: the allocations of the steps.
+uint64_t AllocationsOfSteps(Engine& engine, uint32_t steps) {
+  std::vector<TokenRow> rows;
+  for (int32_t slot = 0; slot < static_cast<int32_t>(kSlots); ++slot) {
+    rows.clear();
+    for (uint32_t position = 0; position < 9; ++position) rows.push_back({1, slot, position, position == 8});
+    engine.Run(rows);
+  }
+  const uint64_t before = allocations;
+  for (uint32_t step = 0; step < steps; ++step) {
+    rows.clear();
+    for (int32_t slot = 0; slot < static_cast<int32_t>(kSlots); ++slot)
+      rows.push_back({2, slot, 9 + step, true});
+    engine.Submit(rows);
+    engine.Collect();
+  }
+  return allocations - before;
+}
+
+TEST(Allocation, AStepOfTheEngineMakesNone) {
+  const TestModel model(FourLayers());
+  {
+    TestEngineOptions options;
+    options.threads = 2;
+    options.slots = kSlots;
+    EXPECT_EQ(AllocationsOfSteps(*MakeEngine(model.file(), options), 40), 0u) << "colocated";
+  }
+  {
+    TestEngineOptions options;
+    options.attention = {{1, 1}, {1, 2}};
+    EXPECT_EQ(AllocationsOfSteps(*MakeEngine(model.file(), options), 40), 0u) << "separated";
+  }
+  const TestChain chain = MakeTestChain(*model.file(), {{2}, {2}}, kSlots, 2);
+  EXPECT_EQ(AllocationsOfSteps(*MakeChainEngine(model, chain), 40), 0u) << "chain";
+}
+
+// Sees what each step costs between its own calls; its own work allocates nothing.
+class CountingSequence : public Sequence {
+ public:
+  CountingSequence(size_t most, uint64_t& in_steps) : most_(most), in_steps_(in_steps) {}
+  std::span<const int32_t> prompt() const override { return prompt_; }
+  bool cancelled() const override { return false; }
+  void Admitted(size_t) override {}
+  std::optional<int32_t> Next(std::span<const float>) override {
+    if (taken_ > 2) in_steps_ += allocations - before_;  // admission and the first micro-batches are over
+    before_ = allocations;
+    if (++taken_ == most_) return std::nullopt;
+    return 3;
+  }
+  void Ended(SequenceEnd, const std::string&) override {}
+
+ private:
+  const std::vector<int32_t> prompt_ = {1, 2, 3, 4, 5};
+  const size_t most_;
+  uint64_t& in_steps_;
+  size_t taken_ = 0;
+  uint64_t before_ = 0;
+};
+
+class CountingIntake : public Intake {
+ public:
+  std::unique_ptr<Sequence> Take() override {
+    if (handed_ == kSlots) return nullptr;
+    ++handed_;
+    return std::make_unique<CountingSequence>(200, in_steps);
+  }
+  void StepDone() override {}
+  bool WaitForWork(int) override { return false; }
+  uint64_t in_steps = 0;
+
+ private:
+  size_t handed_ = 0;
+};
+
+TEST(Allocation, AStepOfTheSchedulerMakesNone) {
+  const TestModel model(FourLayers());
+  TestEngineOptions options;
+  options.slots = kSlots;
+  const auto engine = MakeEngine(model.file(), options);
+  Scheduler scheduler(*engine, {});
+  CountingIntake intake;
+  scheduler.Run(intake);
+  EXPECT_GT(scheduler.status().decode_rows.load(), 500u);
+  EXPECT_EQ(intake.in_steps, 0u);
+}
+
+}  // namespace
+}  // namespace larder::pipeline

@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "pipeline/engine/engine.h"
+
+namespace larder::pipeline {
+
+// Halves let the sockets work at the same time, but each half reads the weights. That costs little if the
+// rows keep the product units busy either way, and pays if attention takes long enough to be worth hiding.
+// The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the bits do not depend on them.
+bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
+  constexpr size_t kComputeBoundRows = 64;
+  if (rows.size() < 2) return false;
+  if (rows.size() >= kComputeBoundRows) return true;
+  uint64_t tokens = 0;
+  for (const TokenRow& row : rows) tokens += row.position + 1;
+  return 2 * tokens * kv_token_bytes_ >= weight_bytes_;
+}
+
+// Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows are cut
+// in the middle, so that all sockets have work in both halves.
+uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
+  std::fill(left_.begin(), left_.end(), 0);  // rows of each socket that still go to the first half
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto end =
+        std::upper_bound(slot_ends_.begin(), slot_ends_.end(), static_cast<size_t>(rows[i].slot));
+    socket_of_[i] = static_cast<uint32_t>(end - slot_ends_.begin());
+    ++left_[socket_of_[i]];
+  }
+  for (uint32_t& n : left_) n = in_halves ? (n + 1) / 2 : n;
+  uint32_t first_half = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool first = left_[socket_of_[i]] > 0;
+    left_[socket_of_[i]] -= first;
+    first_half += first;
+    half_of_[i] = first ? 0 : 1;
+  }
+  // The index makes the order of equals that in which they came; a stable sort would allocate.
+  const auto key = [this](uint32_t i) { return std::tuple(half_of_[i], socket_of_[i], i); };
+  std::sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows.size()),
+            [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
+  return first_half < rows.size() ? first_half : 0;
+}
+
+void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
+  std::iota(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows.size()), 0u);
+  batch.first_half = !slot_ends_.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
+  batch.rows = static_cast<uint32_t>(rows.size());
+  batch.logit_rows = 0;
+  for (uint32_t i = 0; i < batch.rows; ++i) {
+    const TokenRow& row = rows[order_[i]];
+    batch.token[i] = row.token;
+    batch.slot[i] = row.slot;
+    batch.position[i] = row.position;
+    if (!row.logits) continue;
+    rank_[order_[i]] = batch.logit_rows;
+    batch.logit_row[batch.logit_rows++] = i;
+  }
+  uint32_t wanted = 0;
+  for (uint32_t i = 0; i < batch.rows; ++i) {
+    if (rows[i].logits) batch.logit_at[wanted++] = rank_[i];
+    lengths_[static_cast<size_t>(rows[i].slot)] = rows[i].position + 1;
+  }
+}
+
+model::BatchRows Engine::MicroBatch::frame() const {
+  return {.rows = rows,
+          .token = token.data(),
+          .slot = slot.data(),
+          .position = position.data(),
+          .logit_rows = logit_rows,
+          .logit_row = logit_row.data()};
+}
+
+// Whether an output of the micro-batch, which is the last collected one from now on, is not finite.
+bool Engine::FindFaults(const MicroBatch& batch) {
+  logits_ = batch.logit_rows;
+  std::copy_n(batch.logit_at.begin(), logits_, logit_at_.begin());
+  bool any = false;
+  for (size_t i = 0; i < logits_; ++i) {
+    faulty_[i] = packed().finite(logit_at_[i]) ? 0 : 1;
+    any = any || faulty_[i] != 0;
+  }
+  return any;
+}
+
+}  // namespace larder::pipeline

@@ -1,0 +1,33 @@
+// Ends: what the serving socket of a chain computes: the embedding of a micro-batch, which goes to the first
+// stage, and the output head of the rows that come back from the last and whose logits are wanted.
+#pragma once
+
+#include "model/gguf/gguf.h"
+#include "model/layer/batch_rows.h"
+#include "pipeline/plan/stage_plan.h"
+#include "pipeline/stage/packed_weights.h"
+#include "pipeline/stage/stage_options.h"
+
+namespace larder::pipeline {
+
+class Ends {
+ public:
+  // The plan is of a part without layers (model::EndsOf). Loads and packs; the constructing thread becomes
+  // thread 0 of the pool and the only one to call Embed and Head. Throws Error.
+  Ends(const StagePlan&, const model::GgufFile&, const StageOptions&);
+
+  // The embeddings of a micro-batch's 1 to max_rows() tokens, written to frame.sending.
+  void Embed(model::BatchRows& frame);
+  // The logits of the residuals at frame.received, all of whose rows (1 to max_logit_rows()) are logit rows;
+  // then at packed().logits(i) until the next call.
+  void Head(model::BatchRows& frame);
+
+  PackedWeights& packed() { return packed_; }
+  const PackedWeights& packed() const { return packed_; }
+
+ private:
+  PackedWeights packed_;
+  ThreadPrograms embed_, head_[2];  // by weight_node::Phase
+};
+
+}  // namespace larder::pipeline

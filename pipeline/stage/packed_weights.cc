@@ -1,0 +1,78 @@
+#include "pipeline/stage/packed_weights.h"
+
+#include "base/check.h"
+#include "topology/probe.h"
+
+namespace larder::pipeline {
+namespace {
+
+constexpr double kResidencyBudgetS = 0.3;
+
+}  // namespace
+
+PackedWeights::PackedWeights(const StagePlan& plan, const StageOptions& options)
+    : plan_(plan), logit_row_(plan.options.prefill_rows) {
+  threadpool::PoolOptions pool;
+  for (const PlanThread& thread : plan.threads) {
+    pool.cpus.push_back(thread.cpu);
+    pool.group_of_thread.push_back(thread.l3_group);
+  }
+  pool.wait = options.wait;
+  // The bandwidths first: with a pool alive its threads would wait on the same cores.
+  if (options.yardstick) residency_.yardstick = options.yardstick(plan_);
+  pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
+}
+
+void PackedWeights::Load(const model::GgufFile& file, const StageOptions& options,
+                         const weight_node::AttentionIoRows* shared_io) {
+  weight_node::WeightNodeOptions weights{
+      .isa = plan_.options.isa,
+      .decode_rows = plan_.options.decode_rows,
+      .prefill_rows = plan_.options.prefill_rows,
+      .logit_rows = LogitRows(plan_.config, plan_.options.decode_rows, plan_.options.prefill_rows),
+      .node_of_thread = {},
+      .shared_io = shared_io};
+  for (const PlanThread& thread : plan_.threads) weights.node_of_thread.push_back(thread.numa_node);
+  weights_ = std::make_unique<weight_node::WeightNode>(plan_.config, plan_.shards, weights);
+  struct Context {
+    weight_node::WeightNode& weights;
+    const model::GgufFile& file;
+    weight_node::LoadProgress progress;
+  } context{*weights_, file, {}};
+  context.progress.all_bytes = plan_.weight_bytes + plan_.embedding_bytes;
+  context.progress.report = options.progress;
+  pool_->ForEach(
+      [](void* raw, int thread) {
+        auto& c = *static_cast<Context*>(raw);
+        c.weights.Pack(c.file, static_cast<size_t>(thread), c.progress);
+      },
+      &context);
+  if (options.progress) options.progress(context.progress.all_bytes, context.progress.all_bytes);
+  weights_->Finish();
+}
+
+void PackedWeights::MeasureResidency(const StageOptions& options) {
+  if (!options.yardstick) return;
+  residency_.shards = ProbeResidency(kResidencyBudgetS);
+  for (ShardResidency& shard : residency_.shards)
+    shard.resident_share = ResidentShare(shard.reread_gbps, residency_.yardstick);
+}
+
+std::vector<ShardResidency> PackedWeights::ProbeResidency(double budget_s) {
+  struct Context {
+    PackedWeights* packed;
+    double budget_s;
+    std::vector<ShardResidency> result;
+  } context{this, budget_s, std::vector<ShardResidency>(plan_.threads.size())};
+  pool_->ForEach(
+      [](void* raw, int thread) {
+        auto& c = *static_cast<Context*>(raw);
+        const auto bytes = c.packed->weights_->shards(static_cast<size_t>(thread)).weights();
+        c.result[static_cast<size_t>(thread)] = {thread, bytes.size(),
+                                                 topology::ReadBandwidthGbps(bytes, c.budget_s)};
+      },
+      &context);
+  return context.result;
+}
+
+}  // namespace larder::pipeline

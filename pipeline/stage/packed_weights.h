@@ -1,0 +1,81 @@
+// PackedWeights: the threads of a weight, colocated or serving socket and the weights that they have packed:
+// what a Stage and the Ends of a chain have in common. The thread that constructs it becomes thread 0 of the
+// pool, and the only one to run Programs on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/gguf/gguf.h"
+#include "model/layer/batch_rows.h"
+#include "pipeline/plan/stage_plan.h"
+#include "pipeline/stage/residency.h"
+#include "pipeline/stage/stage_options.h"
+#include "threadpool/pool.h"
+#include "weight_node/weight_node.h"
+
+namespace larder::pipeline {
+
+// What each thread walks for a frame.
+struct ThreadPrograms {
+  std::vector<std::vector<threadpool::Step>> steps;  // [thread]
+  std::vector<threadpool::Program> programs;         // they point to `steps`
+
+  ThreadPrograms() = default;
+  ThreadPrograms(ThreadPrograms&&) = default;
+  ThreadPrograms& operator=(ThreadPrograms&&) = default;
+  template <typename StepsOf>
+  ThreadPrograms(size_t threads, StepsOf steps_of) {
+    for (size_t t = 0; t < threads; ++t) steps.push_back(steps_of(t));
+    for (const auto& of_thread : steps)
+      programs.push_back({of_thread.data(), static_cast<uint32_t>(of_thread.size())});
+  }
+};
+
+class PackedWeights {
+ public:
+  // Starts the threads, pinned as the Plan says. Throws Error.
+  PackedWeights(const StagePlan& plan, const StageOptions& options);
+
+  // Every thread packs its share. shared_io: where attention sockets read and write; null: colocated.
+  void Load(const model::GgufFile& file, const StageOptions& options,
+            const weight_node::AttentionIoRows* shared_io);
+  // Once programs and all they point to are built: measures the residency if options.yardstick says so.
+  void MeasureResidency(const StageOptions& options);
+
+  const StagePlan& plan() const { return plan_; }
+  threadpool::Pool& pool() { return *pool_; }
+  const threadpool::Pool& pool() const { return *pool_; }
+  weight_node::WeightNode& weights() { return *weights_; }
+  const weight_node::WeightNode& weights() const { return *weights_; }
+
+  size_t max_rows() const { return plan_.options.prefill_rows; }
+  size_t max_logit_rows() const { return weights_->activations().logit_rows; }
+  weight_node::Phase PhaseOf(size_t rows) const {
+    return rows <= plan_.options.decode_rows ? weight_node::Phase::kDecode : weight_node::Phase::kPrefill;
+  }
+
+  // The rows whose logits are being computed, for finite(). Data path.
+  void KeepLogitRows(const model::BatchRows& frame);
+  // [vocab], of the i-th logit row of the last frame, until the next one.
+  std::span<const float> logits(size_t i) const;
+  // Whether all of the residual that the i-th logits were made of is finite. (They are finite whatever it is:
+  // quantising turns a NaN into a number.)
+  bool finite(size_t i) const;
+
+  const Residency& residency() const { return residency_; }  // as it was when the weights had been packed
+  // Every thread re-reads its shard, all at once, for about `budget_s`.
+  std::vector<ShardResidency> ProbeResidency(double budget_s);
+
+ private:
+  const StagePlan plan_;
+  std::vector<uint32_t> logit_row_;  // of the last frame: rows of the residual
+  Residency residency_;
+  std::unique_ptr<threadpool::Pool> pool_;
+  std::unique_ptr<weight_node::WeightNode> weights_;
+};
+
+}  // namespace larder::pipeline

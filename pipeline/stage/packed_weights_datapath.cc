@@ -1,0 +1,25 @@
+#include <algorithm>
+#include <bit>
+
+#include "pipeline/stage/packed_weights.h"
+
+namespace larder::pipeline {
+
+void PackedWeights::KeepLogitRows(const model::BatchRows& frame) {
+  if (frame.logit_rows > 0) std::copy_n(frame.logit_row, frame.logit_rows, logit_row_.data());
+}
+
+std::span<const float> PackedWeights::logits(size_t i) const {
+  return {weights_->activations().logits.row(i), plan_.config.vocab};
+}
+
+bool PackedWeights::finite(size_t i) const {
+  const float* x = weights_->activations().x.row(logit_row_[i]);
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t bad = 0;
+  for (size_t k = 0; k < plan_.config.dim; ++k)
+    bad |= (std::bit_cast<uint32_t>(x[k]) & kExponent) == kExponent ? 1u : 0u;
+  return bad == 0;
+}
+
+}  // namespace larder::pipeline
