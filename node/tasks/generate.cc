@@ -52,105 +52,150 @@ std::string Describe(const GenerationStats& stats, size_t context) {
   return out;
 }
 
+namespace {
+
+// Whoever is lost is lost for this prompt: a person can ask again.
+constexpr pipeline::SchedulerOptions kAlone = {.patience_ms = 0};
+
+// The prompt and what becomes of it, as the scheduler asks for it.
+class Text : public pipeline::Sequence {
+ public:
+  Text(std::span<const model::TokenId> prompt, const pipeline::Scheduler& scheduler,
+       std::shared_ptr<const model::Tokenizer> tokenizer, serving::Sampler& sampler,
+       const GenerateOptions& options, const std::function<void(std::string_view)>& write,
+       GenerationStats& stats, std::string& error)
+      : prompt_(prompt),
+        scheduler_(scheduler),
+        tokenizer_(std::move(tokenizer)),
+        sampler_(sampler),
+        options_(options),
+        limit_(options.max_tokens < 0 ? SIZE_MAX : static_cast<size_t>(options.max_tokens)),
+        write_(write),
+        stats_(stats),
+        error_(error),
+        decoder_(tokenizer_, options.special, options.continues),
+        stops_(options.stops) {}
+
+  std::span<const int32_t> prompt() const override { return prompt_; }
+  bool cancelled() const override { return Interrupts() > 0; }
+  void Admitted(size_t reused) override { stats_.cached_tokens = reused; }
+
+  std::optional<int32_t> Next(std::span<const float> logits) override {
+    if (first_ns_ == 0) {
+      EndPrefill(prompt_.size());
+      if (limit_ == 0) return std::nullopt;
+    } else {
+      ++stats_.decode_steps;
+    }
+    const model::TokenId token = sampler_.Sample(logits);
+    if (first_ns_ == 0) {
+      first_ns_ = NowNs();
+      stats_.ttft_s = static_cast<double>(first_ns_ - start_ns_) * 1e-9;
+    }
+    stats_.decode_s = SecondsSince(first_ns_);
+    sampler_.Accept(token);
+    if (tokenizer_->IsEndOfGeneration(token)) {
+      stats_.reason = StopReason::kEndOfText;
+      return std::nullopt;
+    }
+    ++stats_.generated_tokens;
+    Write(stops_.Add(decoder_.Add(token)));
+    if (stops_.stopped() || stats_.generated_tokens >= limit_) return std::nullopt;
+    return token;
+  }
+
+  void Ended(pipeline::SequenceEnd end, const std::string& why) override {
+    Write(stops_.Add(decoder_.Finish()) + stops_.Finish());
+    switch (end) {
+      case pipeline::SequenceEnd::kComplete:
+        break;
+      case pipeline::SequenceEnd::kContextFull:
+        stats_.reason = StopReason::kContextFull;
+        break;
+      case pipeline::SequenceEnd::kCancelled:
+        stats_.reason = StopReason::kInterrupted;
+        if (stats_.prefill_s == 0) EndPrefill(TokensOfBusySlot());
+        break;
+      case pipeline::SequenceEnd::kRefused:
+      case pipeline::SequenceEnd::kFailed:
+      case pipeline::SequenceEnd::kUnavailable:
+        error_ = why;
+        break;
+    }
+    if (stops_.stopped()) {
+      stats_.reason = StopReason::kStopString;
+      stats_.stop_string = options_.stops[static_cast<size_t>(stops_.matched())];
+    }
+  }
+
+ private:
+  size_t TokensOfBusySlot() const {
+    size_t tokens = 0;
+    for (const pipeline::SlotStatus& slot : scheduler_.slots()) {
+      if (slot.state.load(std::memory_order_relaxed) != pipeline::SlotStatus::kIdle)
+        tokens = slot.cached_tokens.load(std::memory_order_relaxed);
+    }
+    return tokens;
+  }
+  void Write(const std::string& text) {
+    if (!text.empty()) write_(text);
+  }
+  // So many tokens of the prompt have been run.
+  void EndPrefill(size_t tokens) {
+    stats_.prompt_tokens = tokens;
+    stats_.prefill_s = SecondsSince(start_ns_);
+    for (size_t i = stats_.cached_tokens; i < tokens; ++i) sampler_.Accept(prompt_[i]);
+  }
+
+  const std::span<const model::TokenId> prompt_;
+  const pipeline::Scheduler& scheduler_;
+  const std::shared_ptr<const model::Tokenizer> tokenizer_;
+  serving::Sampler& sampler_;
+  const GenerateOptions& options_;
+  const size_t limit_;
+  const std::function<void(std::string_view)>& write_;
+  GenerationStats& stats_;
+  std::string& error_;
+  model::StreamDecoder decoder_;
+  serving::StopStrings stops_;
+  const int64_t start_ns_ = NowNs();
+  int64_t first_ns_ = 0;  // when the first token was sampled
+};
+
+// Hands out one sequence, and ends the scheduler's Run when that has ended.
+class One : public pipeline::Intake {
+ public:
+  explicit One(std::unique_ptr<pipeline::Sequence> sequence) : sequence_(std::move(sequence)) {}
+  std::unique_ptr<pipeline::Sequence> Take() override { return std::move(sequence_); }
+  void StepDone() override {}
+  bool WaitForWork(int /*most_ms*/) override { return false; }
+
+ private:
+  std::unique_ptr<pipeline::Sequence> sequence_;
+};
+
+}  // namespace
+
 Generator::Generator(pipeline::Engine& engine, std::shared_ptr<const model::Tokenizer> tokenizer,
                      serving::SamplingParams params)
     : engine_(engine),
+      scheduler_(std::in_place, engine, kAlone),
       tokenizer_(std::move(tokenizer)),
       params_(std::move(params)),
       sampler_(params_, engine.plan().config.vocab) {}
 
 void Generator::Clear() {
-  engine_.Reset(0);
-  cached_.clear();
+  scheduler_.emplace(engine_, kAlone);
   sampler_ = serving::Sampler(params_, engine_.plan().config.vocab);
-}
-
-// As many frames a Run as can be in flight: they are those that one Run of all rows would make, and Ctrl-C is
-// seen between them.
-bool Generator::Prefill(std::span<const model::TokenId> prompt, GenerationStats& stats) {
-  if (prompt.empty()) throw Error("prompt: it has no tokens; give a text with -p or -f");
-  if (prompt.size() > context()) {
-    throw Error(
-        "prompt: its {} tokens do not fit the context of {} tokens; shorten it or start with -c {} or more",
-        prompt.size(), context(), prompt.size() + 1);
-  }
-  auto same = static_cast<size_t>(
-      std::mismatch(cached_.begin(), cached_.end(), prompt.begin(), prompt.end()).first - cached_.begin());
-  same = std::min(same, prompt.size() - 1);  // the last one's logits are needed
-  stats.prompt_tokens = prompt.size();
-  stats.cached_tokens = same;
-  cached_.resize(same);
-  const size_t frame_rows = engine_.max_rows() * engine_.in_flight_limit();
-  std::vector<pipeline::TokenRow> rows;
-  while (cached_.size() < prompt.size()) {
-    if (Interrupts() > 0) return false;
-    const size_t end = std::min(prompt.size(), cached_.size() + frame_rows);
-    rows.clear();
-    for (size_t i = cached_.size(); i < end; ++i) {
-      rows.push_back({prompt[i], 0, static_cast<uint32_t>(i), i + 1 == prompt.size()});
-    }
-    engine_.Run(rows);
-    for (const auto& row : rows) {
-      cached_.push_back(row.token);
-      sampler_.Accept(row.token);
-    }
-  }
-  return true;
 }
 
 GenerationStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
                                const std::function<void(std::string_view)>& write) {
   GenerationStats stats;
-  model::StreamDecoder decoder(tokenizer_, options.special, options.continues);
-  serving::StopStrings stops(options.stops);
-  const int64_t start = NowNs();
-  if (!Prefill(prompt, stats)) {
-    stats.reason = StopReason::kInterrupted;
-    stats.prompt_tokens = cached_.size();
-    stats.prefill_s = SecondsSince(start);
-    return stats;
-  }
-  stats.prefill_s = SecondsSince(start);
-  const auto limit = options.max_tokens < 0 ? SIZE_MAX : static_cast<size_t>(options.max_tokens);
-  int64_t first_ns = 0;
-  while (limit > 0) {
-    const model::TokenId token = sampler_.Sample(engine_.logits(0));
-    if (first_ns == 0) {
-      first_ns = NowNs();
-      stats.ttft_s = static_cast<double>(first_ns - start) * 1e-9;
-    }
-    stats.decode_s = SecondsSince(first_ns);
-    sampler_.Accept(token);
-    if (tokenizer_->IsEndOfGeneration(token)) {
-      stats.reason = StopReason::kEndOfText;
-      break;
-    }
-    ++stats.generated_tokens;
-    if (const std::string text = stops.Add(decoder.Add(token)); !text.empty()) write(text);
-    if (stops.stopped()) {
-      stats.reason = StopReason::kStopString;
-      break;
-    }
-    if (stats.generated_tokens >= limit) break;
-    if (Interrupts() > 0) {
-      stats.reason = StopReason::kInterrupted;
-      break;
-    }
-    if (cached_.size() >= context()) {
-      stats.reason = StopReason::kContextFull;
-      break;
-    }
-    const pipeline::TokenRow row{token, 0, static_cast<uint32_t>(cached_.size()), true};
-    engine_.Run({&row, 1});
-    cached_.push_back(token);
-    ++stats.decode_steps;
-  }
-  const std::string rest = stops.Add(decoder.Finish()) + stops.Finish();
-  if (!rest.empty()) write(rest);
-  if (stops.stopped()) {
-    stats.reason = StopReason::kStopString;
-    stats.stop_string = options.stops[static_cast<size_t>(stops.matched())];
-  }
+  std::string error;
+  One one(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error));
+  scheduler_->Run(one);
+  if (!error.empty()) throw Error("{}", error);
   return stats;
 }
 

@@ -1,10 +1,11 @@
-// Generator: one sequence in slot 0 of an engine: takes a prompt, of which it runs only what its KV cache
-// does not hold yet, and samples until there is a reason to stop. One thread, the engine's.
+// Generator: one sequence at a time: the same Scheduler as a server's runs it, of its prompt only what a KV
+// cache does not hold yet, and it samples until there is a reason to stop. One thread, the engine's.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/engine/engine.h"
+#include "pipeline/engine/scheduler.h"
 #include "serving/sampling/sampler.h"
 
 namespace larder::node {
@@ -49,7 +51,8 @@ class Generator {
             serving::SamplingParams params);
 
   // `write` gets text in whole UTF-8 characters. Ends early when Interrupts() (node/service/signals.h) is not
-  // 0. Throws Error if the prompt is empty or longer than the context.
+  // 0. Throws Error if the prompt is empty or longer than the context, if the model's output is not finite,
+  // or if a socket of the pipeline was lost.
   GenerationStats Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
                       const std::function<void(std::string_view)>& write);
   // Forgets the sequence and starts the sampler anew.
@@ -57,13 +60,11 @@ class Generator {
   size_t context() const { return engine_.plan().options.context; }
 
  private:
-  bool Prefill(std::span<const model::TokenId> prompt, GenerationStats& stats);
-
   pipeline::Engine& engine_;
+  std::optional<pipeline::Scheduler> scheduler_;  // its slots hold what was said before
   std::shared_ptr<const model::Tokenizer> tokenizer_;
   serving::SamplingParams params_;
   serving::Sampler sampler_;
-  std::vector<model::TokenId> cached_;  // what slot 0 of the KV cache holds
 };
 
 }  // namespace larder::node
