@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "pipeline/engine/request.h"
 #include "serving/metrics/metrics.h"
 #include "serving/sampling/sampler.h"
@@ -31,8 +33,9 @@ struct Generation : std::enable_shared_from_this<Generation> {
   const GenerationSpec spec;
   std::atomic<bool> cancelled{false};  // relaxed: nothing is published by it
 
-  // Of the I/O thread.
-  const Protocol protocol;
+  // Of the I/O thread, which writes here for every token; what the compute thread reads in every step is not
+  // on these cache lines.
+  alignas(kFalseSharingBytes) const Protocol protocol;
   GenerationListener* listener;  // null: nobody wants to know any more
   const int64_t start_ns;
   int64_t last_ns = 0;  // of the last token, or the end
@@ -42,6 +45,13 @@ struct Generation : std::enable_shared_from_this<Generation> {
   StopStrings stops;
   std::vector<TokenLogprobs> held_logprobs;  // of tokens whose text is held back
 };
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored \
+    "-Winvalid-offsetof"  // what both compilers give for a class without virtual bases
+static_assert(offsetof(Generation, protocol) / kFalseSharingBytes >
+              offsetof(Generation, cancelled) / kFalseSharingBytes);
+#pragma GCC diagnostic pop
 
 // From the compute thread.
 struct GenerationEvent {
