@@ -48,8 +48,9 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       io_(io),
       kv_(KvShape(config, options.slots, options.context), options.node),
       scores_(kernels::Gemm::Make(options.isa,
-                                  kernels::GemmShape{kv_.shape().blocks, ActRowBytes(kv_.shape().blocks),
-                                                     kChunkStride * sizeof(float), false})) {
+                                  kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
+                                                     .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
+                                                     .y_stride_bytes = kChunkStride * sizeof(float)})) {
   const size_t blocks = kv_.shape().blocks;
   const size_t tile_queries = std::max(kTileQueries, config.group());
   if (config.head_size > kMaxHeadSize || tile_queries > kMaxTileQueries) {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "attention_node/attention_steps.h"
-#include "kernels/formats/pack.h"
+#include "kernels/formats/kv_page.h"
 #include "model/layer/batch_rows.h"
 #include "threadpool/share.h"
 
@@ -117,10 +117,10 @@ void AppendStep(const void* operand, void* frame) {
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
     QuantizeHead(shape, k, op.scratch.act, blocks);
-    kernels::PackKey(blocks, shape.blocks, in_page,
-                     shape.kv->keys(slot, op.layer, op.kv_head) + page * kv.key_page_bytes);
+    kernels::kKeyPanel.pack_row(blocks, shape.blocks, in_page,
+                                shape.kv->keys(slot, op.layer, op.kv_head) + page * kv.key_page_bytes);
     QuantizeHead(shape, v, op.scratch.act, blocks);
-    kernels::PackValue(blocks, shape.blocks, in_page,
+    kernels::PackValue({shape.blocks}, blocks, in_page,
                        shape.kv->values(slot, op.layer, op.kv_head) + page * kv.value_page_bytes);
   }
 }

@@ -1,5 +1,5 @@
 // KvRegion: the KV cache of one attention socket: slots x layers x KV heads, INT8, head-major: for each
-// (slot, layer, KV head) first all key pages, then all value pages (kernels/formats/formats.h), contiguous.
+// (slot, layer, KV head) first all key pages, then all value pages (kernels/formats/kv_page.h), contiguous.
 // No page table: positions are offsets. The thread that owns a head appends to it and so touches it first.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/formats/formats.h"
+#include "kernels/formats/kv_page.h"
 #include "model/config/config.h"
 #include "topology/arena.h"
 
@@ -27,8 +27,8 @@ struct KvShape {
         slots(slot_count),
         context(context_tokens),
         pages(CeilDiv(context_tokens, kernels::kPagePositions)),
-        key_page_bytes(kernels::KeyPageBytes(blocks)),
-        value_page_bytes(kernels::ValuePageBytes(blocks)),
+        key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
+        value_page_bytes(kernels::ValuePage{blocks}.bytes()),
         head_bytes(pages * (key_page_bytes + value_page_bytes)) {}
   size_t layers, kv_heads, blocks, slots, context, pages, key_page_bytes, value_page_bytes, head_bytes;
   uint64_t slot_bytes() const { return static_cast<uint64_t>(layers) * kv_heads * head_bytes; }

@@ -10,7 +10,7 @@
 #include "bench/bench_main.h"
 #include "bench/ratio.h"
 #include "bench/vnni_peak.h"
-#include "kernels/formats/pack.h"
+#include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
 #include "topology/arena.h"
@@ -33,44 +33,43 @@ NumaNodeId Node() { return Machine().core(Machine().PickCores(1)[0]).numa_node; 
 class Panels {
  public:
   Panels(size_t k, size_t shard_mb, size_t shards)
-      : blocks_(k / kernels::kBlock),
-        n_panels_(std::max<size_t>(1, shard_mb * kMb / kernels::PanelBytes(blocks_))),
+      : panel_{k / kernels::kBlock},
+        n_panels_(std::max<size_t>(1, shard_mb * kMb / panel_.bytes())),
         shards_(shards),
         arena_(shards * shard_bytes(), Node()) {
     std::mt19937 random(1);
     std::uniform_int_distribution<int> weight(-127, 127);
     constexpr size_t kDistinct = 4;  // the kernels' time does not depend on the values
-    std::vector<model::Q8Block> rows(kernels::kPanelRows * blocks_);
+    std::vector<model::Q8Block> rows(kernels::kPanelRows * blocks());
     const model::Q8Block* row[kernels::kPanelRows];
-    for (size_t r = 0; r < kernels::kPanelRows; ++r) row[r] = &rows[r * blocks_];
-    const size_t panel_bytes = kernels::PanelBytes(blocks_), panels = shards_ * n_panels_;
-    for (size_t p = 0; p < panels; ++p) {
+    for (size_t r = 0; r < kernels::kPanelRows; ++r) row[r] = &rows[r * blocks()];
+    for (size_t p = 0; p < shards_ * n_panels_; ++p) {
       if (p >= kDistinct) {
-        std::memcpy(panel(p), panel(p % kDistinct), panel_bytes);
+        std::memcpy(panel(p), panel(p % kDistinct), panel_.bytes());
         continue;
       }
       for (model::Q8Block& block : rows) {
         block.d = model::F32ToF16(0.01f);
         for (int8_t& q : block.q) q = static_cast<int8_t>(weight(random));
       }
-      kernels::PackPanel(row, blocks_, panel(p));
+      panel_.format.pack(row, blocks(), panel(p));
     }
   }
 
-  size_t blocks() const { return blocks_; }
+  const kernels::PanelShape& shape() const { return panel_; }
+  size_t blocks() const { return panel_.blocks; }
   size_t n_panels() const { return n_panels_; }
   size_t shards() const { return shards_; }
-  size_t shard_bytes() const { return n_panels_ * kernels::PanelBytes(blocks_); }
+  size_t shard_bytes() const { return n_panels_ * panel_.bytes(); }
   const uint8_t* shard(size_t i) const {
     return reinterpret_cast<const uint8_t*>(arena_.data()) + i * shard_bytes();
   }
   std::span<const std::byte> bytes() const { return {arena_.data(), shards_ * shard_bytes()}; }
 
  private:
-  uint8_t* panel(size_t p) {
-    return reinterpret_cast<uint8_t*>(arena_.data()) + p * kernels::PanelBytes(blocks_);
-  }
-  size_t blocks_, n_panels_, shards_;
+  uint8_t* panel(size_t p) { return reinterpret_cast<uint8_t*>(arena_.data()) + p * panel_.bytes(); }
+  kernels::PanelShape panel_;
+  size_t n_panels_, shards_;
   topology::Arena arena_;
 };
 
@@ -103,7 +102,7 @@ class Rows {
 };
 
 kernels::Gemm MakeGemm(Isa isa, const Panels& panels) {
-  return kernels::Gemm::Make(isa, {.blocks = panels.blocks(),
+  return kernels::Gemm::Make(isa, {.panel = panels.shape(),
                                    .x_stride_bytes = kernels::ActRowBytes(panels.blocks()),
                                    .y_stride_bytes = panels.n_panels() * kernels::kPanelRows * sizeof(float),
                                    .accumulate = false});

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/formats/formats.h"
+#include "kernels/formats/act_block.h"
+#include "kernels/formats/panel_format.h"
 
 namespace larder::weight_node {
 namespace {

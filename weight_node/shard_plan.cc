@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
-#include "kernels/formats/formats.h"
 #include "threadpool/share.h"
 
 namespace larder::weight_node {
 
 using kernels::kBlock;
 using kernels::kPanelRows;
-using kernels::PanelBytes;
 
 LayerShape::LayerShape(const model::ModelConfig& config)
     : dim_blocks(CeilDiv(config.dim, kBlock)),
@@ -20,11 +18,19 @@ LayerShape::LayerShape(const model::ModelConfig& config)
       qkv_panels(config.kv_heads * group_panels),
       o_panels(CeilDiv(config.dim, kPanelRows)),
       ffn_units(ffn_blocks),
-      down_panels(CeilDiv(config.dim, kPanelRows)) {}
+      down_panels(CeilDiv(config.dim, kPanelRows)),
+      qkv_panel{dim_blocks, kernels::kQ8Panel},
+      o_panel{q_blocks, kernels::kQ8Panel},
+      ffn_panel{dim_blocks, kernels::kQ8Panel},
+      down_panel{ffn_blocks, kernels::kQ8Panel} {}
 
 uint64_t LayerShape::weight_bytes() const {
-  return (qkv_panels + 4 * ffn_units) * PanelBytes(dim_blocks) + o_panels * PanelBytes(q_blocks) +
-         down_panels * PanelBytes(ffn_blocks);
+  return qkv_panels * qkv_panel.bytes() + o_panels * o_panel.bytes() + ffn_units * unit_bytes() +
+         down_panels * down_panel.bytes();
+}
+
+kernels::PanelShape HeadPanel(const model::ModelConfig& config) {
+  return {CeilDiv(config.dim, kBlock), kernels::kQ8Panel};
 }
 
 ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
@@ -61,10 +67,10 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, const ThreadShard& shard)
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
   const LayerShape shape(config);
   const ThreadShard& shard = threads[thread];
-  const uint64_t layer = (shard.qkv.count + 4ull * shard.ffn_units.count) * PanelBytes(shape.dim_blocks) +
-                         shard.o.count * PanelBytes(shape.q_blocks) +
-                         shard.down.count * PanelBytes(shape.ffn_blocks);
-  return config.layers * layer + shard.head.count * PanelBytes(shape.dim_blocks);
+  const uint64_t layer = shard.qkv.count * shape.qkv_panel.bytes() + shard.o.count * shape.o_panel.bytes() +
+                         shard.ffn_units.count * shape.unit_bytes() +
+                         shard.down.count * shape.down_panel.bytes();
+  return config.layers * layer + shard.head.count * HeadPanel(config).bytes();
 }
 
 }  // namespace larder::weight_node

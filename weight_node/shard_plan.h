@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/formats/panel_format.h"
 #include "model/config/config.h"
 
 namespace larder::weight_node {
@@ -29,7 +30,9 @@ struct LayerShape {
   size_t group_rows;                        // (query heads of a group + 2) * head_size
   size_t group_panels;                      // ceil(group_rows / 16)
   size_t qkv_panels, o_panels, ffn_units, down_panels;
-  uint64_t weight_bytes() const;  // packed, of one layer
+  kernels::PanelShape qkv_panel, o_panel, ffn_panel, down_panel;  // one panel of each matrix
+  uint64_t unit_bytes() const { return 4 * ffn_panel.bytes(); }   // of an FFN unit
+  uint64_t weight_bytes() const;                                  // packed, of one layer
 };
 
 struct ThreadShard {
@@ -42,6 +45,9 @@ struct ShardPlan {
   // Packed bytes of one thread's layers and its part of the head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
 };
+
+// A panel of the output head.
+kernels::PanelShape HeadPanel(const model::ModelConfig&);
 
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
 

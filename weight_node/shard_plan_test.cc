@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "kernels/formats/formats.h"
 #include "model/synth/synth.h"
 
 namespace larder::weight_node {
@@ -46,8 +45,7 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
       ExpectWhole(plan, &ThreadShard::head, plan.head_panels);
       uint64_t bytes = 0;
       for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
-      EXPECT_EQ(bytes, config.layers * shape.weight_bytes() +
-                           plan.head_panels * kernels::PanelBytes(shape.dim_blocks));
+      EXPECT_EQ(bytes, config.layers * shape.weight_bytes() + plan.head_panels * HeadPanel(config).bytes());
     }
   }
 }

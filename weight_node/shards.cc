@@ -5,13 +5,12 @@
 #include <string>
 
 #include "base/check.h"
-#include "kernels/formats/pack.h"
 
 namespace larder::weight_node {
 namespace {
 
 using kernels::kPanelRows;
-using kernels::PanelBytes;
+using kernels::PanelShape;
 using model::Q8Block;
 
 // Where a packed row comes from; tensor null: a row of zeros.
@@ -26,11 +25,11 @@ class Packer {
   Packer(const model::GgufFile& file, size_t thread, LoadProgress& progress)
       : file_(file), thread_(thread), progress_(progress) {}
 
-  // rows.size() is a multiple of 16; all tensors have `blocks` blocks a row. Returns the end of what was
+  // rows.size() is a multiple of 16; all tensors have panel.blocks blocks a row. Returns the end of what was
   // written.
-  uint8_t* Pack(std::span<const RowSource> rows, size_t blocks, uint8_t* out) {
+  uint8_t* Pack(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
     for (size_t begin = 0; begin < rows.size(); begin += kBatchRows) {
-      out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), blocks, out);
+      out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), panel, out);
     }
     return out;
   }
@@ -40,7 +39,8 @@ class Packer {
   // run), and small enough for L2.
   static constexpr size_t kBatchRows = 256;
 
-  uint8_t* PackBatch(std::span<const RowSource> rows, size_t blocks, uint8_t* out) {
+  uint8_t* PackBatch(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
+    const size_t blocks = panel.blocks;
     buffer_.resize(rows.size() * blocks);
     order_.clear();
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -61,10 +61,10 @@ class Packer {
       i += n;
     }
     for (size_t r = 0; r < rows.size(); r += kPanelRows) {
-      kernels::PackPanel(&at[r], blocks, out);
-      out += PanelBytes(blocks);
+      panel.format.pack(&at[r], blocks, out);
+      out += panel.bytes();
     }
-    progress_.Add(thread_, rows.size() / kPanelRows * PanelBytes(blocks));
+    progress_.Add(thread_, rows.size() / kPanelRows * panel.bytes());
     return out;
   }
 
@@ -144,9 +144,9 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
     for (size_t i = 0; i < rows.size(); ++i)
       rows[i] = QkvRow(config_, shape, qkv, shard.qkv.first * kPanelRows + i);
     to.qkv = out;
-    out = packer.Pack(rows, shape.dim_blocks, out);
+    out = packer.Pack(rows, shape.qkv_panel, out);
     to.o = out;
-    out = packer.Pack(PlainRows(tensor("attn_output.weight"), shard.o), shape.q_blocks, out);
+    out = packer.Pack(PlainRows(tensor("attn_output.weight"), shard.o), shape.o_panel, out);
     to.ffn = out;
     const model::TensorInfo &gate = tensor("ffn_gate.weight"), &up = tensor("ffn_up.weight");
     rows.clear();
@@ -157,14 +157,14 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
         rows.insert(rows.end(), part.begin(), part.end());
       }
     }
-    out = packer.Pack(rows, shape.dim_blocks, out);
+    out = packer.Pack(rows, shape.ffn_panel, out);
     to.down = out;
-    out = packer.Pack(PlainRows(tensor("ffn_down.weight"), shard.down), shape.ffn_blocks, out);
+    out = packer.Pack(PlainRows(tensor("ffn_down.weight"), shard.down), shape.down_panel, out);
   }
   head_ = out;
   if (config_.ends) {
     const char* head = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
-    out = packer.Pack(PlainRows(file.Tensor(head), shard.head), shape.dim_blocks, out);
+    out = packer.Pack(PlainRows(file.Tensor(head), shard.head), HeadPanel(config_), out);
   }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
-#include "kernels/formats/pack.h"
+#include "kernels/formats/panel_format.h"
 #include "model/synth/synth.h"
 
 namespace larder::weight_node {
@@ -84,11 +84,11 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
 
   void Expect(const std::vector<Row>& rows, size_t first_panel, size_t panels, size_t inputs,
               const uint8_t* packed) const {
-    const size_t blocks = CeilDiv(inputs, kernels::kBlock);
-    std::vector<float> here(blocks * kernels::kBlock), there(blocks * kernels::kBlock);
+    const kernels::PanelShape panel{CeilDiv(inputs, kernels::kBlock)};
+    std::vector<float> here(panel.blocks * kernels::kBlock), there(panel.blocks * kernels::kBlock);
     for (size_t i = 0; i < panels * kernels::kPanelRows; ++i) {
-      kernels::UnpackRow(packed + i / kernels::kPanelRows * kernels::PanelBytes(blocks),
-                         i % kernels::kPanelRows, blocks, here.data());
+      kernels::UnpackRow(panel, packed + i / kernels::kPanelRows * panel.bytes(), i % kernels::kPanelRows,
+                         here.data());
       std::fill(there.begin(), there.end(), 0.0f);
       const Row& row = rows.at(first_panel * kernels::kPanelRows + i);
       if (row) file_->ReadRowsF32(file_->Tensor(row->first), row->second, 1, there.data());

@@ -6,11 +6,9 @@
 
 namespace larder::weight_node {
 
-using kernels::ActRowBytes;
 using kernels::Gemm;
 using kernels::GemmShape;
 using kernels::kPanelRows;
-using kernels::PanelBytes;
 using model::StepKind;
 using threadpool::Step;
 
@@ -29,8 +27,8 @@ Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, siz
   return step;
 }
 
-Gemm MakeGemm(kernels::Isa isa, size_t blocks, const FloatRows& y, bool accumulate) {
-  return Gemm::Make(isa, GemmShape{blocks, ActRowBytes(blocks), y.stride_bytes(), accumulate});
+Gemm MakeGemm(kernels::Isa isa, const kernels::PanelShape& panel, const FloatRows& y, bool accumulate) {
+  return Gemm::Make(isa, GemmShape{panel, kernels::ActRowBytes(panel.blocks), y.stride_bytes(), accumulate});
 }
 
 }  // namespace
@@ -43,11 +41,11 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, shape_, plan.threads.size(), options.decode_rows, options.prefill_rows,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
-      qkv_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.qkv, false)),
-      o_gemm_(MakeGemm(options.isa, shape_.q_blocks, activations_.x, true)),
-      ffn_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.threads[0].ffn_tile, false)),
-      down_gemm_(MakeGemm(options.isa, shape_.ffn_blocks, activations_.x, true)),
-      head_gemm_(MakeGemm(options.isa, shape_.dim_blocks, activations_.logits, false)) {
+      qkv_gemm_(MakeGemm(options.isa, shape_.qkv_panel, activations_.qkv, false)),
+      o_gemm_(MakeGemm(options.isa, shape_.o_panel, activations_.x, true)),
+      ffn_gemm_(MakeGemm(options.isa, shape_.ffn_panel, activations_.threads[0].ffn_tile, false)),
+      down_gemm_(MakeGemm(options.isa, shape_.down_panel, activations_.x, true)),
+      head_gemm_(MakeGemm(options.isa, HeadPanel(config), activations_.logits, false)) {
   for (size_t t = 0; t < plan.threads.size(); ++t) {
     shards_.push_back(std::make_unique<Shards>(config_, plan_, t, options.node_of_thread.at(t)));
   }
@@ -100,7 +98,7 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
                                          : reinterpret_cast<const model::Q8Block*>(embedding_.data()),
                             .head_panels = head_panels_.data(),
                             .head_first_panel = head_first_panel_.data(),
-                            .blocks = shape_.dim_blocks,
+                            .head_panel = HeadPanel(config_),
                             .dim = config_.dim,
                             .x = activations_.x,
                             .scratch = activations_.threads[thread].scratch,
@@ -154,7 +152,7 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const QkvP
   const ProductOperand* operand = Keep(
       products_, ProductOperand{.gemm = &qkv_gemm_,
                                 .elementwise = &elementwise_,
-                                .panels = shard.qkv + in_shard * PanelBytes(shape_.dim_blocks),
+                                .panels = shard.qkv + in_shard * shape_.qkv_panel.bytes(),
                                 .n_panels = part.panels.count,
                                 .bias = shard.qkv_bias ? shard.qkv_bias + in_shard * kPanelRows : nullptr,
                                 .x = phase == Phase::kPrefill ? activations_.shared_dim

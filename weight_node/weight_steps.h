@@ -23,12 +23,13 @@ struct RowShare {
 // x[m] = the embedding of token[m]. Rows lie as Q8_0 blocks, or (tied embeddings) in the head's panels,
 // spread over the threads' shards.
 struct EmbedOperand {
-  const model::Q8Block* table;        // [vocab][blocks] or null
+  const model::Q8Block* table;        // [vocab][blocks of a row] or null
   const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of the head
   const uint32_t* head_first_panel;   // [threads + 1]
-  size_t blocks, dim;
+  kernels::PanelShape head_panel;     // a row of the table has as many blocks
+  size_t dim;
   FloatRows x;
-  float* scratch;  // [32 * blocks]
+  float* scratch;  // [dim], padded to blocks
   RowShare share;
 };
 void EmbedStep(const void* operand, void* frame);

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "kernels/formats/formats.h"
-#include "kernels/formats/pack.h"
+#include "kernels/formats/act_block.h"
+#include "kernels/formats/panel_format.h"
 #include "model/layer/batch_rows.h"
 #include "threadpool/share.h"
 #include "weight_node/weight_steps.h"
@@ -31,14 +31,15 @@ void EmbedStep(const void* operand, void* frame) {
     const auto token = static_cast<size_t>(rows.token[m]);
     float* x = op.x.row(m);
     if (op.table) {
-      model::DequantizeQ8_0(op.table + token * op.blocks, {op.scratch, op.blocks * model::kBlock});
+      const size_t blocks = op.head_panel.blocks;
+      model::DequantizeQ8_0(op.table + token * blocks, {op.scratch, blocks * model::kBlock});
     } else {
       const auto panel = static_cast<uint32_t>(token / kernels::kPanelRows);
       uint32_t owner = 0;
       while (panel >= op.head_first_panel[owner + 1]) ++owner;
       const uint8_t* at =
-          op.head_panels[owner] + (panel - op.head_first_panel[owner]) * kernels::PanelBytes(op.blocks);
-      kernels::UnpackRow(at, token % kernels::kPanelRows, op.blocks, op.scratch);
+          op.head_panels[owner] + (panel - op.head_first_panel[owner]) * op.head_panel.bytes();
+      kernels::UnpackRow(op.head_panel, at, token % kernels::kPanelRows, op.scratch);
     }
     for (size_t i = 0; i < op.dim; ++i) x[i] = op.scratch[i];
   }
@@ -96,7 +97,7 @@ void ProductStep(const void* operand, void* frame) {
 void FfnStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const FfnOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(frame);
-  const size_t unit_bytes = 4 * kernels::PanelBytes(op.gemm->shape().blocks);
+  const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
   for (size_t unit = 0; unit < op.n_units; ++unit) {
     op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);
     for (uint32_t m = 0; m < rows.rows; ++m) {

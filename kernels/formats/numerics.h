@@ -29,7 +29,7 @@ inline constexpr float kExpC4 = 0x1.5558f4p-5f;
 inline constexpr float kExpC5 = 0x1.123a2cp-7f;
 inline constexpr float kExpC6 = 0x1.6a2360p-10f;
 
-// Quantisation: d loses its two lowest mantissa bits (formats.h says why).
+// Quantisation: d loses its two lowest mantissa bits (act_block.h says why).
 inline constexpr uint32_t kScaleMask = ~uint32_t{3};
 inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is below this is all zero
 inline constexpr float kQuantMax = 127.0f;

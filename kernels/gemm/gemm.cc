@@ -52,12 +52,13 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows);
 }  // namespace
 
 Gemm Gemm::Make(Isa isa, const GemmShape& shape) {
-  LARDER_CHECK(shape.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
+  LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
   Gemm gemm;
   gemm.shape_ = shape;
+  gemm.panel_bytes_ = shape.panel.bytes();
   gemm.max_tile_ = MaxTile(isa);
-  gemm.group_panels_ = std::max<size_t>(1, kGroupBytes / PanelBytes(shape.blocks));
+  gemm.group_panels_ = std::max<size_t>(1, kGroupBytes / gemm.panel_bytes_);
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
   for (size_t rows = 1; rows <= gemm.max_tile_; ++rows) {
     const size_t panels = PanelsForRows(isa, rows);
@@ -74,26 +75,27 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
   const GemmShape& shape = gemm.shape();
   // Not a multiple of any tile's panels, where the caller's rows of y have room for so many.
   const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 5);
+  const size_t blocks = shape.panel.blocks, panel_bytes = shape.panel.bytes();
   std::minstd_rand random(20260101);
   auto allocate = [](size_t bytes) {
     return std::unique_ptr<uint8_t, void (*)(void*)>(
         static_cast<uint8_t*>(std::aligned_alloc(64, RoundUp(bytes, 64))), std::free);
   };
-  auto panels = allocate(n_panels * PanelBytes(shape.blocks));
-  auto x = allocate(max_rows * shape.x_stride_bytes + shape.blocks * sizeof(ActBlock));
+  auto panels = allocate(n_panels * panel_bytes);
+  auto x = allocate(max_rows * shape.x_stride_bytes + blocks * sizeof(ActBlock));
   const size_t y_floats = max_rows * shape.y_stride_bytes / 4 + n_panels * kPanelRows;
-  for (size_t i = 0; i < n_panels * PanelBytes(shape.blocks); ++i)
-    panels.get()[i] = static_cast<uint8_t>(random() >> 8);
-  for (size_t p = 0; p < n_panels; ++p) {  // scales must be finite: f16 in [2^-8, 2^-6)
-    for (size_t b = 0; b < shape.blocks; ++b) {
-      auto* scales = reinterpret_cast<uint16_t*>(panels.get() + p * PanelBytes(shape.blocks) +
-                                                 b / 2 * kPairBytes + b % 2 * 32);
-      for (size_t r = 0; r < kPanelRows; ++r)
-        scales[r] = static_cast<uint16_t>(0x1C00 + (random() >> 8) % 0x800);
+  std::vector<model::Q8Block> weights(kPanelRows * blocks);
+  for (size_t p = 0; p < n_panels; ++p) {
+    for (model::Q8Block& block : weights) {  // scales must be finite: f16 in [2^-8, 2^-6)
+      block.d = static_cast<uint16_t>(0x1C00 + (random() >> 8) % 0x800);
+      for (int8_t& q : block.q) q = static_cast<int8_t>(random() >> 8);
     }
+    const model::Q8Block* rows[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) rows[r] = &weights[r * blocks];
+    shape.panel.format.pack(rows, blocks, panels.get() + p * panel_bytes);
   }
   for (size_t m = 0; m < max_rows; ++m) {
-    for (size_t b = 0; b < shape.blocks; ++b) {
+    for (size_t b = 0; b < blocks; ++b) {
       ActBlock block{};
       for (int8_t& q : block.q) {
         // Mostly random, with whole blocks at the extremes, where an accumulator that saturates would show.
@@ -126,7 +128,7 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
             "kernels: the generated {} product of {} blocks x {} rows differs from its reference: row {}, "
             "output {} is {:a}, expected {:a}; "
             "run with --isa scalar and report this CPU",
-            IsaName(isa), shape.blocks, rows, m, i, got[at], expected);
+            IsaName(isa), blocks, rows, m, i, got[at], expected);
       }
     }
   }

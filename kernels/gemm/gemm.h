@@ -1,6 +1,6 @@
-// Matrix products over packed panels: y[m][row] = sum over blocks of (float(isum) * d_activation) * d_weight,
-// where isum is the exact integer dot product of 32 weights and 32 activations. The order, for every
-// instruction set, batch and split:
+// Matrix products over panels of weights (PanelFormat): y[m][row] = sum over blocks of (float(isum) *
+// d_activation) * d_weight, where isum is the exact integer dot product of 32 weights and 32 activations. The
+// order, for every instruction set, batch and split:
 //   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, F16ToF32(scale_b,row), acc).
 // With `accumulate`, y += acc at the end (one addition); otherwise y = acc.
 #pragma once
@@ -8,13 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/formats/formats.h"
+#include "kernels/formats/act_block.h"
 #include "kernels/formats/isa.h"
+#include "kernels/formats/panel_format.h"
 
 namespace larder::kernels {
 
 struct GemmShape {
-  size_t blocks = 0;          // inputs / 32, rounded up
+  PanelShape panel;           // of the weights
   size_t x_stride_bytes = 0;  // between rows of activations; ActRowBytes(blocks) unless they lie otherwise
   size_t y_stride_bytes = 0;  // between rows of y
   bool accumulate = false;
@@ -47,6 +48,7 @@ class Gemm {
   void RunTile(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows) const;
 
   GemmShape shape_;
+  size_t panel_bytes_ = 0;   // of one panel
   size_t max_tile_ = 0;      // rows of the widest tile
   size_t group_panels_ = 0;  // panels that stay in L1 while all tiles of a large m pass
   Tile tiles_[kMaxTile + 1];

@@ -31,8 +31,19 @@ class Avx2Tile final : public GemmTile {
   x86::Ymm Sum(int h, int m) const { return x86::ymm((kHalves + h) * rows_ + m); }
   x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
   x86::Ymm Magic() const { return Scratch(2); }
-  x86::Mem Weights(size_t b, size_t j, int h) const {
-    return Panel(0, WeightOffset(b, j) + static_cast<size_t>(h) * 32);
+
+  // `to` = half h of weight vector j of block b: as bytes weight + 128 (VNNI; ActBlock::start takes the 128
+  // away), or, given 0x80 in each byte of `flip`, as signed bytes. All of the tile that depends on how a
+  // format keeps its weights.
+  void LoadWeights(const x86::Ymm& to, size_t b, size_t j, int h, const x86::Ymm* flip = nullptr) {
+    switch (format().id) {
+      case PanelFormatId::kQ8: {
+        const x86::Mem at = Panel(0, format().weight_offset(b) + j * kVectorBytes +
+                                         static_cast<size_t>(h) * (kVectorBytes / kHalves));
+        flip ? a_.vpxor(to, *flip, at) : a_.vmovdqa(to, at);
+        break;
+      }
+    }
   }
 
   void Zero() override {
@@ -44,7 +55,7 @@ class Avx2Tile final : public GemmTile {
   void Store() override {
     for (int m = 0; m < rows_; ++m) {
       for (int h = 0; h < kHalves; ++h) {
-        const x86::Mem out = Out(m, static_cast<size_t>(h) * 32);
+        const x86::Mem out = Out(m, static_cast<size_t>(h) * (kPanelRows / kHalves * sizeof(float)));
         if (shape_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
         a_.vmovups(out, Sum(h, m));
       }
@@ -56,12 +67,11 @@ class Avx2Tile final : public GemmTile {
       a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
       a_.vmovdqa(Int(1, m), Int(0, m));
     }
-    for (size_t j = 0; j < 8; ++j) {
+    for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int m = 0; m < rows_; ++m) {
-        a_.vpbroadcastd(Scratch(1), Act(m, b, 4 * j));
+        a_.vpbroadcastd(Scratch(1), Act(m, b, j * kVectorInputs));
         for (int h = 0; h < kHalves; ++h) {
-          a_.vmovdqa(Scratch(0),
-                     Weights(b, j, h));  // from L1 again for each further row: registers are short
+          LoadWeights(Scratch(0), b, j, h);  // from L1 again for each further row: registers are short
           a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
         }
       }
@@ -78,12 +88,12 @@ class Avx2Tile final : public GemmTile {
     for (int m = 0; m < rows_; ++m) {
       for (int h = 0; h < kHalves; ++h) a_.vpxor(Int(h, m), Int(h, m), Int(h, m));
     }
-    for (size_t j = 0; j < 8; ++j) {
+    for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        a_.vpxor(signed_w, flip, Weights(b, j, h));
+        LoadWeights(signed_w, b, j, h, &flip);
         a_.vpabsb(abs_w, signed_w);
         for (int m = 0; m < rows_; ++m) {
-          a_.vpbroadcastd(product, Act(m, b, 4 * j));
+          a_.vpbroadcastd(product, Act(m, b, j * kVectorInputs));
           a_.vpsignb(product, product, signed_w);
           a_.vpmaddubsw(product, abs_w, product);
           a_.vpmaddwd(product, product, ones);
@@ -97,7 +107,8 @@ class Avx2Tile final : public GemmTile {
     vnni_ ? DotVnni(b) : DotAvx2(b);
     for (int h = 0; h < kHalves; ++h) {
       const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
-      a_.vcvtph2ps(scale, Panel(0, ScaleOffset(b) + static_cast<size_t>(h) * 16));
+      a_.vcvtph2ps(scale, Panel(0, format().scale_offset(b) +
+                                       static_cast<size_t>(h) * (format().scale_bytes / kHalves)));
       for (int m = 0; m < rows_; ++m) {
         a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
         if (vnni_) {

@@ -41,23 +41,35 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
+  // Weight(p) = weight vector j of block b of each panel, as bytes weight + 128 (ActBlock::start takes the
+  // 128 away). All of the tile that depends on how a format keeps its weights.
+  void LoadWeights(size_t b, size_t j) {
+    switch (format().id) {
+      case PanelFormatId::kQ8:
+        for (int p = 0; p < panels_; ++p) {
+          a_.vmovdqa64(Weight(p), Panel(p, format().weight_offset(b) + j * kVectorBytes));
+        }
+        break;
+    }
+  }
+
   void Block(size_t b) override {
     for (int m = 0; m < rows_; ++m) {
       a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
       for (int p = 1; p < panels_; ++p) a_.vmovdqa64(Int(p, m), Int(0, m));
     }
-    for (size_t j = 0; j < 8; ++j) {
-      for (int p = 0; p < panels_; ++p) a_.vmovdqa64(Weight(p), Panel(p, WeightOffset(b, j)));
+    for (size_t j = 0; j < kBlockVectors; ++j) {
+      LoadWeights(b, j);
       for (int m = 0; m < rows_; ++m) {
         if (panels_ == 1) {
-          a_.vpdpbusd(Int(0, m), Weight(0), Act(m, b, 4 * j)._1to16());
+          a_.vpdpbusd(Int(0, m), Weight(0), Act(m, b, j * kVectorInputs)._1to16());
         } else {
-          a_.vpbroadcastd(Broadcast(), Act(m, b, 4 * j));
+          a_.vpbroadcastd(Broadcast(), Act(m, b, j * kVectorInputs));
           for (int p = 0; p < panels_; ++p) a_.vpdpbusd(Int(p, m), Weight(p), Broadcast());
         }
       }
     }
-    for (int p = 0; p < panels_; ++p) a_.vcvtph2ps(Scale(p), Panel(p, ScaleOffset(b)));
+    for (int p = 0; p < panels_; ++p) a_.vcvtph2ps(Scale(p), Panel(p, format().scale_offset(b)));
     for (int m = 0; m < rows_; ++m) {
       a_.vbroadcastss(Broadcast(), Act(m, b, offsetof(ActBlock, minus_md)));
       for (int p = 0; p < panels_; ++p) {
@@ -71,7 +83,7 @@ class Avx512Tile final : public GemmTile {
   void Store() override {
     for (int m = 0; m < rows_; ++m) {
       for (int p = 0; p < panels_; ++p) {
-        const x86::Mem out = Out(m, static_cast<size_t>(p) * 64);
+        const x86::Mem out = Out(m, static_cast<size_t>(p) * kPanelRows * sizeof(float));
         if (shape_.accumulate) a_.vaddps(Sum(p, m), Sum(p, m), out);
         a_.vmovups(out, Sum(p, m));
       }

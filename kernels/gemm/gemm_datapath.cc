@@ -9,7 +9,7 @@ void Gemm::RunTile(const uint8_t* panels, const ActBlock* x, float* y, size_t n_
   const size_t wide = n_panels / tile.panels * tile.panels;
   tile.wide(panels, x, y, wide);
   if (wide < n_panels) {
-    tile.narrow(panels + wide * PanelBytes(shape_.blocks), x, y + wide * kPanelRows, n_panels - wide);
+    tile.narrow(panels + wide * panel_bytes_, x, y + wide * kPanelRows, n_panels - wide);
   }
 }
 
@@ -29,7 +29,7 @@ void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_pane
     size_t row = 0;
     for (size_t t = 0; t < n_tiles; ++t) {
       const size_t rows = (m - row + (n_tiles - t) - 1) / (n_tiles - t);
-      RunTile(panels + p * PanelBytes(shape_.blocks),
+      RunTile(panels + p * panel_bytes_,
               reinterpret_cast<const ActBlock*>(reinterpret_cast<const uint8_t*>(x) +
                                                 row * shape_.x_stride_bytes),
               reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + row * shape_.y_stride_bytes) +

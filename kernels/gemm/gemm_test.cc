@@ -1,4 +1,4 @@
-// Matrix products and packing: every instruction set of this host against the scalar reference, bit for bit,
+// Matrix products: every instruction set of this host against the scalar reference, bit for bit,
 // on shapes that are multiples of nothing.
 #include "kernels/gemm/gemm.h"
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/formats/pack.h"
+#include "kernels/formats/panel_format.h"
 #include "kernels/rows/elementwise.h"
 #include "model/gguf/formats.h"
 
@@ -28,7 +28,7 @@ struct AlignedBytes {
 // A matrix of n_panels * 16 rows, the last 3 of them missing, and its panels.
 struct Matrix {
   Matrix(size_t n_blocks, size_t n_panels, uint32_t seed)
-      : blocks(n_blocks), rows(n_panels * kPanelRows - 3), packed(n_panels * PanelBytes(n_blocks)) {
+      : blocks(n_blocks), rows(n_panels * kPanelRows - 3), packed(n_panels * kQ8Panel.bytes(n_blocks)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     values.resize(rows * blocks * kBlock);
@@ -41,7 +41,7 @@ struct Matrix {
         const size_t row = p * kPanelRows + r;
         at[r] = row < rows ? &quantised[row * blocks] : nullptr;
       }
-      PackPanel(at, blocks, packed.data + p * PanelBytes(blocks));
+      kQ8Panel.pack(at, blocks, packed.data + p * kQ8Panel.bytes(blocks));
     }
   }
   size_t blocks, rows;
@@ -49,20 +49,6 @@ struct Matrix {
   std::vector<model::Q8Block> quantised;
   AlignedBytes packed;
 };
-
-TEST(Pack, RowsComeBackExactly) {
-  for (const size_t blocks : {1, 2, 3, 6, 33}) {
-    const Matrix matrix(blocks, 2, 7);
-    std::vector<float> expected(blocks * kBlock), got(blocks * kBlock);
-    for (size_t row = 0; row < 2 * kPanelRows; ++row) {
-      std::fill(expected.begin(), expected.end(), 0.0f);
-      if (row < matrix.rows) model::DequantizeQ8_0(&matrix.quantised[row * blocks], expected);
-      UnpackRow(matrix.packed.data + row / kPanelRows * PanelBytes(blocks), row % kPanelRows, blocks,
-                got.data());
-      EXPECT_EQ(expected, got) << blocks << " blocks, row " << row;
-    }
-  }
-}
 
 TEST(Gemm, EqualsItsReferenceToTheBit) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
@@ -74,8 +60,8 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
       for (const size_t n_panels : {1, 2, 7}) {
         for (const bool accumulate : {false, true}) {
           const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
-          const GemmShape shape{blocks, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float),
-                                accumulate};
+          const GemmShape shape{
+              {blocks}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
           const Gemm gemm = Gemm::Make(isa, shape);
           for (const size_t m : {1, 2, 3, 13, 14, 15, 33}) {
             AlignedBytes x(m * shape.x_stride_bytes);
@@ -105,7 +91,7 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
 // accumulation differs.
 TEST(Gemm, TheReferenceIsAProduct) {
   const Matrix matrix(5, 2, 3);
-  const GemmShape shape{5, ActRowBytes(5), 2 * kPanelRows * sizeof(float), false};
+  const GemmShape shape{{5}, ActRowBytes(5), 2 * kPanelRows * sizeof(float), false};
   AlignedBytes x(shape.x_stride_bytes);
   auto* acts = reinterpret_cast<ActBlock*>(x.data);
   GetElementwise(Isa::kScalar).quantize(matrix.values.data() + 31, acts, 5 * kBlock);
@@ -131,7 +117,7 @@ TEST(Gemm, TheReferenceIsAProduct) {
 TEST(Gemm, NarrowOutputs) {
   for (const size_t n_panels : {1, 2, 3}) {
     if (!HostHas(BestIsa()) || BestIsa() == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
-    EXPECT_NO_THROW(Gemm::Make(BestIsa(), GemmShape{2, ActRowBytes(2), n_panels * 64, false})) << n_panels;
+    EXPECT_NO_THROW(Gemm::Make(BestIsa(), GemmShape{{2}, ActRowBytes(2), n_panels * 64, false})) << n_panels;
   }
 }
 

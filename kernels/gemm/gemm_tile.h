@@ -30,15 +30,12 @@ class GemmTile {
   }
   // `offset` bytes into the current pair of blocks of panel p, and into what row m writes for it.
   asmjit::x86::Mem Panel(int p, size_t offset) const {
-    return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * PanelBytes(shape_.blocks) + offset));
+    return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * shape_.panel.bytes() + offset));
   }
   asmjit::x86::Mem Out(int m, size_t offset) const {
     return asmjit::x86::ptr(y_, static_cast<int32_t>(m * shape_.y_stride_bytes + offset));
   }
-  static constexpr size_t WeightOffset(size_t block_in_pair, size_t vector) {
-    return 64 + block_in_pair * 512 + vector * 64;
-  }
-  static constexpr size_t ScaleOffset(size_t block_in_pair) { return block_in_pair * 32; }
+  const PanelFormat& format() const { return shape_.panel.format; }
 
   asmjit::x86::Assembler& a_;
   const GemmShape& shape_;

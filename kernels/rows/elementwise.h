@@ -14,8 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/formats/formats.h"
+#include "kernels/formats/act_block.h"
 #include "kernels/formats/isa.h"
+#include "kernels/formats/kv_page.h"
 
 namespace larder::kernels {
 
@@ -47,7 +48,7 @@ struct Elementwise {
   void (*softmax_chunk)(float* scores, size_t valid, size_t padded, float* max, float* sum);
 
   // Weights of values: out[b * stride + i] = p[i] * F16ToF32(scale of block b, position i), for the value
-  // pages of one chunk that start at `pages` (ValuePageBytes(blocks) apart). padded is a multiple of 16.
+  // pages of one chunk that start at `pages` (ValuePage{blocks}.bytes() apart). padded is a multiple of 16.
   void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
                         size_t stride);
 

@@ -119,7 +119,7 @@ class Comparison {
   void ScaleWeights() const {
     const size_t blocks = n_ % 5 + 1, padded = RoundUp(n_, kPagePositions);
     const auto p = MakeInput(pattern_, padded, 5);
-    std::vector<uint8_t> pages(padded / kPagePositions * ValuePageBytes(blocks));
+    std::vector<uint8_t> pages(padded / kPagePositions * ValuePage{blocks}.bytes());
     std::mt19937 random(6);
     for (auto& byte : pages) byte = static_cast<uint8_t>(random());
     // Bit 6 of a half's upper byte is its exponent's highest: without it there are no infinities and NaNs.

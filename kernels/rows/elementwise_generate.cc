@@ -240,8 +240,9 @@ void ScaleWeights(Vec16Emitter& e) {
   const auto p = e.PointerArg(0), page = e.PointerArg(1), out = e.PointerArg(2);
   const auto blocks = e.PointerArg(3), padded = e.PointerArg(4), stride = e.PointerArg(5);
   const x86::Gp page_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
-  // ValuePageBytes(blocks).
-  static_assert(ValuePageBytes(3) == 128 + 3 * 512 && ValuePageBytes(4) == 128 + 4 * 512);
+  // ValuePage{blocks}.bytes(), of blocks that are known when it runs only: 32 bytes of scales a block,
+  // rounded up to 64, then 512 bytes of values a block.
+  static_assert(ValuePage{3}.bytes() == 128 + 3 * 512 && ValuePage{4}.bytes() == 128 + 4 * 512);
   cc.mov(t, blocks);
   cc.shl(t, 5);
   cc.add(t, 63);
@@ -263,7 +264,7 @@ void ScaleWeights(Vec16Emitter& e) {
     const Vec16 scale = e.HalvesToFloats(x86::ptr(scales));
     e.Op(I::kIdVmulps, scale, scale, weight);
     e.Store(x86::ptr(to), scale);
-    cc.add(scales, 32);
+    cc.add(scales, ValuePage::kBlockScaleBytes);
     cc.lea(to, x86::ptr(to, stride, 2));
     cc.dec(left);
     cc.jnz(loop);

@@ -1,6 +1,7 @@
 // The scalar set: every other one must give the same bits. Written to be read, not to be fast.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/formats/numerics.h"
 #include "kernels/rows/elementwise.h"
@@ -84,11 +85,13 @@ void SoftmaxChunk(float* scores, size_t valid, size_t padded, float* max, float*
 
 void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
                   size_t stride) {
+  const ValuePage layout{blocks};
   for (size_t i = 0; i < padded; ++i) {
-    const uint8_t* page = pages + i / kPagePositions * ValuePageBytes(blocks);
-    const auto* scales = reinterpret_cast<const uint16_t*>(page);
+    const uint8_t* page = pages + i / kPagePositions * layout.bytes();
     for (size_t b = 0; b < blocks; ++b) {
-      out[b * stride + i] = p[i] * model::F16ToF32(scales[b * kPagePositions + i % kPagePositions]);
+      uint16_t scale;
+      std::memcpy(&scale, page + layout.scale_offset(b, i % kPagePositions), sizeof(scale));
+      out[b * stride + i] = p[i] * model::F16ToF32(scale);
     }
   }
 }
@@ -123,14 +126,14 @@ Elementwise ScalarElementwise() {
 
 void ValuesReference(const ValuesShape& shape, const uint8_t* pages, const float* w, float* o,
                      size_t positions) {
-  const size_t width = shape.blocks * kBlock;
+  const ValuePage layout{shape.blocks};
+  const size_t width = layout.row_bytes();
   for (size_t m = 0; m < shape.queries; ++m) {
     float* om = o + m * shape.o_stride;
     std::fill(om, om + width, 0.0f);
     for (size_t t = 0; t < positions; ++t) {
-      const uint8_t* page = pages + t / kPagePositions * ValuePageBytes(shape.blocks);
-      const auto* value =
-          reinterpret_cast<const int8_t*>(page + ValueScaleBytes(shape.blocks)) + t % kPagePositions * width;
+      const auto* value = reinterpret_cast<const int8_t*>(pages + t / kPagePositions * layout.bytes() +
+                                                          layout.value_offset(t % kPagePositions));
       for (size_t i = 0; i < width; ++i) {
         const float weight = w[(m * shape.blocks + i / kBlock) * shape.w_stride + t];
         om[i] = std::fma(weight, static_cast<float>(value[i]), om[i]);

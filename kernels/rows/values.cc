@@ -27,13 +27,14 @@ constexpr size_t kLanes = 16;
 void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count, const x86::Gp& pages,
           const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions) {
   x86::Compiler& cc = e.cc;
+  const ValuePage layout{shape.blocks};
   const auto offset = [](size_t bytes) { return static_cast<int32_t>(bytes); };
   std::vector<Vec16> sums(shape.queries * count);
   for (Vec16& sum : sums) sum = e.Zero();
   const x86::Gp page = cc.newUIntPtr(), value = cc.newUIntPtr(), w = cc.newUIntPtr();
   const x86::Gp left = cc.newUIntPtr(), in_page = cc.newUIntPtr(), page_positions = cc.newUIntPtr();
   const asmjit::Label page_loop = cc.newLabel(), position_loop = cc.newLabel(), store = cc.newLabel();
-  cc.lea(page, x86::ptr(pages, offset(ValueScaleBytes(shape.blocks))));
+  cc.lea(page, x86::ptr(pages, offset(layout.value_offset(0))));
   cc.mov(w, weights);
   cc.mov(page_positions, kPagePositions);
   cc.mov(left, positions);
@@ -55,11 +56,11 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
            e.BroadcastOperand(x86::dword_ptr(w, offset(weight))));
     }
   }
-  cc.add(value, offset(shape.blocks * kBlock));
+  cc.add(value, offset(layout.row_bytes()));
   cc.add(w, sizeof(float));
   cc.dec(in_page);
   cc.jnz(position_loop);
-  cc.add(page, offset(ValuePageBytes(shape.blocks)));
+  cc.add(page, offset(layout.bytes()));
   cc.test(left, left);
   cc.jnz(page_loop);
   cc.bind(store);
@@ -131,7 +132,7 @@ ValuesFn MakeValues(Isa isa, const ValuesShape& shape) {
 }
 
 void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t positions) {
-  std::vector<uint8_t> pages(CeilDiv(positions, kPagePositions) * ValuePageBytes(shape.blocks));
+  std::vector<uint8_t> pages(CeilDiv(positions, kPagePositions) * ValuePage{shape.blocks}.bytes());
   std::mt19937 random(7);
   for (auto& byte : pages) byte = static_cast<uint8_t>(random());
   const auto w = MakeInput(Pattern::kGaussian, shape.queries * shape.blocks * shape.w_stride, 8);

@@ -54,14 +54,15 @@ TEST(Values, FourQueriesOfAHeadOfAnySize) {
 // The reference itself, on values that are exact: position t of block b holds t + b, scale 0.5, weight 2.
 TEST(Values, WeightedSum) {
   const size_t blocks = 2, positions = 20, padded = 32;
-  std::vector<uint8_t> pages(2 * ValuePageBytes(blocks));
+  const ValuePage layout{blocks};
+  std::vector<uint8_t> pages(2 * layout.bytes());
   for (size_t t = 0; t < padded; ++t) {
-    uint8_t* page = pages.data() + t / kPagePositions * ValuePageBytes(blocks);
+    uint8_t* page = pages.data() + t / kPagePositions * layout.bytes();
     for (size_t b = 0; b < blocks; ++b) {
       const uint16_t half = model::F32ToF16(0.5f);
-      std::memcpy(page + (b * kPagePositions + t % kPagePositions) * 2, &half, 2);
-      uint8_t* value = page + ValueScaleBytes(blocks) + (t % kPagePositions * blocks + b) * kBlock;
-      std::memset(value, static_cast<int>(t + b), kBlock);
+      std::memcpy(page + layout.scale_offset(b, t % kPagePositions), &half, 2);
+      std::memset(page + layout.value_offset(t % kPagePositions) + b * kBlock, static_cast<int>(t + b),
+                  kBlock);
     }
   }
   const std::vector<float> p(padded, 2.0f);

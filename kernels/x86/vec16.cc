@@ -4,7 +4,7 @@
 #include <bit>
 #include <limits>
 
-#include "kernels/formats/formats.h"
+#include "kernels/formats/act_block.h"
 #include "kernels/formats/numerics.h"
 
 namespace larder::kernels {

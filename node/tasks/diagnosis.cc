@@ -113,7 +113,7 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
     for (const size_t blocks : {size_t{4}, size_t{7}}) {
       for (const bool accumulate : {false, true}) {
         kernels::Gemm::Make(isa,
-                            {blocks, kernels::ActRowBytes(blocks), 64 * kernels::kPanelRows, accumulate});
+                            {{blocks}, kernels::ActRowBytes(blocks), 64 * kernels::kPanelRows, accumulate});
       }
     }
     const size_t blocks = 2, queries = std::min<size_t>(4, kernels::MaxValuesQueries(isa, blocks));

@@ -5,7 +5,7 @@
 
 #include "attention_node/kv_region.h"
 #include "base/error.h"
-#include "kernels/formats/formats.h"
+#include "kernels/formats/panel_format.h"
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan.h"
 #include "pipeline/plan/stage_plan.h"
@@ -30,8 +30,7 @@ uint64_t LayerBytes(const model::ModelConfig& config) {
 }
 
 uint64_t HeadBytes(const model::ModelConfig& config) {
-  return CeilDiv(config.vocab, kernels::kPanelRows) *
-         kernels::PanelBytes(CeilDiv(config.dim, kernels::kBlock));
+  return CeilDiv(config.vocab, kernels::kPanelRows) * weight_node::HeadPanel(config).bytes();
 }
 
 uint64_t EmbeddingBytes(const model::ModelConfig& config) {

@@ -5,7 +5,7 @@
 
 #include "attention_node/kv_region.h"
 #include "base/error.h"
-#include "kernels/formats/formats.h"
+#include "kernels/formats/act_block.h"
 
 namespace larder::pipeline {
 namespace {

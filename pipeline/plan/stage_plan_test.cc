@@ -12,7 +12,7 @@
 #include <ostream>
 #include <set>
 
-#include "kernels/formats/formats.h"
+#include "kernels/formats/panel_format.h"
 #include "pipeline/manifest/manifest_testing.h"
 #include "topology/machines_testing.h"
 
@@ -37,7 +37,7 @@ StagePlan PlanFor(const Topology& machine, size_t threads = 0) {
 
 // Packed bytes of rows x columns, from the format's own description: panels of 16 rows, blocks of 32 columns.
 uint64_t PackedBytes(uint64_t rows, uint64_t columns) {
-  return CeilDiv(rows, kernels::kPanelRows) * kernels::PanelBytes(CeilDiv(columns, kernels::kBlock));
+  return CeilDiv(rows, kernels::kPanelRows) * kernels::kQ8Panel.bytes(CeilDiv(columns, kernels::kBlock));
 }
 
 // Of the whole model, not by way of shards. 3B's dimensions are multiples of all granules, so nothing is
@@ -118,10 +118,10 @@ void ExpectGroupsAndBudgets(const StagePlan& plan, const Topology& machine) {
 // Shares are even: no thread has more than one granule of each matrix above another.
 void ExpectBalanced(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
-  const uint64_t granules = c.layers * (5 * kernels::PanelBytes(c.dim / kernels::kBlock) +
-                                        kernels::PanelBytes(c.heads * c.head_size / kernels::kBlock) +
-                                        kernels::PanelBytes(c.ffn / kernels::kBlock)) +
-                            kernels::PanelBytes(c.dim / kernels::kBlock);
+  const uint64_t granules = c.layers * (5 * kernels::kQ8Panel.bytes(c.dim / kernels::kBlock) +
+                                        kernels::kQ8Panel.bytes(c.heads * c.head_size / kernels::kBlock) +
+                                        kernels::kQ8Panel.bytes(c.ffn / kernels::kBlock)) +
+                            kernels::kQ8Panel.bytes(c.dim / kernels::kBlock);
   uint64_t least = UINT64_MAX, most = 0;
   for (const PlanThread& thread : plan.threads) {
     least = std::min(least, thread.weight_bytes);

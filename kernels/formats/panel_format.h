@@ -1,0 +1,88 @@
+// PanelFormat: how the rows of a weight matrix lie in memory for the kernels. A matrix is a sequence of
+// panels of 16 rows; a panel is what a tile of a matrix product reads from front to back. Every offset and
+// every count of bytes of a panel comes from here: a format of its own (4-bit weights) is one more constant
+// beside kQ8Panel, its functions (q8_panel.cc), and how a tile loads its weights (LoadWeights in
+// kernels/gemm/).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "model/gguf/formats.h"
+
+namespace larder::kernels {
+
+using model::kBlock;
+
+// Of every format, because a kernel's vector has 16 outputs and an integer dot product adds 4 inputs: rows of
+// a panel; inputs of a weight vector; its bytes, once its weights are bytes; vectors of a block.
+inline constexpr size_t kPanelRows = 16;
+inline constexpr size_t kVectorInputs = 4;
+inline constexpr size_t kVectorBytes = kPanelRows * kVectorInputs;
+inline constexpr size_t kBlockVectors = kBlock / kVectorInputs;
+
+enum class PanelFormatId : uint8_t { kQ8 };
+
+// A panel of `blocks` blocks of 32 inputs. Blocks lie in pairs, so that scales fill whole cache lines:
+//   scales of the first block, of the second; weights of the first block, of the second.
+// An odd last block is a pair without its second half's weights (the second scales are there, zero).
+// Panels are 64-byte aligned, and so are each block's weights. Rows beyond the matrix's last and inputs
+// beyond its width are weight 0, scale 0.
+struct PanelFormat {
+  PanelFormatId id;
+  std::string_view name;
+  size_t scale_bytes;   // of a block: its 16 rows' scales
+  size_t weight_bytes;  // of a block: its 16 rows' weights
+
+  // Writes a whole panel, bytes(blocks) at `panel`. rows[r] points to `blocks` blocks of row r, or is null
+  // for a row of zeros.
+  void (*pack)(const model::Q8Block* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+  // Writes row `row` of a panel, `blocks` blocks; the other rows stay as they are.
+  void (*pack_row)(const model::Q8Block* row_blocks, size_t blocks, size_t row, uint8_t* panel);
+  // Reads a block of a row back: exactly what the kernels compute with.
+  void (*unpack)(const uint8_t* panel, size_t block, size_t row, model::Q8Block* out);
+
+  constexpr size_t pair_bytes() const { return 2 * (scale_bytes + weight_bytes); }
+  constexpr size_t odd_block_bytes() const {
+    return 2 * scale_bytes + weight_bytes;
+  }  // where a last one is odd
+  constexpr size_t bytes(size_t blocks) const {
+    return blocks / 2 * pair_bytes() + blocks % 2 * odd_block_bytes();
+  }
+  // Where block `block` of a panel keeps its scales and its weights.
+  constexpr size_t scale_offset(size_t block) const {
+    return block / 2 * pair_bytes() + block % 2 * scale_bytes;
+  }
+  constexpr size_t weight_offset(size_t block) const {
+    return block / 2 * pair_bytes() + 2 * scale_bytes + block % 2 * weight_bytes;
+  }
+};
+
+namespace q8_panel {
+void Pack(const model::Q8Block* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void PackRow(const model::Q8Block* row_blocks, size_t blocks, size_t row, uint8_t* panel);
+void Unpack(const uint8_t* panel, size_t block, size_t row, model::Q8Block* out);
+}  // namespace q8_panel
+
+// 8-bit weights, f16 scales. Scales: [16 rows]. Weights: 8 vectors; vector j holds inputs 4j..4j+3 of rows
+// 0..15: byte 4 * row + i = weight(row, 4j + i) + 128, unsigned.
+inline constexpr PanelFormat kQ8Panel{.id = PanelFormatId::kQ8,
+                                      .name = "q8",
+                                      .scale_bytes = kPanelRows * sizeof(model::Q8Block::d),
+                                      .weight_bytes = kBlockVectors * kVectorBytes,
+                                      .pack = q8_panel::Pack,
+                                      .pack_row = q8_panel::PackRow,
+                                      .unpack = q8_panel::Unpack};
+
+// The panels of one matrix: blocks of a row, ceil(inputs / 32), and how they lie.
+struct PanelShape {
+  size_t blocks = 0;
+  PanelFormat format = kQ8Panel;
+  constexpr size_t bytes() const { return format.bytes(blocks); }  // of one panel
+};
+
+// Row `row` of a panel as 32 * blocks floats, exactly scale * weight.
+void UnpackRow(const PanelShape&, const uint8_t* panel, size_t row, float* out);
+
+}  // namespace larder::kernels
