@@ -16,11 +16,7 @@ using kernels::kChunkPositions;
 using model::StepKind;
 using threadpool::Step;
 
-// Queries (rows x heads of a group) that one pass over a chunk serves: two tiles of 14 in the score product;
-// with 2 blocks a head the scores and weights of a tile take about 90 KB of L2.
-constexpr size_t kTileQueries = 28;
-constexpr size_t kMaxTileQueries = 256;
-constexpr size_t kMaxHeadSize = 512;
+constexpr size_t kMaxHeadSize = kMaxHeadBlocks * kBlock;
 
 // Floats between the rows of a chunk's scores: one line more than the chunk, so that rows do not share an L1
 // set.
@@ -50,9 +46,13 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       scores_(kernels::Gemm::Make(options.isa,
                                   kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
                                                      .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
-                                                     .y_stride_bytes = kChunkStride * sizeof(float)})) {
+                                                     .y_stride_bytes = kChunkStride * sizeof(float)},
+                                  options.tuning)) {
   const size_t blocks = kv_.shape().blocks;
-  const size_t tile_queries = std::max(kTileQueries, config.group());
+  if (options.tuning.tile_queries > kMaxTileQueries) {
+    throw Error("attention: tiles of {} queries; at most {}", options.tuning.tile_queries, kMaxTileQueries);
+  }
+  const size_t tile_queries = std::max(options.tuning.tile_queries, config.group());
   if (config.head_size > kMaxHeadSize || tile_queries > kMaxTileQueries) {
     throw Error("{}: {} query heads a KV head of {} elements; this build handles up to {} of up to {}",
                 config.name, config.group(), config.head_size, kMaxTileQueries, kMaxHeadSize);
@@ -75,12 +75,12 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     }
   }
 
-  const size_t max_queries = std::min(kernels::MaxValuesQueries(options.isa, blocks), tile_queries);
+  const size_t max_queries = std::min(options.tuning.value_queries, tile_queries);
   values_.push_back(nullptr);
   for (size_t n = 1; n <= max_queries; ++n) {
     values_.push_back(kernels::MakeValues(
-        options.isa,
-        {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock}));
+        options.isa, {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock},
+        options.tuning));
   }
   shape_ = AttentionShape{
       .head_size = config.head_size,

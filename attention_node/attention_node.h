@@ -19,6 +19,7 @@ namespace larder::attention_node {
 
 struct AttentionNodeOptions {
   kernels::Isa isa;
+  kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
   size_t threads = 1;
   size_t slots = 1;
   size_t context = 4096;  // positions of a slot
@@ -43,7 +44,7 @@ Owners OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
 
 class AttentionNode {
  public:
-  // Throws Error if the head is too large for the kernels or the KV region does not fit.
+  // Throws Error if the head or the tuning's tile is too large, or the KV region does not fit.
   AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
                 const AttentionIo&);
 

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "base/temporary_folder_testing.h"
 #include "model/layer/batch_rows.h"
 #include "model/synth/synth.h"
@@ -53,17 +54,25 @@ class AttentionNodeTest : public testing::Test {
   // The attention outputs of rows that come in these micro-batches, in the order of the rows.
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
                                       kernels::Isa isa) {
+    return Run(batches, threads, isa, kernels::DefaultTuning(isa));
+  }
+  std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
+                                      kernels::Isa isa, const kernels::KernelTuning& tuning) {
     size_t most = 0;
     for (const auto& batch : batches) most = std::max(most, batch.size());
     std::vector<float> qkv(most * columns_), out(most * config_.q_rows());
-    AttentionNode node(
-        config_, *file_,
-        {.isa = isa, .threads = threads, .slots = kSlots, .context = kContext, .node = NumaNodeId(0)},
-        {.qkv = qkv.data(),
-         .qkv_stride = columns_,
-         .group_stride = group_columns_,
-         .out = out.data(),
-         .out_stride = config_.q_rows()});
+    AttentionNode node(config_, *file_,
+                       {.isa = isa,
+                        .tuning = tuning,
+                        .threads = threads,
+                        .slots = kSlots,
+                        .context = kContext,
+                        .node = NumaNodeId(0)},
+                       {.qkv = qkv.data(),
+                        .qkv_stride = columns_,
+                        .group_stride = group_columns_,
+                        .out = out.data(),
+                        .out_stride = config_.q_rows()});
     // Steps of all threads, appends first: what flags see to where threads run.
     std::vector<std::vector<threadpool::Step>> steps(threads);
     sync::EpochFlag flag;
@@ -210,6 +219,21 @@ TEST_F(AttentionNodeTest, SameBitsHoweverRowsThreadsAndInstructionSetsAreCut) {
           << pieces.size() << " micro-batches, " << threads << " threads, " << kernels::IsaName(isa);
     }
   }
+}
+
+TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
+  const std::vector<Row> all = Both(Positions(0, 0, 60), Positions(1, 0, 300));
+  const auto expected = Run({all}, 1, kernels::Isa::kScalar);
+  const kernels::Isa isa = kernels::BestIsa();
+  for (const size_t queries : {1, 10, 200}) {  // 1: a tile holds one row's, 3
+    kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
+    tuning.tile_queries = queries;
+    tuning.value_sums = tuning.value_queries = 2;
+    EXPECT_TRUE(Run({all}, 2, isa, tuning) == expected) << queries;
+  }
+  kernels::KernelTuning huge = kernels::DefaultTuning(isa);
+  huge.tile_queries = kMaxTileQueries + 1;
+  EXPECT_THROW(Run({all}, 1, isa, huge), Error);
 }
 
 TEST(Owners, EveryHeadHasSomeAndEveryThreadWork) {

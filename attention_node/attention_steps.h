@@ -12,6 +12,10 @@
 
 namespace larder::attention_node {
 
+// Limits of the steps' own memory, checked at set-up.
+inline constexpr size_t kMaxTileQueries = 256;
+inline constexpr size_t kMaxHeadBlocks = 16;
+
 // What all steps of a socket share: shapes, kernels, tables.
 struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head

@@ -14,9 +14,7 @@ using kernels::kChunkPositions;
 using kernels::kPagePositions;
 using model::BatchRows;
 
-// A head's elements as Q8_0 blocks with an f16 scale, the KV cache's format. blocks <= kMaxHeadBlocks.
-constexpr size_t kMaxHeadBlocks = 16;
-
+// A head's elements as Q8_0 blocks with an f16 scale, the KV cache's format.
 inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act, model::Q8Block* out) {
   shape.elementwise->quantize(x, act, shape.head_size);
   for (size_t b = 0; b < shape.blocks; ++b) {
@@ -68,7 +66,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     shape.scores->Run(keys + first_page * kv.key_page_bytes,
                       reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
                       scratch.scores + first_query * shape.scores_stride, pages, queries - first_query);
-    float chunk_max[256], chunk_sum[256];  // tile_queries <= 256, checked at set-up
+    float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
     for (size_t q = first_query; q < queries; ++q) {
       const size_t visible = std::min(in_chunk, tile.position + q / shape.group + 1 - chunk);
       float* p = scratch.scores + q * shape.scores_stride;

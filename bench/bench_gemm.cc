@@ -102,10 +102,12 @@ class Rows {
 };
 
 kernels::Gemm MakeGemm(Isa isa, const Panels& panels) {
-  return kernels::Gemm::Make(isa, {.panel = panels.shape(),
-                                   .x_stride_bytes = kernels::ActRowBytes(panels.blocks()),
-                                   .y_stride_bytes = panels.n_panels() * kernels::kPanelRows * sizeof(float),
-                                   .accumulate = false});
+  return kernels::Gemm::Make(isa,
+                             {.panel = panels.shape(),
+                              .x_stride_bytes = kernels::ActRowBytes(panels.blocks()),
+                              .y_stride_bytes = panels.n_panels() * kernels::kPanelRows * sizeof(float),
+                              .accumulate = false},
+                             kernels::DefaultTuning(isa));
 }
 
 // The region that no cache keeps: 512 MB, or four times a large L3, or what memory allows.

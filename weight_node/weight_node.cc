@@ -27,8 +27,11 @@ Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, siz
   return step;
 }
 
-Gemm MakeGemm(kernels::Isa isa, const kernels::PanelShape& panel, const FloatRows& y, bool accumulate) {
-  return Gemm::Make(isa, GemmShape{panel, kernels::ActRowBytes(panel.blocks), y.stride_bytes(), accumulate});
+Gemm MakeGemm(const WeightNodeOptions& options, const kernels::PanelShape& panel, const FloatRows& y,
+              bool accumulate) {
+  return Gemm::Make(options.isa,
+                    GemmShape{panel, kernels::ActRowBytes(panel.blocks), y.stride_bytes(), accumulate},
+                    options.tuning);
 }
 
 }  // namespace
@@ -41,11 +44,11 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, shape_, plan.threads.size(), options.decode_rows, options.prefill_rows,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
-      qkv_gemm_(MakeGemm(options.isa, shape_.qkv_panel, activations_.qkv, false)),
-      o_gemm_(MakeGemm(options.isa, shape_.o_panel, activations_.x, true)),
-      ffn_gemm_(MakeGemm(options.isa, shape_.ffn_panel, activations_.threads[0].ffn_tile, false)),
-      down_gemm_(MakeGemm(options.isa, shape_.down_panel, activations_.x, true)),
-      head_gemm_(MakeGemm(options.isa, HeadPanel(config), activations_.logits, false)) {
+      qkv_gemm_(MakeGemm(options, shape_.qkv_panel, activations_.qkv, false)),
+      o_gemm_(MakeGemm(options, shape_.o_panel, activations_.x, true)),
+      ffn_gemm_(MakeGemm(options, shape_.ffn_panel, activations_.threads[0].ffn_tile, false)),
+      down_gemm_(MakeGemm(options, shape_.down_panel, activations_.x, true)),
+      head_gemm_(MakeGemm(options, HeadPanel(config), activations_.logits, false)) {
   for (size_t t = 0; t < plan.threads.size(); ++t) {
     shards_.push_back(std::make_unique<Shards>(config_, plan_, t, options.node_of_thread.at(t)));
   }

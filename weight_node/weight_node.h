@@ -32,6 +32,7 @@ enum class Phase { kDecode, kPrefill };  // up to decode_rows rows, more rows
 
 struct WeightNodeOptions {
   kernels::Isa isa;
+  kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
   size_t decode_rows = 32;
   size_t prefill_rows = 128;
   size_t logit_rows = 32;

@@ -13,35 +13,6 @@
 namespace larder::kernels {
 namespace {
 
-// Panels a tile of `rows` rows takes at once. More rows need more accumulators, so fewer panels.
-// AVX-512: 2*rows*panels + 2*panels + 1 <= 32 registers.
-size_t PanelsForRows(Isa isa, size_t rows) {
-  if (isa != Isa::kAvx512Vnni) return 1;
-  if (rows == 1) return 4;
-  if (rows <= 4) return 3;
-  if (rows <= 6) return 2;
-  return 1;
-}
-
-// Rows of the widest tile.
-size_t MaxTile(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512Vnni:
-      return 14;
-    case Isa::kAvxVnni:
-      return 3;
-    case Isa::kAvx2:
-      return 2;
-    case Isa::kScalar:
-      return 1;
-  }
-  return 1;
-}
-
-// A panel group stays in L1 (32 KB on the smallest of our machines) beside the activations while all tiles of
-// a large m pass over it.
-constexpr size_t kGroupBytes = 24 * 1024;
-
 GemmFn Generate(Isa isa, const GemmShape& shape, size_t rows, size_t panels) {
   if (isa == Isa::kAvx512Vnni) return GenerateGemmAvx512(shape, rows, panels);
   return GenerateGemmAvx2(shape, rows, panels, isa == Isa::kAvxVnni);
@@ -51,17 +22,20 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows);
 
 }  // namespace
 
-Gemm Gemm::Make(Isa isa, const GemmShape& shape) {
+Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
+  if (tuning.tile_rows == 0 || tuning.tile_rows > KernelTuning::kMaxTileRows) {
+    throw Error("kernels: tiles of {} rows; expected 1 to {}", tuning.tile_rows, KernelTuning::kMaxTileRows);
+  }
   Gemm gemm;
   gemm.shape_ = shape;
   gemm.panel_bytes_ = shape.panel.bytes();
-  gemm.max_tile_ = MaxTile(isa);
-  gemm.group_panels_ = std::max<size_t>(1, kGroupBytes / gemm.panel_bytes_);
+  gemm.max_tile_ = tuning.tile_rows;
+  gemm.group_panels_ = std::max<size_t>(1, tuning.group_bytes / gemm.panel_bytes_);
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
   for (size_t rows = 1; rows <= gemm.max_tile_; ++rows) {
-    const size_t panels = PanelsForRows(isa, rows);
+    const size_t panels = tuning.panels_for_rows[rows];
     gemm.tiles_[rows] = {Generate(isa, shape, rows, panels),
                          panels == 1 ? nullptr : Generate(isa, shape, rows, 1), panels};
   }

@@ -11,6 +11,7 @@
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/isa.h"
 #include "kernels/formats/panel_format.h"
+#include "kernels/formats/tuning.h"
 
 namespace larder::kernels {
 
@@ -21,17 +22,15 @@ struct GemmShape {
   bool accumulate = false;
 };
 
-// m rows (1 .. kMaxTile) times n_panels consecutive panels; y[m] gets 16 * n_panels floats.
+// m rows (1 .. tile_rows) times n_panels consecutive panels; y[m] gets 16 * n_panels floats.
 using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels);
 
 // All tiles of one shape. Made at set-up, then immutable; Run is data path.
 class Gemm {
  public:
-  static constexpr size_t kMaxTile = 16;
-
   // Generates the tiles and checks each against the scalar reference on random data; throws Error if one
-  // differs or the host lacks `isa`.
-  static Gemm Make(Isa, const GemmShape&);
+  // differs, the host lacks `isa`, or a tile of `tuning` does not fit its registers.
+  static Gemm Make(Isa, const GemmShape&, const KernelTuning&);
 
   // Any m >= 1. Large m goes tile by tile, panel group by panel group, so that a panel is read from the
   // last-level cache once.
@@ -51,7 +50,7 @@ class Gemm {
   size_t panel_bytes_ = 0;   // of one panel
   size_t max_tile_ = 0;      // rows of the widest tile
   size_t group_panels_ = 0;  // panels that stay in L1 while all tiles of a large m pass
-  Tile tiles_[kMaxTile + 1];
+  Tile tiles_[KernelTuning::kMaxTileRows + 1];
 };
 
 // The scalar reference.

@@ -7,7 +7,7 @@
 // (2 * 255 * 127 > 2^15).
 #include <asmjit/x86.h>
 
-#include "base/check.h"
+#include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
 #include "kernels/x86/jit.h"
@@ -23,7 +23,8 @@ class Avx2Tile final : public GemmTile {
  public:
   Avx2Tile(x86::Assembler& a, const GemmShape& shape, int rows, bool avx_vnni)
       : GemmTile(a, shape, rows, 1), vnni_(avx_vnni) {
-    LARDER_CHECK(4 * rows + (vnni_ ? 3 : 5) <= 16, "tile of {} rows", rows);
+    if (4 * rows + (vnni_ ? 3 : 5) > 16)
+      throw Error("kernels: a tile of {} rows does not fit 16 registers", rows);
   }
 
  private:
@@ -129,7 +130,7 @@ class Avx2Tile final : public GemmTile {
 }  // namespace
 
 GemmFn GenerateGemmAvx2(const GemmShape& shape, size_t rows, size_t panels, bool avx_vnni) {
-  LARDER_CHECK(panels == 1);
+  if (panels != 1) throw Error("kernels: a tile of {} panels; this instruction set takes one", panels);
   return Jit::Generate<GemmFn>(
       [&](x86::Assembler& a) { Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit(); });
 }

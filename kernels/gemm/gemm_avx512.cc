@@ -11,7 +11,7 @@
 // arithmetic does. With two panels one broadcast load serves two vpdpbusd.
 #include <asmjit/x86.h>
 
-#include "base/check.h"
+#include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
 #include "kernels/x86/jit.h"
@@ -25,7 +25,8 @@ class Avx512Tile final : public GemmTile {
  public:
   Avx512Tile(x86::Assembler& a, const GemmShape& shape, int rows, int panels)
       : GemmTile(a, shape, rows, panels) {
-    LARDER_CHECK(2 * rows * panels + 2 * panels + 1 <= 32, "tile {} x {}", rows, panels);
+    if (panels < 1 || 2 * rows * panels + 2 * panels + 1 > 32)
+      throw Error("kernels: a tile of {} rows x {} panels does not fit 32 registers", rows, panels);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/rows/elementwise.h"
 #include "model/gguf/formats.h"
@@ -50,6 +51,33 @@ struct Matrix {
   AlignedBytes packed;
 };
 
+// Products of 1 to 33 rows with and without adding to what is there, by the tiles of `tuning`.
+void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t n_panels) {
+  const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
+  for (const bool accumulate : {false, true}) {
+    const GemmShape shape{
+        {blocks}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
+    const Gemm gemm = Gemm::Make(isa, shape, tuning);
+    for (const size_t m : {1, 2, 3, 13, 14, 15, 33}) {
+      AlignedBytes x(m * shape.x_stride_bytes);
+      for (size_t i = 0; i < m; ++i) {
+        std::vector<float> row(matrix.values.begin(),
+                               matrix.values.begin() + static_cast<std::ptrdiff_t>(blocks * kBlock));
+        for (float& v : row) v *= static_cast<float>(i) - 6.5f;
+        GetElementwise(Isa::kScalar)
+            .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes), row.size());
+      }
+      const size_t floats = m * shape.y_stride_bytes / sizeof(float);
+      std::vector<float> expected(floats, -0.75f), got(floats, -0.75f);
+      const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
+      GemmReference(shape, matrix.packed.data, acts, expected.data(), n_panels, m);
+      gemm.Run(matrix.packed.data, acts, got.data(), n_panels, m);
+      ASSERT_EQ(std::memcmp(expected.data(), got.data(), floats * sizeof(float)), 0)
+          << IsaName(isa) << ", " << blocks << " blocks, " << n_panels << " panels, " << m << " rows";
+    }
+  }
+}
+
 TEST(Gemm, EqualsItsReferenceToTheBit) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) {
@@ -57,32 +85,47 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
       continue;
     }
     for (const size_t blocks : {1, 2, 5, 32}) {
-      for (const size_t n_panels : {1, 2, 7}) {
-        for (const bool accumulate : {false, true}) {
-          const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
-          const GemmShape shape{
-              {blocks}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
-          const Gemm gemm = Gemm::Make(isa, shape);
-          for (const size_t m : {1, 2, 3, 13, 14, 15, 33}) {
-            AlignedBytes x(m * shape.x_stride_bytes);
-            for (size_t i = 0; i < m; ++i) {
-              std::vector<float> row(matrix.values.begin(),
-                                     matrix.values.begin() + static_cast<std::ptrdiff_t>(blocks * kBlock));
-              for (float& v : row) v *= static_cast<float>(i) - 6.5f;
-              GetElementwise(Isa::kScalar)
-                  .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes),
-                            row.size());
-            }
-            const size_t floats = m * shape.y_stride_bytes / sizeof(float);
-            std::vector<float> expected(floats, -0.75f), got(floats, -0.75f);
-            const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
-            GemmReference(shape, matrix.packed.data, acts, expected.data(), n_panels, m);
-            gemm.Run(matrix.packed.data, acts, got.data(), n_panels, m);
-            ASSERT_EQ(std::memcmp(expected.data(), got.data(), floats * sizeof(float)), 0)
-                << IsaName(isa) << ", " << blocks << " blocks, " << n_panels << " panels, " << m << " rows";
-          }
-        }
-      }
+      for (const size_t n_panels : {1, 2, 7}) ExpectReference(isa, DefaultTuning(isa), blocks, n_panels);
+    }
+  }
+}
+
+// Tiles other than the default's: fewer rows; fewer and more panels; groups of one panel, of a few, of all.
+TEST(Gemm, OtherTilesGiveTheSameBits) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!HostHas(isa)) continue;
+    KernelTuning narrow = DefaultTuning(isa), small = narrow, wide = narrow;
+    narrow.panels_for_rows.fill(1);
+    narrow.group_bytes = 1;
+    small.tile_rows = 1;
+    small.group_bytes = 3 * kQ8Panel.bytes(5);
+    wide.group_bytes = size_t{1} << 20;
+    if (isa == Isa::kAvx512Vnni) {
+      wide.tile_rows = 5;
+      wide.panels_for_rows = {0, 7, 5, 3, 3, 2};
+    }
+    for (const KernelTuning& tuning : {narrow, small, wide}) {
+      ExpectReference(isa, tuning, 5, 7);
+      ExpectReference(isa, tuning, 32, 2);
+    }
+  }
+}
+
+TEST(Gemm, RefusesTilesThatDoNotFit) {
+  const GemmShape shape{{2}, ActRowBytes(2), 64, false};
+  KernelTuning none = DefaultTuning(Isa::kScalar), many = none;
+  none.tile_rows = 0;
+  many.tile_rows = KernelTuning::kMaxTileRows + 1;
+  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, none), Error);
+  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, many), Error);
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!HostHas(isa)) continue;
+    KernelTuning rows = DefaultTuning(isa), panels = rows, no_panels = rows;
+    rows.panels_for_rows[++rows.tile_rows] = 1;
+    ++panels.panels_for_rows[panels.tile_rows];
+    no_panels.panels_for_rows[1] = 0;
+    for (const KernelTuning& tuning : {rows, panels, no_panels}) {
+      EXPECT_THROW(Gemm::Make(isa, shape, tuning), Error) << IsaName(isa);
     }
   }
 }
@@ -117,7 +160,9 @@ TEST(Gemm, TheReferenceIsAProduct) {
 TEST(Gemm, NarrowOutputs) {
   for (const size_t n_panels : {1, 2, 3}) {
     if (!HostHas(BestIsa()) || BestIsa() == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
-    EXPECT_NO_THROW(Gemm::Make(BestIsa(), GemmShape{{2}, ActRowBytes(2), n_panels * 64, false})) << n_panels;
+    EXPECT_NO_THROW(
+        Gemm::Make(BestIsa(), GemmShape{{2}, ActRowBytes(2), n_panels * 64, false}, DefaultTuning(BestIsa())))
+        << n_panels;
   }
 }
 

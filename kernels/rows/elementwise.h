@@ -17,6 +17,7 @@
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/isa.h"
 #include "kernels/formats/kv_page.h"
+#include "kernels/formats/tuning.h"
 
 namespace larder::kernels {
 
@@ -75,14 +76,14 @@ const Elementwise& GetElementwise(Isa);
 using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions);
 struct ValuesShape {
   size_t blocks;    // of a head: ceil(head_size / 32)
-  size_t queries;   // 1 .. MaxValuesQueries(isa, blocks)
+  size_t queries;   // 1 .. KernelTuning::value_queries
   size_t w_stride;  // floats between blocks of w; a query's rows are blocks * w_stride floats apart
   size_t o_stride;  // floats between queries of o
 };
-size_t MaxValuesQueries(Isa, size_t blocks);
 // The scalar reference.
 void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, float* o, size_t positions);
-// Generates (set-up only; memory lives as long as the process). Checked against the reference.
-ValuesFn MakeValues(Isa, const ValuesShape&);
+// Generates (set-up only; memory lives as long as the process). Checked against the reference. Throws Error
+// if the host lacks `isa` or the tuning has more queries than sums.
+ValuesFn MakeValues(Isa, const ValuesShape&, const KernelTuning&);
 
 }  // namespace larder::kernels

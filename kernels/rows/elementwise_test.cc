@@ -52,7 +52,9 @@ TEST(Isa, MissingInstructionSetIsAnError) {
     if (HostHas(isa)) continue;
     any = true;
     EXPECT_THROW(GetElementwise(isa), Error);
-    EXPECT_THROW(MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}), Error);
+    EXPECT_THROW(
+        MakeValues(isa, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}, DefaultTuning(isa)),
+        Error);
   }
   if (!any) GTEST_SKIP() << "this host has every instruction set";
 }

@@ -16,11 +16,6 @@ namespace {
 
 namespace I = x86::Inst;
 
-// 16-lane sums that a pass keeps. AVX-512: 24 of 32 zmm, the rest hold values on their way. AVX2: 6 x 2 of 16
-// ymm, two for a value and one for a broadcast weight.
-constexpr size_t kSumsAvx512 = 24;
-constexpr size_t kSumsAvx2 = 6;
-constexpr size_t kMaxQueries = 16;
 constexpr size_t kLanes = 16;
 
 // Columns [16 * first, 16 * (first + count)).
@@ -72,12 +67,12 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
   }
 }
 
-ValuesFn GenerateValues(Isa isa, const ValuesShape& shape) {
+ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
   ValuesFn values = nullptr;
   GenerateVec16(isa, &values, [&](Vec16Emitter& e) {
     const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2), positions = e.PointerArg(3);
     const size_t units = shape.blocks * kBlock / kLanes;
-    const size_t most = (e.avx512() ? kSumsAvx512 : kSumsAvx2) / shape.queries;
+    const size_t most = sums / shape.queries;
     const size_t passes = CeilDiv(units, most);
     const size_t count = CeilDiv(units, passes);
     for (size_t first = 0; first < units; first += count) {
@@ -107,15 +102,12 @@ ValuesFn ScalarValues(const ValuesShape& shape) {
 
 }  // namespace
 
-size_t MaxValuesQueries(Isa isa, size_t) {
-  // At least 16 columns of every query fit into one pass, whatever the head's size.
-  return isa == Isa::kAvx2 || isa == Isa::kAvxVnni ? kSumsAvx2 : kMaxQueries;
-}
-
-ValuesFn MakeValues(Isa isa, const ValuesShape& shape) {
-  LARDER_CHECK(
-      shape.blocks >= 1 && shape.queries >= 1 && shape.queries <= MaxValuesQueries(isa, shape.blocks),
-      "{} blocks, {} queries for {}", shape.blocks, shape.queries, IsaName(isa));
+ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const KernelTuning& tuning) {
+  if (tuning.value_queries > tuning.value_sums) {
+    throw Error("kernels: {} queries of values, but {} sums", tuning.value_queries, tuning.value_sums);
+  }
+  LARDER_CHECK(shape.blocks >= 1 && shape.queries >= 1 && shape.queries <= tuning.value_queries,
+               "{} blocks, {} queries for {}", shape.blocks, shape.queries, IsaName(isa));
   LARDER_CHECK(shape.queries * shape.blocks * shape.w_stride < (size_t{1} << 28) &&
                    shape.queries * shape.o_stride < (size_t{1} << 28),
                "strides {} and {} do not fit an instruction", shape.w_stride, shape.o_stride);
@@ -124,7 +116,7 @@ ValuesFn MakeValues(Isa isa, const ValuesShape& shape) {
     throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less", IsaName(isa),
                 IsaName(BestIsa()));
   }
-  const ValuesFn values = GenerateValues(isa, shape);
+  const ValuesFn values = GenerateValues(isa, shape, tuning.value_sums);
   for (const size_t positions : {1, 16, 37}) {
     CheckValues(isa, values, shape, std::min<size_t>(positions, shape.w_stride));
   }

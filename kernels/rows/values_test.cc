@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -30,12 +31,12 @@ TEST(Values, SameBitsAsReference) {
       continue;
     }
     for (const size_t blocks : {1, 2, 3, 4, 8}) {
-      for (size_t queries = 1; queries <= MaxValuesQueries(isa, blocks); ++queries) {
+      for (size_t queries = 1; queries <= DefaultTuning(isa).value_queries; ++queries) {
         const ValuesShape shape = {.blocks = blocks,
                                    .queries = queries,
                                    .w_stride = 80,
                                    .o_stride = blocks * kBlock + queries % 3 * 5};
-        const ValuesFn values = MakeValues(isa, shape);
+        const ValuesFn values = MakeValues(isa, shape, DefaultTuning(isa));
         for (const size_t positions : {0, 1, 15, 16, 17, 33, 80}) {
           ASSERT_EQ(CheckText(isa, values, shape, positions), "")
               << IsaName(isa) << " blocks " << blocks << " queries " << queries << " positions " << positions;
@@ -45,10 +46,33 @@ TEST(Values, SameBitsAsReference) {
   }
 }
 
-TEST(Values, FourQueriesOfAHeadOfAnySize) {
+TEST(Values, OtherPassesGiveTheSameBits) {
   for (const Isa isa : kIsas) {
-    for (size_t blocks = 1; blocks <= 32; ++blocks) EXPECT_GE(MaxValuesQueries(isa, blocks), 4u);
+    if (!HostHas(isa)) continue;
+    for (const size_t sums : {1, 2, 5, 30}) {
+      KernelTuning tuning = DefaultTuning(isa);
+      tuning.value_sums = sums;
+      tuning.value_queries = std::min<size_t>(sums, 4);
+      for (const size_t blocks : {1, 3, 8}) {
+        const ValuesShape shape = {
+            .blocks = blocks, .queries = tuning.value_queries, .w_stride = 48, .o_stride = blocks * kBlock};
+        ASSERT_EQ(CheckText(isa, MakeValues(isa, shape, tuning), shape, 33), "")
+            << IsaName(isa) << ", " << sums << " sums, " << blocks << " blocks";
+      }
+    }
   }
+}
+
+TEST(Values, EveryQueryHasASum) {
+  for (const Isa isa : kIsas) {
+    const KernelTuning tuning = DefaultTuning(isa);
+    EXPECT_GE(tuning.value_queries, 4u);  // of a head of any size
+    EXPECT_LE(tuning.value_queries, tuning.value_sums);
+  }
+  KernelTuning tuning = DefaultTuning(Isa::kScalar);
+  tuning.value_queries = tuning.value_sums + 1;
+  EXPECT_THROW(MakeValues(Isa::kScalar, {.blocks = 1, .queries = 1, .w_stride = 16, .o_stride = 32}, tuning),
+               Error);
 }
 
 // The reference itself, on values that are exact: position t of block b holds t + b, scale 0.5, weight 2.
@@ -71,7 +95,7 @@ TEST(Values, WeightedSum) {
     if (!HostHas(isa)) continue;
     GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded, padded);
     const ValuesShape shape = {.blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
-    MakeValues(isa, shape)(pages.data(), w.data(), o.data(), positions);
+    MakeValues(isa, shape, DefaultTuning(isa))(pages.data(), w.data(), o.data(), positions);
     for (size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
   }
 }

@@ -109,15 +109,16 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
   if (!kernels::HostHas(isa)) return {Health::kNote, what, "this CPU does not have them", ""};
   try {
     kernels::GetElementwise(isa);
+    const kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
     // an even and an odd number of blocks; with and without adding to what is there
     for (const size_t blocks : {size_t{4}, size_t{7}}) {
       for (const bool accumulate : {false, true}) {
-        kernels::Gemm::Make(isa,
-                            {{blocks}, kernels::ActRowBytes(blocks), 64 * kernels::kPanelRows, accumulate});
+        kernels::Gemm::Make(
+            isa, {{blocks}, kernels::ActRowBytes(blocks), 64 * kernels::kPanelRows, accumulate}, tuning);
       }
     }
-    const size_t blocks = 2, queries = std::min<size_t>(4, kernels::MaxValuesQueries(isa, blocks));
-    kernels::MakeValues(isa, {blocks, queries, kernels::kChunkPositions, blocks * kernels::kBlock});
+    const size_t blocks = 2, queries = std::min<size_t>(4, tuning.value_queries);
+    kernels::MakeValues(isa, {blocks, queries, kernels::kChunkPositions, blocks * kernels::kBlock}, tuning);
   } catch (const Error& error) {
     return {Health::kBad, what, error.what(),
             "report this with the CPU's model; --isa chooses another set meanwhile"};

@@ -82,6 +82,20 @@ TEST_F(EngineBitsTest, InstructionSetsDoNotMatter) {
   }
 }
 
+TEST_F(EngineBitsTest, TilesDoNotMatter) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!kernels::HostHas(isa)) continue;
+    kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
+    --tuning.tile_rows;
+    tuning.panels_for_rows.fill(1);
+    tuning.group_bytes = 1;
+    tuning.value_sums = tuning.value_queries = 3;
+    tuning.tile_queries = 9;
+    auto engine = MakeEngine(model_.file(), {.threads = 2, .isa = isa, .tuning = tuning});
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "") << IsaName(isa);
+  }
+}
+
 TEST_F(EngineBitsTest, NeighboursInABatchDoNotMatter) {
   auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 8});
   // Slot 3 is our sequence; the others are different ones, at other positions.

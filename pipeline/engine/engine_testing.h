@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ class TestModel {
 struct TestEngineOptions {
   size_t threads = 1;
   kernels::Isa isa = kernels::BestIsa();
+  std::optional<kernels::KernelTuning> tuning = {};  // none: isa's default
   size_t slots = 1;
   size_t context = 768;
   size_t prefill_rows = 128;
@@ -61,6 +63,7 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   PlanOptions plan;
   plan.threads = options.threads;
   plan.isa = options.isa;
+  plan.tuning = options.tuning;
   plan.slots = options.slots;
   plan.context = options.context;
   plan.prefill_rows = options.prefill_rows;

@@ -128,6 +128,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   if (o.slots == 0) throw Error("plan: at least one slot is needed");
   if (o.prefill_rows == 0) o.prefill_rows = PrefillRows(config, topology);
   o.decode_rows = std::max<size_t>(1, o.decode_rows);
+  if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);
   o.prefill_rows = std::max(o.prefill_rows, o.decode_rows);
 
   const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;

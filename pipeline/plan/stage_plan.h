@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "kernels/formats/isa.h"
+#include "kernels/formats/tuning.h"
 #include "model/config/config.h"
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"
@@ -24,6 +26,7 @@ struct PlanOptions {
   size_t prefill_rows = 0;  // the most rows of a frame; 0: as fit in L2 with their FFN activations, 64 to 256
   double l3_fraction = 0.75;  // of each L3 for weights
   kernels::Isa isa = kernels::BestIsa();
+  std::optional<kernels::KernelTuning> tuning;  // none: isa's default; never part of the hash
   // Of the weight (or colocated) socket, a thread each. Empty: `threads` cores are picked.
   std::vector<CoreId> cores;
   // Of each thread; empty: the first CPU of its core. (With SMT threads a core stands in `cores` once for
@@ -68,7 +71,7 @@ struct PlanAttentionSocket {
 };
 
 struct StagePlan {
-  PlanOptions options;  // resolved: no zeros
+  PlanOptions options;  // resolved: no zeros, a tuning
   model::ModelConfig config;
   std::vector<PlanThread> threads;
   std::vector<PlanL3Group> l3_groups;

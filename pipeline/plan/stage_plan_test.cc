@@ -272,5 +272,20 @@ TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
             (std::map<int, std::map<int, size_t>>{{0, {{0, 10}, {2, 10}}}, {1, {{1, 10}, {3, 10}}}}));
 }
 
+// Tiles do not touch bits, so two ends of a link may have tuned theirs apart; a StagePlan says which it has.
+TEST(StagePlan, TilesAreNotPartOfTheHash) {
+  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
+  PlanOptions options;
+  options.isa = kernels::Isa::kAvx2;
+  const StagePlan plan = MakeStagePlan(Llama3b(), machine, options);
+  ASSERT_TRUE(plan.options.tuning);
+  EXPECT_EQ(plan.options.tuning->tile_rows, kernels::DefaultTuning(kernels::Isa::kAvx2).tile_rows);
+  options.tuning = kernels::DefaultTuning(kernels::Isa::kAvx2);
+  options.tuning->tile_rows = 1;
+  const StagePlan tuned = MakeStagePlan(Llama3b(), machine, options);
+  EXPECT_EQ(tuned.options.tuning->tile_rows, 1u);
+  EXPECT_EQ(tuned.hash(), plan.hash());
+}
+
 }  // namespace
 }  // namespace larder::pipeline

@@ -83,6 +83,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
   node_ = std::make_unique<attention_node::AttentionNode>(
       plan.config, file,
       attention_node::AttentionNodeOptions{.isa = plan.options.isa,
+                                           .tuning = plan.options.tuning.value(),
                                            .threads = socket.threads.size(),
                                            .slots = socket.slots,
                                            .context = plan.options.context,

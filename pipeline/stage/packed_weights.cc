@@ -27,6 +27,7 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
                          const weight_node::AttentionIoRows* shared_io) {
   weight_node::WeightNodeOptions weights{
       .isa = plan_.options.isa,
+      .tuning = plan_.options.tuning.value(),
       .decode_rows = plan_.options.decode_rows,
       .prefill_rows = plan_.options.prefill_rows,
       .logit_rows = LogitRows(plan_.config, plan_.options.decode_rows, plan_.options.prefill_rows),

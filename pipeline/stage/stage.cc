@@ -44,6 +44,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
   attention_ = std::make_unique<attention_node::AttentionNode>(
       plan().config, file,
       attention_node::AttentionNodeOptions{.isa = plan().options.isa,
+                                           .tuning = plan().options.tuning.value(),
                                            .threads = plan().threads.size(),
                                            .slots = plan().options.slots,
                                            .context = plan().options.context,

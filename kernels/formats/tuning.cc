@@ -1,0 +1,41 @@
+#include "kernels/formats/tuning.h"
+
+namespace larder::kernels {
+namespace {
+
+// 32 registers: a tile of rows x panels takes 2 * rows * panels + 2 * panels + 1 of them. More rows need more
+// sums, so fewer panels. 24 of 32 for sums of values; the rest hold values on their way. 28 queries are two
+// tiles of 14 in the score product, and with 2 blocks a head their scores and weights take about 90 KB of L2.
+KernelTuning Avx512() {
+  KernelTuning tuning{.tile_rows = 14, .value_sums = 24, .value_queries = 16};
+  for (size_t rows = 1; rows <= tuning.tile_rows; ++rows) {
+    tuning.panels_for_rows[rows] = rows == 1 ? 4 : rows <= 4 ? 3 : rows <= 6 ? 2 : 1;
+  }
+  return tuning;
+}
+
+// 16 registers, and a panel's 16 outputs take two. 6 x 2 of them for sums of values; two for a value and one
+// for a broadcast weight.
+KernelTuning Avx2(size_t tile_rows) {
+  KernelTuning tuning{.tile_rows = tile_rows, .value_sums = 6, .value_queries = 6};
+  for (size_t rows = 1; rows <= tile_rows; ++rows) tuning.panels_for_rows[rows] = 1;
+  return tuning;
+}
+
+}  // namespace
+
+KernelTuning DefaultTuning(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512Vnni:
+      return Avx512();
+    case Isa::kAvxVnni:
+      return Avx2(3);
+    case Isa::kAvx2:
+      return Avx2(2);
+    case Isa::kScalar:
+      break;  // the reference has no tiles
+  }
+  return {.value_sums = 16, .value_queries = 16};
+}
+
+}  // namespace larder::kernels
