@@ -132,6 +132,7 @@ class Avx2Tile final : public GemmTile {
 GemmFn GenerateGemmAvx2(const GemmShape& shape, size_t rows, size_t panels, bool avx_vnni) {
   if (panels != 1) throw Error("kernels: a tile of {} panels; this instruction set takes one", panels);
   return Jit::Generate<GemmFn>(
+      TileName(shape, rows, panels, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
       [&](x86::Assembler& a) { Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit(); });
 }
 

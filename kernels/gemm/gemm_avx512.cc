@@ -95,7 +95,7 @@ class Avx512Tile final : public GemmTile {
 }  // namespace
 
 GemmFn GenerateGemmAvx512(const GemmShape& shape, size_t rows, size_t panels) {
-  return Jit::Generate<GemmFn>([&](x86::Assembler& a) {
+  return Jit::Generate<GemmFn>(TileName(shape, rows, panels, Isa::kAvx512Vnni), [&](x86::Assembler& a) {
     Avx512Tile(a, shape, static_cast<int>(rows), static_cast<int>(panels)).Emit();
   });
 }

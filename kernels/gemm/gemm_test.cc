@@ -3,9 +3,16 @@
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -154,6 +161,34 @@ TEST(Gemm, TheReferenceIsAProduct) {
     EXPECT_NEAR(y[row], sum, magnitude * 10 * 0x1p-24) << row;
   }
   for (size_t row = matrix.rows; row < y.size(); ++row) EXPECT_EQ(y[row], 0.0f);
+}
+
+// LARDER_PERF_MAP=1: each tile has a line "START SIZE name" in the file where perf looks for it.
+TEST(Gemm, TilesHaveNamesForPerf) {
+  const Isa isa = BestIsa();
+  if (isa == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
+  ASSERT_EQ(setenv("LARDER_PERF_MAP", "1", 1), 0);
+  const KernelTuning tuning = DefaultTuning(isa);
+  Gemm::Make(isa, GemmShape{{3}, ActRowBytes(3), 256, true}, tuning);
+  unsetenv("LARDER_PERF_MAP");
+  const std::string path = "/tmp/perf-" + std::to_string(getpid()) + ".map";
+  std::map<std::string, std::pair<uint64_t, uint64_t>> functions;  // by name: start, size
+  std::ifstream file(path);
+  uint64_t start = 0, size = 0;
+  std::string name;
+  while (file >> std::hex >> start >> size && std::getline(file >> std::ws, name))
+    functions[name] = {start, size};
+  std::filesystem::remove(path);
+  for (size_t rows = 1; rows <= tuning.tile_rows; ++rows) {
+    const std::string tile = "larder::gemm.q8.3blocks." + std::to_string(rows) + "x" +
+                             std::to_string(tuning.panels_for_rows[rows]) + ".add." +
+                             std::string(IsaName(isa));
+    ASSERT_TRUE(functions.contains(tile)) << tile;
+    const auto [at, bytes] = functions[tile];
+    ASSERT_GT(bytes, 100u) << tile;
+    // It ends with the function's return, and what aligns the next one is not part of it.
+    EXPECT_EQ(reinterpret_cast<const uint8_t*>(at)[bytes - 1], 0xC3) << tile;
+  }
 }
 
 // Rows of y that lie closer together than the check's panels are wide: small models.

@@ -1,6 +1,15 @@
 #include "kernels/gemm/gemm_tile.h"
 
+#include <fmt/format.h>
+
+#include "kernels/gemm/gemm_generate.h"
+
 namespace larder::kernels {
+
+std::string TileName(const GemmShape& shape, size_t rows, size_t panels, Isa isa) {
+  return fmt::format("larder::gemm.{}.{}blocks.{}x{}{}.{}", shape.panel.format.name, shape.panel.blocks, rows,
+                     panels, shape.accumulate ? ".add" : "", IsaName(isa));
+}
 
 void GemmTile::Emit() {
   const size_t blocks = shape_.panel.blocks;

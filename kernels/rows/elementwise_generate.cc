@@ -324,15 +324,15 @@ void Finish(Vec16Emitter& e) {
 Elementwise GenerateElementwise(Isa isa) {
   Elementwise set = {};
   set.isa = isa;
-  GenerateVec16(isa, &set.rms_norm, RmsNorm);
-  GenerateVec16(isa, &set.quantize, Quantize);
-  GenerateVec16(isa, &set.swiglu_quantize, SwigluQuantize);
-  GenerateVec16(isa, &set.rope, Rope);
-  GenerateVec16(isa, &set.add, Add);
-  GenerateVec16(isa, &set.softmax_chunk, SoftmaxChunk);
-  GenerateVec16(isa, &set.scale_weights, ScaleWeights);
-  GenerateVec16(isa, &set.merge, Merge);
-  GenerateVec16(isa, &set.finish, Finish);
+  GenerateVec16("rms_norm", isa, &set.rms_norm, RmsNorm);
+  GenerateVec16("quantize", isa, &set.quantize, Quantize);
+  GenerateVec16("swiglu_quantize", isa, &set.swiglu_quantize, SwigluQuantize);
+  GenerateVec16("rope", isa, &set.rope, Rope);
+  GenerateVec16("add", isa, &set.add, Add);
+  GenerateVec16("softmax_chunk", isa, &set.softmax_chunk, SoftmaxChunk);
+  GenerateVec16("scale_weights", isa, &set.scale_weights, ScaleWeights);
+  GenerateVec16("merge", isa, &set.merge, Merge);
+  GenerateVec16("finish", isa, &set.finish, Finish);
   return set;
 }
 

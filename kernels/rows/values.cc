@@ -1,10 +1,13 @@
 // The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk. A head with
 // more sums than registers is done in passes over its columns, so that the order over positions is ascending
 // for each sum and each value is converted once.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <mutex>
 #include <random>
+#include <string>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -69,7 +72,8 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
 
 ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
   ValuesFn values = nullptr;
-  GenerateVec16(isa, &values, [&](Vec16Emitter& e) {
+  const std::string name = fmt::format("values.{}blocks.{}queries", shape.blocks, shape.queries);
+  GenerateVec16(name, isa, &values, [&](Vec16Emitter& e) {
     const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2), positions = e.PointerArg(3);
     const size_t units = shape.blocks * kBlock / kLanes;
     const size_t most = sums / shape.queries;
@@ -93,7 +97,7 @@ ValuesFn ScalarValues(const ValuesShape& shape) {
   static auto* shapes = new std::deque<ValuesShape>;  // stubs point into it; never destroyed
   const std::lock_guard lock(mutex);
   const ValuesShape* kept = &shapes->emplace_back(shape);
-  return Jit::Generate<ValuesFn>([&](x86::Assembler& a) {
+  return Jit::Generate<ValuesFn>("larder::values.scalar", [&](x86::Assembler& a) {
     a.mov(x86::r8, reinterpret_cast<uintptr_t>(kept));
     a.mov(x86::rax, reinterpret_cast<uintptr_t>(&CallReference));
     a.jmp(x86::rax);

@@ -1,5 +1,7 @@
 #include "kernels/x86/jit.h"
 
+#include "kernels/x86/perf_map.h"
+
 namespace larder::kernels {
 namespace {
 
@@ -24,11 +26,12 @@ void Jit::Begin(asmjit::CodeHolder& code) {
   code.setErrorHandler(&handler);
 }
 
-void* Jit::Finish(asmjit::CodeHolder& code) {
+void* Jit::Finish(asmjit::CodeHolder& code, std::string_view name) {
   if (code.hasUnresolvedLinks())
     throw Error("kernels: a jump to a label that was never bound: a bug in Larder");
   void* function = nullptr;
   if (const asmjit::Error error = Runtime().add(&function, &code)) Fail(error);
+  AddToPerfMap(function, code.codeSize(), name);
   return function;
 }
 

@@ -4,28 +4,31 @@
 
 #include <asmjit/x86.h>
 
+#include <string_view>
+
 #include "base/error.h"
 
 namespace larder::kernels {
 
 class Jit {
  public:
-  // emit(asmjit::x86::Assembler&) writes a whole System V function, its return included. Throws Error if
-  // asmjit refuses an instruction or executable memory is not to be had.
+  // emit(asmjit::x86::Assembler&) writes a whole System V function, its return included. `name` is what perf
+  // calls it (perf_map.h). Throws Error if asmjit refuses an instruction or executable memory is not to be
+  // had.
   template <typename Function, typename Emit>
-  static Function Generate(Emit&& emit) {
+  static Function Generate(std::string_view name, Emit&& emit) {
     asmjit::CodeHolder code;
     Begin(code);
     asmjit::x86::Assembler assembler(&code);
     // Without it asmjit encodes whatever operands it is given.
     assembler.addDiagnosticOptions(asmjit::DiagnosticOptions::kValidateAssembler);
     emit(assembler);
-    return reinterpret_cast<Function>(Finish(code));
+    return reinterpret_cast<Function>(Finish(code, name));
   }
 
   // The same with asmjit's Compiler (virtual registers): emit(asmjit::x86::Compiler&) adds one function.
   template <typename Function, typename Emit>
-  static Function Compile(Emit&& emit) {
+  static Function Compile(std::string_view name, Emit&& emit) {
     asmjit::CodeHolder code;
     Begin(code);
     asmjit::x86::Compiler compiler(&code);
@@ -33,12 +36,12 @@ class Jit {
                                   asmjit::DiagnosticOptions::kValidateIntermediate);
     emit(compiler);
     if (const asmjit::Error error = compiler.finalize()) Fail(error);
-    return reinterpret_cast<Function>(Finish(code));
+    return reinterpret_cast<Function>(Finish(code, name));
   }
 
  private:
   static void Begin(asmjit::CodeHolder&);  // sets the environment and an error handler that throws
-  static void* Finish(asmjit::CodeHolder&);
+  static void* Finish(asmjit::CodeHolder&, std::string_view name);
   [[noreturn]] static void Fail(asmjit::Error);
 };
 

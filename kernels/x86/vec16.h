@@ -4,9 +4,12 @@
 #pragma once
 
 #include <asmjit/x86.h>
+#include <fmt/format.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "kernels/formats/isa.h"
 #include "kernels/x86/jit.h"
@@ -146,10 +149,11 @@ class Vec16Emitter {
   x86::Gp constants_;
 };
 
-// Generates one function through emit(Vec16Emitter&) into *function.
+// Generates one function through emit(Vec16Emitter&) into *function. perf sees it as larder::name.isa.
 template <typename... Args, typename Emit>
-void GenerateVec16(Isa isa, void (**function)(Args...), Emit emit) {
-  *function = Jit::Compile<void (*)(Args...)>([&](x86::Compiler& cc) {
+void GenerateVec16(std::string_view name, Isa isa, void (**function)(Args...), Emit emit) {
+  const std::string full_name = fmt::format("larder::{}.{}", name, IsaName(isa));
+  *function = Jit::Compile<void (*)(Args...)>(full_name, [&](x86::Compiler& cc) {
     Vec16Emitter e(cc, isa, asmjit::FuncSignatureT<void, Args...>(asmjit::CallConvId::kCDecl));
     emit(e);
     e.End();
