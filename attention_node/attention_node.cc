@@ -1,8 +1,8 @@
 #include "attention_node/attention_node.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "model/layer/step_kind.h"
@@ -22,14 +22,14 @@ constexpr size_t kMaxHeadSize = kMaxHeadBlocks * kBlock;
 // set.
 constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
 
-std::vector<float> SplitTable(const model::ModelConfig& config, size_t positions) {
-  const std::vector<float> table = model::RopeTable(config, positions);
-  const size_t half = config.rotary_dim / 2;
+std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions) {
+  const std::vector<float> table = model::RopeTable(rotary, positions);
+  const size_t half = rotary.dim / 2;
   std::vector<float> split(table.size());
   for (size_t p = 0; p < positions; ++p) {
     for (size_t i = 0; i < half; ++i) {
-      split[p * config.rotary_dim + i] = table[p * config.rotary_dim + 2 * i];
-      split[p * config.rotary_dim + half + i] = table[p * config.rotary_dim + 2 * i + 1];
+      split[p * rotary.dim + i] = table[p * rotary.dim + 2 * i];
+      split[p * rotary.dim + half + i] = table[p * rotary.dim + 2 * i + 1];
     }
   }
   return split;
@@ -57,21 +57,23 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     throw Error("{}: {} query heads a KV head of {} elements; this build handles up to {} of up to {}",
                 config.name, config.group(), config.head_size, kMaxTileQueries, kMaxHeadSize);
   }
-  const std::vector<float> rope = SplitTable(config, options.context);
-  const size_t norm_bytes =
-      config.qk_norm ? config.layers * 2 * RoundUp(config.head_size * sizeof(float), kCacheLineBytes) : 0;
+  const std::vector<float> rope = SplitTable(config.layer.rotary, options.context);
+  const std::pair<std::vector<const float*>*, model::TensorRole> norms[] = {
+      {&q_norm_, model::TensorRole::kQNorm}, {&k_norm_, model::TensorRole::kKNorm}};
+  size_t norm_bytes = 0;
+  for (const auto& [weights, role] : norms) {
+    weights->assign(config.layers, nullptr);
+    if (config.layer.Has(role))
+      norm_bytes += config.layers * RoundUp(config.head_size * sizeof(float), kCacheLineBytes);
+  }
   tables_ = topology::Arena(rope.size() * sizeof(float) + norm_bytes + kCacheLineBytes, options.node);
   auto table = tables_.AllocateArray<float>(rope.size());
   std::copy(rope.begin(), rope.end(), table.begin());
-  q_norm_.assign(config.layers, nullptr);
-  k_norm_.assign(config.layers, nullptr);
-  for (size_t layer = 0; config.qk_norm && layer < config.layers; ++layer) {
-    for (auto& [norms, name] :
-         {std::pair(&q_norm_, "attn_q_norm.weight"), std::pair(&k_norm_, "attn_k_norm.weight")}) {
+  for (const auto& [norm, role] : norms) {
+    for (size_t layer = 0; config.layer.Has(role) && layer < config.layers; ++layer) {
       auto weights = tables_.AllocateArray<float>(config.head_size);
-      file.ReadRowsF32(file.Tensor(model::LayerTensor(config.first_layer + layer, name)), 0, 1,
-                       weights.data());
-      (*norms)[layer] = weights.data();
+      file.ReadRowsF32(file.Tensor(config.TensorName(layer, role)), 0, 1, weights.data());
+      (*norm)[layer] = weights.data();
     }
   }
 
@@ -82,23 +84,22 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
         options.isa, {.blocks = blocks, .queries = n, .w_stride = kChunkStride, .o_stride = blocks * kBlock},
         options.tuning));
   }
-  shape_ = AttentionShape{
-      .head_size = config.head_size,
-      .rotary_dim = config.rotary_dim,
-      .group = config.group(),
-      .kv_heads = config.kv_heads,
-      .blocks = blocks,
-      .epsilon = config.norm_epsilon,
-      .query_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_size))),
-      .rope = table.data(),
-      .elementwise = &kernels::GetElementwise(options.isa),
-      .scores = &scores_,
-      .scores_stride = kChunkStride,
-      .weights_stride = kChunkStride,
-      .max_values_queries = max_queries,
-      .values = values_.data(),
-      .tile_queries = tile_queries,
-      .kv = &kv_};
+  shape_ = AttentionShape{.head_size = config.head_size,
+                          .rotary_dim = config.layer.rotary.dim,
+                          .group = config.group(),
+                          .kv_heads = config.kv_heads,
+                          .blocks = blocks,
+                          .epsilon = config.norm_epsilon,
+                          .query_scale = static_cast<float>(1.0 / config.layer.attention_divisor),
+                          .rope = table.data(),
+                          .elementwise = &kernels::GetElementwise(options.isa),
+                          .scores = &scores_,
+                          .scores_stride = kChunkStride,
+                          .weights_stride = kChunkStride,
+                          .max_values_queries = max_queries,
+                          .values = values_.data(),
+                          .tile_queries = tile_queries,
+                          .kv = &kv_};
 
   // Scratch of all threads in one arena, laid out once to count and once to hand out.
   scratch_.resize(options.threads);

@@ -30,7 +30,7 @@ class AttentionNodeTest : public testing::Test {
     model::WriteSynth(options, folder_ / "model.gguf");
     file_ = model::GgufFile::Open(folder_ / "model.gguf");
     config_ = model::ReadModelConfig(*file_);
-    rope_ = model::RopeTable(config_, kContext);
+    rope_ = model::RopeTable(config_.layer.rotary, kContext);
     group_columns_ = (config_.group() + 2) * config_.head_size;
     columns_ = config_.kv_heads * group_columns_;
     // Queries large enough that few positions matter: a wrong one would be seen.
@@ -112,12 +112,12 @@ class AttentionNodeTest : public testing::Test {
   // A head after rotation, as the cache or a query keeps it: INT8 with a scale for each 32 elements.
   std::vector<double> Quantised(const float* head, bool rotates, double scale, uint32_t position,
                                 bool half_scale) const {
-    const size_t n = config_.head_size, half = config_.rotary_dim / 2;
+    const size_t n = config_.head_size, half = config_.layer.rotary.dim / 2;
     std::vector<float> x(head, head + n);
     if (rotates) {
       for (size_t i = 0; i < half; ++i) {
-        const float cos = rope_[position * config_.rotary_dim + 2 * i];
-        const float sin = rope_[position * config_.rotary_dim + 2 * i + 1];
+        const float cos = rope_[position * config_.layer.rotary.dim + 2 * i];
+        const float sin = rope_[position * config_.layer.rotary.dim + 2 * i + 1];
         x[i] = head[i] * cos - head[i + half] * sin;
         x[i + half] = head[i] * sin + head[i + half] * cos;
       }

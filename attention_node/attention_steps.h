@@ -21,7 +21,7 @@ struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
   size_t kv_heads, blocks;              // blocks of a head
   float epsilon;                        // of q/k norms
-  float query_scale;                    // 1 / sqrt(head_size)
+  float query_scale;                    // 1 / LayerSpec::attention_divisor
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const kernels::Elementwise* elementwise;
   const kernels::Gemm* scores;           // query blocks x key pages

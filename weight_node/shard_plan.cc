@@ -8,17 +8,35 @@ namespace larder::weight_node {
 
 using kernels::kBlock;
 using kernels::kPanelRows;
+using model::TensorRole;
+
+namespace {
+
+size_t BlocksOf(const model::ModelConfig& config, TensorRole role) {
+  return CeilDiv(config.layer.tensor(role).cols, kBlock);
+}
+size_t PanelsOf(const model::ModelConfig& config, TensorRole role) {
+  return CeilDiv(config.layer.tensor(role).rows, kPanelRows);
+}
+size_t RowsOfGroup(const model::ModelConfig& config) {
+  size_t rows = 0;
+  for (const TensorRole role : {TensorRole::kQ, TensorRole::kK, TensorRole::kV})
+    rows += config.layer.tensor(role).rows;
+  return rows / config.kv_heads;
+}
+
+}  // namespace
 
 LayerShape::LayerShape(const model::ModelConfig& config)
-    : dim_blocks(CeilDiv(config.dim, kBlock)),
-      q_blocks(CeilDiv(config.q_rows(), kBlock)),
-      ffn_blocks(CeilDiv(config.ffn, kBlock)),
-      group_rows((config.group() + 2) * config.head_size),
+    : dim_blocks(BlocksOf(config, TensorRole::kQ)),
+      q_blocks(BlocksOf(config, TensorRole::kO)),
+      ffn_blocks(BlocksOf(config, TensorRole::kDown)),
+      group_rows(RowsOfGroup(config)),
       group_panels(CeilDiv(group_rows, kPanelRows)),
       qkv_panels(config.kv_heads * group_panels),
-      o_panels(CeilDiv(config.dim, kPanelRows)),
+      o_panels(PanelsOf(config, TensorRole::kO)),
       ffn_units(ffn_blocks),
-      down_panels(CeilDiv(config.dim, kPanelRows)),
+      down_panels(PanelsOf(config, TensorRole::kDown)),
       qkv_panel{dim_blocks, kernels::kQ8Panel},
       o_panel{q_blocks, kernels::kQ8Panel},
       ffn_panel{dim_blocks, kernels::kQ8Panel},

@@ -12,6 +12,7 @@ namespace {
 using kernels::kPanelRows;
 using kernels::PanelShape;
 using model::Q8Block;
+using model::TensorRole;
 
 // Where a packed row comes from; tensor null: a row of zeros.
 struct RowSource {
@@ -112,18 +113,19 @@ const float* ReadVector(const model::GgufFile& file, const std::string& name, to
 }  // namespace
 
 size_t HeadRow(const model::ModelConfig& config, size_t r) {
-  if (config.rope_pairing == model::RopePairing::kHalves || r >= config.rotary_dim) return r;
-  const size_t half = config.rotary_dim / 2;
+  if (config.layer.rotary.pairing == model::RopePairing::kHalves || r >= config.layer.rotary.dim) return r;
+  const size_t half = config.layer.rotary.dim / 2;
   return r < half ? 2 * r : 2 * (r - half) + 1;
 }
 
 Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t thread, NumaNodeId node)
     : config_(config), plan_(plan), thread_(thread), weight_bytes_(plan.ThreadBytes(config, thread)) {
   const size_t bias =
-      config.qkv_bias ? RoundUp(plan.threads[thread].qkv.count * kPanelRows * sizeof(float), kCacheLineBytes)
-                      : 0;
+      config.layer.Has(TensorRole::kQBias)
+          ? RoundUp(plan.threads[thread].qkv.count * kPanelRows * sizeof(float), kCacheLineBytes)
+          : 0;
   const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
-  arena_ = topology::Arena(weight_bytes_ + config.layers * (bias + 2 * norm) + norm, node);
+  arena_ = topology::Arena(weight_bytes_ + config.layers * (bias + config.layer.norms() * norm) + norm, node);
   layers_.resize(config.layers);
 }
 
@@ -135,20 +137,20 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
   const uint8_t* const begin = out;
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
-    auto tensor = [&](const char* suffix) -> const model::TensorInfo& {
-      return file.Tensor(model::LayerTensor(config_.first_layer + layer, suffix));
+    auto tensor = [&](TensorRole role) -> const model::TensorInfo& {
+      return file.Tensor(config_.TensorName(layer, role));
     };
-    const std::array<const model::TensorInfo*, 3> qkv = {&tensor("attn_q.weight"), &tensor("attn_k.weight"),
-                                                         &tensor("attn_v.weight")};
+    const std::array<const model::TensorInfo*, 3> qkv = {&tensor(TensorRole::kQ), &tensor(TensorRole::kK),
+                                                         &tensor(TensorRole::kV)};
     std::vector<RowSource> rows(shard.qkv.count * kPanelRows);
     for (size_t i = 0; i < rows.size(); ++i)
       rows[i] = QkvRow(config_, shape, qkv, shard.qkv.first * kPanelRows + i);
     to.qkv = out;
     out = packer.Pack(rows, shape.qkv_panel, out);
     to.o = out;
-    out = packer.Pack(PlainRows(tensor("attn_output.weight"), shard.o), shape.o_panel, out);
+    out = packer.Pack(PlainRows(tensor(TensorRole::kO), shard.o), shape.o_panel, out);
     to.ffn = out;
-    const model::TensorInfo &gate = tensor("ffn_gate.weight"), &up = tensor("ffn_up.weight");
+    const model::TensorInfo &gate = tensor(TensorRole::kGate), &up = tensor(TensorRole::kUp);
     rows.clear();
     for (size_t unit = shard.ffn_units.first; unit < shard.ffn_units.end(); ++unit) {
       const PanelRange panels{static_cast<uint32_t>(2 * unit), 2};
@@ -159,26 +161,27 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
     }
     out = packer.Pack(rows, shape.ffn_panel, out);
     to.down = out;
-    out = packer.Pack(PlainRows(tensor("ffn_down.weight"), shard.down), shape.down_panel, out);
+    out = packer.Pack(PlainRows(tensor(TensorRole::kDown), shard.down), shape.down_panel, out);
   }
   head_ = out;
   if (config_.ends) {
-    const char* head = config_.tied_embeddings ? "token_embd.weight" : "output.weight";
+    const char* head = config_.tied_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
     out = packer.Pack(PlainRows(file.Tensor(head), shard.head), HeadPanel(config_), out);
   }
   LARDER_CHECK(static_cast<uint64_t>(out - begin) == weight_bytes_);
 
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
-    const size_t in_file = config_.first_layer + layer;
-    to.attn_norm = ReadVector(file, model::LayerTensor(in_file, "attn_norm.weight"), arena_);
-    to.ffn_norm = ReadVector(file, model::LayerTensor(in_file, "ffn_norm.weight"), arena_);
-    if (!config_.qkv_bias) continue;
+    for (const model::LayerOp& op : config_.layer.ops) {
+      if (op.kind == model::OpKind::kRmsNorm)
+        to.norm[static_cast<size_t>(op.norm)] = ReadVector(file, config_.TensorName(layer, op.norm), arena_);
+    }
+    if (!config_.layer.Has(TensorRole::kQBias)) continue;
     std::array<const model::TensorInfo*, 3> qkv;
     std::array<std::vector<float>, 3> bias;
-    const char* const names[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
+    constexpr TensorRole kBiases[] = {TensorRole::kQBias, TensorRole::kKBias, TensorRole::kVBias};
     for (size_t i = 0; i < 3; ++i) {
-      qkv[i] = &file.Tensor(model::LayerTensor(in_file, names[i]));
+      qkv[i] = &file.Tensor(config_.TensorName(layer, kBiases[i]));
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
@@ -192,7 +195,7 @@ void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
     }
     to.qkv_bias = packed;
   }
-  if (config_.ends) output_norm_ = ReadVector(file, "output_norm.weight", arena_);
+  if (config_.ends) output_norm_ = ReadVector(file, model::kOutputNormTensor, arena_);
 }
 
 }  // namespace larder::weight_node

@@ -2,6 +2,7 @@
 // that thread. Read-only afterwards.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -35,8 +36,7 @@ struct LayerShard {
   const uint8_t* o = nullptr;
   const uint8_t* ffn = nullptr;  // gate/up units
   const uint8_t* down = nullptr;
-  const float* attn_norm = nullptr;  // [dim]; a copy for each thread
-  const float* ffn_norm = nullptr;
+  std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; a copy for each thread
 };
 
 class Shards {

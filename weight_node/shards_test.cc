@@ -133,7 +133,7 @@ class ShardsWithBiases : public ShardsOf {};
 INSTANTIATE_TEST_SUITE_P(Architectures, ShardsWithBiases, testing::Values(model::Architecture::kQwen2));
 
 TEST_P(ShardsWithBiases, FollowTheirRows) {
-  ASSERT_TRUE(config_.qkv_bias);
+  ASSERT_TRUE(config_.layer.Has(model::TensorRole::kQBias));
   const ShardPlan plan = MakeShardPlan(config_, 2);
   for (size_t t = 0; t < 2; ++t) {
     Shards shards(config_, plan, t, NumaNodeId(0));

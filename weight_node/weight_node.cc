@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "threadpool/share.h"
 
 namespace larder::weight_node {
@@ -62,7 +63,7 @@ void WeightNode::Pack(const model::GgufFile& file, size_t thread, LoadProgress& 
   shards_[thread]->Pack(file, progress);
   if (!config_.ends || config_.tied_embeddings) return;
   // One row a token is looked up, so where they lie matters little.
-  const model::TensorInfo& tensor = file.Tensor("token_embd.weight");
+  const model::TensorInfo& tensor = file.Tensor(model::kEmbeddingTensor);
   auto* blocks = reinterpret_cast<model::Q8Block*>(embedding_.data());
   const auto [begin, end] =
       threadpool::ShareOf(static_cast<uint32_t>(config_.vocab), static_cast<uint32_t>(thread),
@@ -166,46 +167,73 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const QkvP
 }
 
 void WeightNode::AddAfterAttention(size_t thread, size_t layer, Phase phase, Steps& steps) {
-  const bool shared = phase == Phase::kPrefill;
-  const LayerShard& shard = shards_[thread]->layers()[layer];
-  const ThreadShard& ranges = plan_.threads[thread];
-  const ActRows q = shared ? activations_.shared_q : activations_.threads[thread].q;
-  const ActRows dim = shared ? activations_.shared_dim : activations_.threads[thread].dim;
+  for (const model::LayerOp& op : config_.layer.AfterAttention()) AddOp(thread, layer, phase, op, steps);
+}
 
+void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::LayerOp& op, Steps& steps) {
+  const LayerShard& shard = shards_[thread]->layers()[layer];
+  switch (op.kind) {
+    case model::OpKind::kRmsNorm:
+      return AddNorm(thread, layer, phase, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm, false,
+                     steps);
+    case model::OpKind::kO:
+      return AddO(thread, layer, phase, steps);
+    case model::OpKind::kSiluGate:
+      return AddSiluGate(thread, layer, phase, steps);
+    case model::OpKind::kDown:
+      steps.push_back(MakeStep(
+          ProductStep, KeepResidual(down_gemm_, shard.down, plan_.threads[thread].down, activations_.ffn),
+          StepKind::kDown, layer, true));
+      return;
+    case model::OpKind::kQkv:        // its flags are the caller's: AddBeforeAttention
+    case model::OpKind::kAttention:  // attention_node's
+      break;
+  }
+  LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
+}
+
+const ProductOperand* WeightNode::KeepResidual(const Gemm& gemm, const uint8_t* panels, PanelRange range,
+                                               const ActRows& in) {
+  FloatRows y = activations_.x;
+  y.data += range.first * kPanelRows;
+  return Keep(products_, ProductOperand{.gemm = &gemm,
+                                        .elementwise = &elementwise_,
+                                        .panels = panels,
+                                        .n_panels = range.count,
+                                        .bias = nullptr,
+                                        .x = in,
+                                        .y = y,
+                                        .logit_rows = false});
+}
+
+void WeightNode::AddO(size_t thread, size_t layer, Phase phase, Steps& steps) {
+  const bool shared = phase == Phase::kPrefill;
+  const ActRows q = shared ? activations_.shared_q : activations_.threads[thread].q;
   const QuantizeOperand* quantize = Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
                                                                      .x = activations_.attn,
                                                                      .n = config_.q_rows(),
                                                                      .out = q,
                                                                      .share = ShareOf(thread, phase)});
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
+  const uint8_t* panels = shards_[thread]->layers()[layer].o;
+  steps.push_back(MakeStep(ProductStep, KeepResidual(o_gemm_, panels, plan_.threads[thread].o, q),
+                           StepKind::kO, layer, true));
+}
 
-  auto residual = [&](const Gemm& gemm, const uint8_t* panels, PanelRange range, const ActRows& in) {
-    FloatRows y = activations_.x;
-    y.data += range.first * kPanelRows;
-    return Keep(products_, ProductOperand{.gemm = &gemm,
-                                          .elementwise = &elementwise_,
-                                          .panels = panels,
-                                          .n_panels = range.count,
-                                          .bias = nullptr,
-                                          .x = in,
-                                          .y = y,
-                                          .logit_rows = false});
-  };
-  steps.push_back(MakeStep(ProductStep, residual(o_gemm_, shard.o, ranges.o, q), StepKind::kO, layer, true));
-
-  AddNorm(thread, layer, phase, shard.ffn_norm, StepKind::kNorm, false, steps);
+void WeightNode::AddSiluGate(size_t thread, size_t layer, Phase phase, Steps& steps) {
+  const PanelRange units = plan_.threads[thread].ffn_units;
   ActRows out = activations_.ffn;
-  out.data += ranges.ffn_units.first * sizeof(kernels::ActBlock);
-  const FfnOperand* ffn = Keep(ffns_, FfnOperand{.gemm = &ffn_gemm_,
-                                                 .elementwise = &elementwise_,
-                                                 .units = shard.ffn,
-                                                 .n_units = ranges.ffn_units.count,
-                                                 .x = dim,
-                                                 .tile = activations_.threads[thread].ffn_tile,
-                                                 .out = out});
+  out.data += units.first * sizeof(kernels::ActBlock);
+  const FfnOperand* ffn = Keep(
+      ffns_,
+      FfnOperand{.gemm = &ffn_gemm_,
+                 .elementwise = &elementwise_,
+                 .units = shards_[thread]->layers()[layer].ffn,
+                 .n_units = units.count,
+                 .x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim,
+                 .tile = activations_.threads[thread].ffn_tile,
+                 .out = out});
   steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, true));
-  steps.push_back(MakeStep(ProductStep, residual(down_gemm_, shard.down, ranges.down, activations_.ffn),
-                           StepKind::kDown, layer, true));
 }
 
 void WeightNode::AddHead(size_t thread, Phase phase, Steps& steps) {

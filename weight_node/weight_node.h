@@ -55,13 +55,18 @@ class WeightNode {
   void AddReceive(size_t thread, Steps&);
   // After the thread's own down panels, or (embedded) after a barrier. logit_rows: to whoever has the head.
   void AddSend(size_t thread, bool logit_rows, Steps&);
-  // ready(group) gives the flag to signal when this thread's rows of that KV head's group are done, or null.
+  // The layer's operations (model::LayerSpec) up to attention. ready(group) gives the flag to signal when
+  // this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
-  void AddQkv(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
-    AddNorm(thread, layer, phase, shards_[thread]->layers()[layer].attn_norm, model::StepKind::kNorm, false,
-            steps);
-    for (const QkvPart& part : QkvParts(shape_, plan_.threads[thread]))
-      AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
+  void AddBeforeAttention(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
+    for (const model::LayerOp& op : config_.layer.BeforeAttention()) {
+      if (op.kind != model::OpKind::kQkv) {
+        AddOp(thread, layer, phase, op, steps);
+        continue;
+      }
+      for (const QkvPart& part : QkvParts(shape_, plan_.threads[thread]))
+        AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
+    }
   }
   void AddAfterAttention(size_t thread, size_t layer, Phase, Steps&);
   void AddHead(size_t thread, Phase, Steps&);
@@ -73,6 +78,12 @@ class WeightNode {
   uint64_t embedding_bytes() const { return embedding_.bytes(); }
 
  private:
+  void AddOp(size_t thread, size_t layer, Phase, const model::LayerOp&, Steps&);
+  void AddO(size_t thread, size_t layer, Phase, Steps&);
+  void AddSiluGate(size_t thread, size_t layer, Phase, Steps&);
+  // x += panels * in, on the thread's rows of the residual, which are those of `range`.
+  const ProductOperand* KeepResidual(const kernels::Gemm&, const uint8_t* panels, PanelRange range,
+                                     const ActRows& in);
   void AddNorm(size_t thread, size_t layer, Phase, const float* weight, model::StepKind, bool logit_rows,
                Steps&);
   void AddQkvPart(size_t thread, size_t layer, Phase, const QkvPart&, sync::EpochFlag* signal, Steps&);

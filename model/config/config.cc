@@ -19,17 +19,6 @@ constexpr uint64_t kMaxHeadSize = 1024;
 constexpr uint64_t kMaxVocab = 1 << 22;
 constexpr uint64_t kMaxContext = uint64_t{1} << 31;
 
-struct KnownArchitecture {
-  std::string_view name;
-  Architecture architecture;
-  RopePairing pairing;
-};
-constexpr std::array<KnownArchitecture, 3> kArchitectures = {{
-    {"llama", Architecture::kLlama, RopePairing::kInterleaved},
-    {"qwen2", Architecture::kQwen2, RopePairing::kHalves},
-    {"qwen3", Architecture::kQwen3, RopePairing::kHalves},
-}};
-
 class ConfigReader {
  public:
   explicit ConfigReader(const GgufFile& file) : file_(file) {}
@@ -75,19 +64,26 @@ class ConfigReader {
 
   void ReadArchitecture() {
     const std::string_view name = file_.GetString("general.architecture");
-    for (const KnownArchitecture& known : kArchitectures) {
-      if (known.name != name) continue;
-      config_.architecture = known.architecture;
+    for (const Family& family : Families()) {
+      if (family.name != name) continue;
+      config_.architecture = family.architecture;
       config_.architecture_name = name;
-      config_.rope_pairing = known.pairing;
       const std::string& path = file_.path();
       const auto own_name = file_.FindString("general.name");
       config_.name =
           own_name && !own_name->empty() ? std::string(*own_name) : path.substr(path.rfind('/') + 1);
       return;
     }
-    throw Error("{}: key 'general.architecture' is {}, expected llama, qwen2 or qwen3", file_.path(),
-                Quoted(name));
+    throw Error("{}: key 'general.architecture' is {}, expected {}", file_.path(), Quoted(name),
+                FamilyNames());
+  }
+
+  static std::string FamilyNames() {  // "llama, qwen2 or qwen3"
+    const std::span<const Family> families = Families();
+    std::string names(families[0].name);
+    for (size_t i = 1; i < families.size(); ++i)
+      names += fmt::format("{}{}", i + 1 < families.size() ? ", " : " or ", families[i].name);
+    return names;
   }
 
   void ReadShape() {
@@ -150,12 +146,12 @@ class ConfigReader {
   }
 
   void ReadRope() {
-    config_.rotary_dim = CountOr("rope.dimension_count", config_.head_size, kMaxHeadSize);
-    if (config_.rotary_dim > config_.head_size || config_.rotary_dim % 2 != 0) {
+    config_.layer.rotary.dim = CountOr("rope.dimension_count", config_.head_size, kMaxHeadSize);
+    if (config_.layer.rotary.dim > config_.head_size || config_.layer.rotary.dim % 2 != 0) {
       throw Error("{}: key '{}' is {}, expected an even number up to the head size {}", file_.path(),
-                  Key("rope.dimension_count"), config_.rotary_dim, config_.head_size);
+                  Key("rope.dimension_count"), config_.layer.rotary.dim, config_.head_size);
     }
-    config_.rope_base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
+    config_.layer.rotary.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
     // `rope.scale_linear` is what files had before there was a scaling type; without a type a factor is
     // linear.
     const bool is_old = !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
@@ -167,26 +163,26 @@ class ConfigReader {
     }
     const std::string_view type = file_.FindString(Key("rope.scaling.type")).value_or("linear");
     if (type == "yarn") {
-      config_.rope_scaling = RopeScaling::kYarn;
+      config_.layer.rotary.scaling = RopeScaling::kYarn;
     } else if (type == "linear") {
-      config_.rope_scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
+      config_.layer.rotary.scaling = factor != 1.0 ? RopeScaling::kLinear : RopeScaling::kNone;
     } else if (type != "none") {
       throw Error("{}: key '{}' is {}, expected none, linear or yarn", file_.path(), Key("rope.scaling.type"),
                   Quoted(type));
     }
-    config_.rope_scale_factor = config_.rope_scaling == RopeScaling::kNone ? 1.0 : factor;
-    config_.rope_original_context =
+    config_.layer.rotary.scale_factor = config_.layer.rotary.scaling == RopeScaling::kNone ? 1.0 : factor;
+    config_.layer.rotary.original_context =
         CountOr("rope.scaling.original_context_length", config_.trained_context, kMaxContext);
-    if (config_.rope_scaling == RopeScaling::kYarn) ReadYarn();
+    if (config_.layer.rotary.scaling == RopeScaling::kYarn) ReadYarn();
   }
 
   void ReadYarn() {
-    config_.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
+    config_.layer.rotary.yarn_ext_factor = PositiveOr("rope.scaling.yarn_ext_factor", 1.0, 0.0, 1.0);
     const char* attn_key = file_.Has(Key("rope.scaling.yarn_attn_factor")) ? "rope.scaling.yarn_attn_factor"
                                                                            : "rope.scaling.attn_factor";
-    config_.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
-    config_.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
-    config_.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
+    config_.layer.rotary.yarn_attn_factor = PositiveOr(attn_key, 1.0, 1e-3, 1e3);
+    config_.layer.rotary.yarn_beta_fast = PositiveOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
+    config_.layer.rotary.yarn_beta_slow = PositiveOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
     if (PositiveOr("rope.scaling.yarn_log_multiplier", 0.0, -1e3, 1e3) != 0.0) {
       throw Error("{}: key '{}': this variant of YaRN is not supported", file_.path(),
                   Key("rope.scaling.yarn_log_multiplier"));
@@ -198,18 +194,17 @@ class ConfigReader {
   void ReadVocabKeys() const {
     const uint64_t said = file_.FindUnsigned(Key("vocab_size")).value_or(0);
     if (said > config_.vocab) {
-      throw Error("{}: key '{}' is {}, but tensor 'token_embd.weight' has {} rows", file_.path(),
-                  Key("vocab_size"), said, config_.vocab);
+      throw Error("{}: key '{}' is {}, but tensor '{}' has {} rows", file_.path(), Key("vocab_size"), said,
+                  kEmbeddingTensor, config_.vocab);
     }
     for (const GgufFile::Entry& entry : file_.entries()) {
       if (entry.key == "tokenizer.ggml.tokens" && entry.count > config_.vocab) {
-        throw Error(
-            "{}: key 'tokenizer.ggml.tokens' has {} tokens, but tensor 'token_embd.weight' has {} rows",
-            file_.path(), entry.count, config_.vocab);
+        throw Error("{}: key 'tokenizer.ggml.tokens' has {} tokens, but tensor '{}' has {} rows",
+                    file_.path(), entry.count, kEmbeddingTensor, config_.vocab);
       }
     }
     if (config_.vocab > kMaxVocab) {
-      throw Error("{}: tensor 'token_embd.weight' has {} rows, expected at most {}", file_.path(),
+      throw Error("{}: tensor '{}' has {} rows, expected at most {}", file_.path(), kEmbeddingTensor,
                   config_.vocab, kMaxVocab);
     }
   }
@@ -234,13 +229,8 @@ ModelConfig EndsOf(ModelConfig config) {
   return config;
 }
 
-std::string LayerTensor(size_t layer, const char* suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
-
 uint64_t ModelConfig::parameters() const {
-  uint64_t layer = 2 * dim * q_rows() + 2 * dim * kv_rows() + 3 * dim * ffn + 2 * dim;
-  if (qkv_bias) layer += q_rows() + 2 * kv_rows();
-  if (qk_norm) layer += 2 * head_size;
-  return layers * layer + (tied_embeddings ? 1 : 2) * vocab * dim + dim;
+  return layers * layer.parameters() + (tied_embeddings ? 1 : 2) * vocab * dim + dim;
 }
 
 }  // namespace larder::model

@@ -1,6 +1,7 @@
 #include "model/config/config_tensors.h"
 
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "model/config/split.h"
@@ -23,10 +24,8 @@ class TensorChecker {
  private:
   void CheckWhole() {
     CheckEnds();
-    config_.tied_embeddings = file_.FindTensor("output.weight") == nullptr;
-    config_.qkv_bias = config_.architecture == Architecture::kQwen2 ||
-                       file_.FindTensor(LayerTensor(0, "attn_q.bias")) != nullptr;
-    config_.qk_norm = config_.architecture == Architecture::kQwen3;
+    config_.tied_embeddings = file_.FindTensor(kHeadTensor) == nullptr;
+    DescribeLayer(file_.FindTensor(LayerTensor(0, SuffixOf(TensorRole::kQBias))) != nullptr);
     if (!config_.tied_embeddings) CheckHead();
     for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
   }
@@ -35,8 +34,7 @@ class TensorChecker {
     config_.part = part;
     config_.vocab = part.vocab;
     config_.tied_embeddings = part.tied_embeddings;
-    config_.qkv_bias = part.qkv_bias || config_.architecture == Architecture::kQwen2;
-    config_.qk_norm = config_.architecture == Architecture::kQwen3;
+    DescribeLayer(part.qkv_bias);
     if (part.kind == ModelPart::Kind::kServing) {
       CheckEnds();
       if (!config_.tied_embeddings) CheckHead();
@@ -44,38 +42,23 @@ class TensorChecker {
     for (size_t layer = part.first_layer; layer < part.first_layer + part.layers; ++layer) CheckLayer(layer);
   }
 
+  void DescribeLayer(bool biases_in_file) {
+    config_.layer = MakeLayerSpec(FamilyOf(config_.architecture), config_.sizes(), biases_in_file,
+                                  std::move(config_.layer.rotary));
+  }
+
   void CheckEnds() {
     // The embedding's rows are the vocabulary: the one dimension that no key of a whole model has to say.
-    const TensorInfo& embedding = file_.Tensor("token_embd.weight");
+    const TensorInfo& embedding = file_.Tensor(kEmbeddingTensor);
     if (config_.vocab == 0) config_.vocab = embedding.rows;
     Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
-    Expect("output_norm.weight", 1, config_.dim, "embedding_length");
+    Expect(kOutputNormTensor, 1, config_.dim, "embedding_length");
   }
-  void CheckHead() { Expect("output.weight", config_.vocab, config_.dim, "vocabulary x embedding_length"); }
+  void CheckHead() { Expect(kHeadTensor, config_.vocab, config_.dim, "vocabulary x embedding_length"); }
 
   void CheckLayer(size_t layer) {
-    const size_t dim = config_.dim, ffn = config_.ffn, q_rows = config_.q_rows(), kv_rows = config_.kv_rows();
-    const auto expect = [&](const char* suffix, size_t rows, size_t cols, std::string_view meaning) {
-      Expect(LayerTensor(layer, suffix), rows, cols, meaning);
-    };
-    expect("attn_norm.weight", 1, dim, "embedding_length");
-    expect("attn_q.weight", q_rows, dim, "head_count * head size x embedding_length");
-    expect("attn_k.weight", kv_rows, dim, "head_count_kv * head size x embedding_length");
-    expect("attn_v.weight", kv_rows, dim, "head_count_kv * head size x embedding_length");
-    expect("attn_output.weight", dim, q_rows, "embedding_length x head_count * head size");
-    expect("ffn_norm.weight", 1, dim, "embedding_length");
-    expect("ffn_gate.weight", ffn, dim, "feed_forward_length x embedding_length");
-    expect("ffn_up.weight", ffn, dim, "feed_forward_length x embedding_length");
-    expect("ffn_down.weight", dim, ffn, "embedding_length x feed_forward_length");
-    if (config_.qkv_bias) {
-      expect("attn_q.bias", 1, q_rows, "head_count * head size");
-      expect("attn_k.bias", 1, kv_rows, "head_count_kv * head size");
-      expect("attn_v.bias", 1, kv_rows, "head_count_kv * head size");
-    }
-    if (config_.qk_norm) {
-      expect("attn_q_norm.weight", 1, config_.head_size, "head size");
-      expect("attn_k_norm.weight", 1, config_.head_size, "head size");
-    }
+    for (const TensorSpec& tensor : config_.layer.tensors)
+      Expect(LayerTensor(layer, tensor.suffix), tensor.rows, tensor.cols, tensor.meaning);
   }
 
   void Expect(const std::string& name, size_t rows, size_t cols, std::string_view meaning) {
@@ -102,15 +85,15 @@ class TensorChecker {
   }
 
   void ReadRopeFactors() {
-    const TensorInfo* tensor = file_.FindTensor("rope_freqs.weight");
+    const TensorInfo* tensor = file_.FindTensor(kRopeFactorsTensor);
     if (tensor == nullptr) return;
-    Expect(tensor->name, 1, config_.rotary_dim / 2, "rotary dimensions / 2");
-    config_.rope_freq_factors.resize(tensor->cols);
-    file_.ReadRowsF32(*tensor, 0, 1, config_.rope_freq_factors.data());
+    Expect(tensor->name, 1, config_.layer.rotary.dim / 2, "rotary dimensions / 2");
+    config_.layer.rotary.freq_factors.resize(tensor->cols);
+    file_.ReadRowsF32(*tensor, 0, 1, config_.layer.rotary.freq_factors.data());
     for (size_t i = 0; i < tensor->cols; ++i) {
-      if (config_.rope_freq_factors[i] > 0.0f) continue;
-      throw Error("{}: tensor 'rope_freqs.weight': factor {} is {}, expected more than 0", file_.path(), i,
-                  config_.rope_freq_factors[i]);
+      if (config_.layer.rotary.freq_factors[i] > 0.0f) continue;
+      throw Error("{}: tensor '{}': factor {} is {}, expected more than 0", file_.path(), tensor->name, i,
+                  config_.layer.rotary.freq_factors[i]);
     }
   }
 

@@ -5,7 +5,7 @@
 
 namespace larder::model {
 
-// Fills vocab, qkv_bias, qk_norm, tied_embeddings and rope_freq_factors of `config`, whose other fields come
+// Fills vocab, tied_embeddings and the layer of `config`, whose other fields come
 // from the keys. Throws Error for tensors that are missing, of another shape, of a type that Larder does not
 // read, or that no model of this architecture has.
 void ReadTensors(const GgufFile& file, ModelConfig& config);

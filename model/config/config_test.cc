@@ -35,15 +35,15 @@ TEST(Config, ReadsALlama) {
   EXPECT_EQ(config.vocab, 3u);
   EXPECT_EQ(config.trained_context, 64u);
   EXPECT_EQ(config.norm_epsilon, 1e-5f);
-  EXPECT_FALSE(config.qkv_bias);
-  EXPECT_FALSE(config.qk_norm);
+  EXPECT_FALSE(config.layer.Has(TensorRole::kQBias));
+  EXPECT_FALSE(config.layer.Has(TensorRole::kQNorm));
   EXPECT_FALSE(config.tied_embeddings);
-  EXPECT_EQ(config.rope_pairing, RopePairing::kInterleaved);
-  EXPECT_EQ(config.rotary_dim, 2u);
-  EXPECT_EQ(config.rope_base, 10000.0);
-  EXPECT_EQ(config.rope_scaling, RopeScaling::kNone);
-  EXPECT_EQ(config.rope_original_context, 64u);
-  EXPECT_TRUE(config.rope_freq_factors.empty());
+  EXPECT_EQ(config.layer.rotary.pairing, RopePairing::kInterleaved);
+  EXPECT_EQ(config.layer.rotary.dim, 2u);
+  EXPECT_EQ(config.layer.rotary.base, 10000.0);
+  EXPECT_EQ(config.layer.rotary.scaling, RopeScaling::kNone);
+  EXPECT_EQ(config.layer.rotary.original_context, 64u);
+  EXPECT_TRUE(config.layer.rotary.freq_factors.empty());
   EXPECT_EQ(config.group(), 2u);
 }
 
@@ -66,13 +66,13 @@ TEST(Config, ParametersCountEveryWeight) {
 TEST(Config, TheOtherArchitectures) {
   const ModelConfig qwen2 = Read(GoodModel("qwen2"));
   EXPECT_EQ(qwen2.architecture, Architecture::kQwen2);
-  EXPECT_TRUE(qwen2.qkv_bias);
-  EXPECT_FALSE(qwen2.qk_norm);
-  EXPECT_EQ(qwen2.rope_pairing, RopePairing::kHalves);
+  EXPECT_TRUE(qwen2.layer.Has(TensorRole::kQBias));
+  EXPECT_FALSE(qwen2.layer.Has(TensorRole::kQNorm));
+  EXPECT_EQ(qwen2.layer.rotary.pairing, RopePairing::kHalves);
   const ModelConfig qwen3 = Read(GoodModel("qwen3"));
   EXPECT_EQ(qwen3.architecture, Architecture::kQwen3);
-  EXPECT_FALSE(qwen3.qkv_bias);
-  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.layer.Has(TensorRole::kQBias));
+  EXPECT_TRUE(qwen3.layer.Has(TensorRole::kQNorm));
 }
 
 TEST(Config, LlamaWithBiasesAndTiedEmbeddings) {
@@ -82,7 +82,7 @@ TEST(Config, LlamaWithBiasesAndTiedEmbeddings) {
   raw.AddF32("blk.0.attn_v.bias", {2});
   raw.EraseTensor("output.weight");
   const ModelConfig config = Read(raw);
-  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_TRUE(config.layer.Has(TensorRole::kQBias));
   EXPECT_TRUE(config.tied_embeddings);
 }
 
@@ -103,53 +103,53 @@ TEST(Config, Defaults) {
   EXPECT_EQ(config.kv_heads, 1u);
   EXPECT_EQ(config.head_size, 2u);  // said, not dim / heads = 4
   EXPECT_EQ(config.q_rows(), 2u);
-  EXPECT_EQ(config.rotary_dim, 2u);
-  EXPECT_EQ(config.rope_base, 10000.0);
+  EXPECT_EQ(config.layer.rotary.dim, 2u);
+  EXPECT_EQ(config.layer.rotary.base, 10000.0);
 }
 
 TEST(Config, RopeScaling) {
   RawGguf linear = GoodModel();
   linear.SetText("llama.rope.scaling.type", "linear");
   linear.SetF32("llama.rope.scaling.factor", 2.5f);
-  EXPECT_EQ(Read(linear).rope_scaling, RopeScaling::kLinear);
-  EXPECT_EQ(Read(linear).rope_scale_factor, 2.5);
+  EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(linear).layer.rotary.scale_factor, 2.5);
   linear.EraseKey("llama.rope.scaling.type");  // a factor alone is linear
-  EXPECT_EQ(Read(linear).rope_scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kLinear);
   linear.SetText("llama.rope.scaling.type", "none");
-  EXPECT_EQ(Read(linear).rope_scaling, RopeScaling::kNone);
-  EXPECT_EQ(Read(linear).rope_scale_factor, 1.0);
+  EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kNone);
+  EXPECT_EQ(Read(linear).layer.rotary.scale_factor, 1.0);
 
   RawGguf old = GoodModel();
   old.SetF32("llama.rope.scale_linear", 4.0f);
-  EXPECT_EQ(Read(old).rope_scaling, RopeScaling::kLinear);
-  EXPECT_EQ(Read(old).rope_scale_factor, 4.0);
+  EXPECT_EQ(Read(old).layer.rotary.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(Read(old).layer.rotary.scale_factor, 4.0);
 
   RawGguf yarn = GoodModel();
   yarn.SetText("llama.rope.scaling.type", "yarn");
   yarn.SetF32("llama.rope.scaling.factor", 4.0f);
-  EXPECT_EQ(Read(yarn).rope_original_context, 64u);  // the context, where nothing else is said
+  EXPECT_EQ(Read(yarn).layer.rotary.original_context, 64u);  // the context, where nothing else is said
   yarn.SetU32("llama.rope.scaling.original_context_length", 16);
   ModelConfig config = Read(yarn);
-  EXPECT_EQ(config.rope_scaling, RopeScaling::kYarn);
-  EXPECT_EQ(config.rope_scale_factor, 4.0);
-  EXPECT_EQ(config.rope_original_context, 16u);
-  EXPECT_EQ(config.yarn_ext_factor, 1.0);
-  EXPECT_EQ(config.yarn_attn_factor, 1.0);
-  EXPECT_EQ(config.yarn_beta_fast, 32.0);
-  EXPECT_EQ(config.yarn_beta_slow, 1.0);
+  EXPECT_EQ(config.layer.rotary.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(config.layer.rotary.scale_factor, 4.0);
+  EXPECT_EQ(config.layer.rotary.original_context, 16u);
+  EXPECT_EQ(config.layer.rotary.yarn_ext_factor, 1.0);
+  EXPECT_EQ(config.layer.rotary.yarn_attn_factor, 1.0);
+  EXPECT_EQ(config.layer.rotary.yarn_beta_fast, 32.0);
+  EXPECT_EQ(config.layer.rotary.yarn_beta_slow, 1.0);
   yarn.SetF32("llama.rope.scaling.yarn_ext_factor", 0.5f);
   yarn.SetF32("llama.rope.scaling.attn_factor", 1.25f);
   yarn.SetF32("llama.rope.scaling.yarn_beta_fast", 16.0f);
   yarn.SetF32("llama.rope.scaling.yarn_beta_slow", 2.0f);
   config = Read(yarn);
-  EXPECT_EQ(config.yarn_ext_factor, 0.5);
-  EXPECT_EQ(config.yarn_attn_factor, 1.25);
-  EXPECT_EQ(config.yarn_beta_fast, 16.0);
-  EXPECT_EQ(config.yarn_beta_slow, 2.0);
+  EXPECT_EQ(config.layer.rotary.yarn_ext_factor, 0.5);
+  EXPECT_EQ(config.layer.rotary.yarn_attn_factor, 1.25);
+  EXPECT_EQ(config.layer.rotary.yarn_beta_fast, 16.0);
+  EXPECT_EQ(config.layer.rotary.yarn_beta_slow, 2.0);
 
   RawGguf llama3 = GoodModel();
   llama3.AddF32("rope_freqs.weight", {1}, 8.0f);
-  EXPECT_EQ(Read(llama3).rope_freq_factors, std::vector<float>{8.0f});
+  EXPECT_EQ(Read(llama3).layer.rotary.freq_factors, std::vector<float>{8.0f});
 }
 
 TEST(Config, HarmlessKeysAndTensorsAreAccepted) {

@@ -47,11 +47,11 @@ void ReadEverything(const std::string& path) {
     }
   }
   const ModelConfig config = ReadModelConfig(*file);
-  LARDER_CHECK(config.heads % config.kv_heads == 0 && config.rotary_dim <= config.head_size, "config");
+  LARDER_CHECK(config.heads % config.kv_heads == 0 && config.layer.rotary.dim <= config.head_size, "config");
   LARDER_CHECK(config.part.first_layer + config.part.layers <= config.layers, "part");
   Describe(config.part);
   Fingerprint(*file);
-  RopeTable(config, 3);
+  RopeTable(config.layer.rotary, 3);
 }
 
 }  // namespace

@@ -13,11 +13,10 @@ namespace {
 
 // The pair (fractional) whose wave turns `turns` times over the original context: base^(2i/d) = context / (2
 // pi turns).
-double PairOfTurns(const ModelConfig& config, double turns) {
-  const double rotary_dim = static_cast<double>(config.rotary_dim);
-  const double context = static_cast<double>(config.rope_original_context);
-  return rotary_dim * std::log(context / (turns * 2.0 * std::numbers::pi)) /
-         (2.0 * std::log(config.rope_base));
+double PairOfTurns(const RotarySpec& rotary, double turns) {
+  const double rotary_dim = static_cast<double>(rotary.dim);
+  const double context = static_cast<double>(rotary.original_context);
+  return rotary_dim * std::log(context / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(rotary.base));
 }
 
 struct Rotation {
@@ -25,35 +24,35 @@ struct Rotation {
   double magnitude = 1.0;
 };
 
-Rotation MakeRotation(const ModelConfig& config) {
-  const size_t pairs = config.rotary_dim / 2;
-  LARDER_CHECK(config.rotary_dim % 2 == 0, "rotary_dim {}", config.rotary_dim);
-  LARDER_CHECK(config.rope_freq_factors.empty() || config.rope_freq_factors.size() == pairs, "{} factors",
-               config.rope_freq_factors.size());
+Rotation MakeRotation(const RotarySpec& rotary) {
+  const size_t pairs = rotary.dim / 2;
+  LARDER_CHECK(rotary.dim % 2 == 0, "{} rotated elements", rotary.dim);
+  LARDER_CHECK(rotary.freq_factors.empty() || rotary.freq_factors.size() == pairs, "{} factors",
+               rotary.freq_factors.size());
   Rotation rotation;
   rotation.inverse_frequency.resize(pairs);
   double low = 0.0, high = 0.0;
-  const bool yarn = config.rope_scaling == RopeScaling::kYarn;
+  const bool yarn = rotary.scaling == RopeScaling::kYarn;
   if (yarn) {
-    low = std::max(0.0, std::floor(PairOfTurns(config, config.yarn_beta_fast)));
-    high = std::min(static_cast<double>(config.rotary_dim) - 1.0,
-                    std::ceil(PairOfTurns(config, config.yarn_beta_slow)));
-    rotation.magnitude = config.yarn_attn_factor;
-    if (config.yarn_ext_factor != 0.0) rotation.magnitude *= 1.0 + 0.1 * std::log(config.rope_scale_factor);
+    low = std::max(0.0, std::floor(PairOfTurns(rotary, rotary.yarn_beta_fast)));
+    high = std::min(static_cast<double>(rotary.dim) - 1.0,
+                    std::ceil(PairOfTurns(rotary, rotary.yarn_beta_slow)));
+    rotation.magnitude = rotary.yarn_attn_factor;
+    if (rotary.yarn_ext_factor != 0.0) rotation.magnitude *= 1.0 + 0.1 * std::log(rotary.scale_factor);
   }
   for (size_t i = 0; i < pairs; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(config.rotary_dim);
-    double own = std::pow(config.rope_base, exponent);
-    if (!config.rope_freq_factors.empty()) own /= static_cast<double>(config.rope_freq_factors[i]);
-    if (config.rope_scaling == RopeScaling::kNone) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary.dim);
+    double own = std::pow(rotary.base, exponent);
+    if (!rotary.freq_factors.empty()) own /= static_cast<double>(rotary.freq_factors[i]);
+    if (rotary.scaling == RopeScaling::kNone) {
       rotation.inverse_frequency[i] = own;
       continue;
     }
-    const double interpolated = own / config.rope_scale_factor;
+    const double interpolated = own / rotary.scale_factor;
     double keep = 0.0;  // 1: a fast pair, left as trained; 0: a slow one, interpolated
     if (yarn) {
       const double ramp = (static_cast<double>(i) - low) / std::max(0.001, high - low);
-      keep = (1.0 - std::clamp(ramp, 0.0, 1.0)) * config.yarn_ext_factor;
+      keep = (1.0 - std::clamp(ramp, 0.0, 1.0)) * rotary.yarn_ext_factor;
     }
     rotation.inverse_frequency[i] = interpolated * (1.0 - keep) + own * keep;
   }
@@ -62,12 +61,12 @@ Rotation MakeRotation(const ModelConfig& config) {
 
 }  // namespace
 
-std::vector<float> RopeTable(const ModelConfig& config, size_t positions) {
-  const Rotation rotation = MakeRotation(config);
-  const size_t pairs = config.rotary_dim / 2;
-  std::vector<float> table(positions * config.rotary_dim);
+std::vector<float> RopeTable(const RotarySpec& rotary, size_t positions) {
+  const Rotation rotation = MakeRotation(rotary);
+  const size_t pairs = rotary.dim / 2;
+  std::vector<float> table(positions * rotary.dim);
   for (size_t p = 0; p < positions; ++p) {
-    float* row = table.data() + p * config.rotary_dim;
+    float* row = table.data() + p * rotary.dim;
     for (size_t i = 0; i < pairs; ++i) {
       const double angle = static_cast<double>(p) * rotation.inverse_frequency[i];
       row[2 * i] = static_cast<float>(std::cos(angle) * rotation.magnitude);

@@ -41,7 +41,7 @@ uint64_t Mix(uint64_t hash, std::string_view bytes) {  // FNV-1a
 
 // blk.N.* of a stage's layers; what no layer has, but every stage needs.
 bool OfStage(const std::string& name, const SplitStage& stage) {
-  if (name == "rope_freqs.weight") return true;
+  if (name == kRopeFactorsTensor) return true;
   for (size_t layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
     if (name.starts_with(LayerTensor(layer, ""))) return true;
   }
@@ -49,8 +49,8 @@ bool OfStage(const std::string& name, const SplitStage& stage) {
 }
 
 bool OfServing(const std::string& name) {
-  return name == "token_embd.weight" || name == "output_norm.weight" || name == "output.weight" ||
-         name == "rope_freqs.weight";
+  return name == kEmbeddingTensor || name == kOutputNormTensor || name == kHeadTensor ||
+         name == kRopeFactorsTensor;
 }
 
 struct Source {
@@ -77,7 +77,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kLayers, u32(part.layers));
   writer.Add(kVocab, u32(config.vocab));
   writer.Add(kTied, config.tied_embeddings);
-  writer.Add(kBias, config.qkv_bias);
+  writer.Add(kBias, config.layer.Has(TensorRole::kQBias));
   writer.Add(kFingerprint, fingerprint);
   std::deque<Source> sources;  // a deque: the writer keeps pointers
   for (const TensorInfo& tensor : file.tensors()) {

@@ -59,10 +59,6 @@ std::vector<float> ReadVector(const GgufFile& file, const std::string& name) {
   return values;
 }
 
-std::vector<float> ReadVectorIfThere(const GgufFile& file, const std::string& name) {
-  return file.FindTensor(name) ? ReadVector(file, name) : std::vector<float>();
-}
-
 }  // namespace
 
 void RoundThroughQ8(std::span<float> x, Scale scale) {
@@ -95,29 +91,16 @@ ReferenceModel ReferenceModel::Make(std::shared_ptr<const GgufFile> file, Refere
   ReferenceModel model;
   model.config_ = ReadModelConfig(*file);
   model.options_ = options;
-  model.embedding_ = model.ReadMatrix(*file, "token_embd.weight");
-  if (!model.config_.tied_embeddings) model.head_ = model.ReadMatrix(*file, "output.weight");
-  model.output_norm_ = ReadVector(*file, "output_norm.weight");
+  model.embedding_ = model.ReadMatrix(*file, kEmbeddingTensor);
+  if (!model.config_.tied_embeddings) model.head_ = model.ReadMatrix(*file, kHeadTensor);
+  model.output_norm_ = ReadVector(*file, kOutputNormTensor);
   for (size_t i = 0; i < model.config_.layers; ++i) {
-    const auto matrix = [&](const char* suffix) { return model.ReadMatrix(*file, LayerTensor(i, suffix)); };
     Layer& layer = model.layers_.emplace_back();
-    layer.attn_norm = ReadVector(*file, LayerTensor(i, "attn_norm.weight"));
-    layer.ffn_norm = ReadVector(*file, LayerTensor(i, "ffn_norm.weight"));
-    layer.q = matrix("attn_q.weight");
-    layer.k = matrix("attn_k.weight");
-    layer.v = matrix("attn_v.weight");
-    layer.o = matrix("attn_output.weight");
-    layer.gate = matrix("ffn_gate.weight");
-    layer.up = matrix("ffn_up.weight");
-    layer.down = matrix("ffn_down.weight");
-    if (model.config_.qkv_bias) {
-      layer.q_bias = ReadVectorIfThere(*file, LayerTensor(i, "attn_q.bias"));
-      layer.k_bias = ReadVectorIfThere(*file, LayerTensor(i, "attn_k.bias"));
-      layer.v_bias = ReadVectorIfThere(*file, LayerTensor(i, "attn_v.bias"));
-    }
-    if (model.config_.qk_norm) {
-      layer.q_norm = ReadVector(*file, LayerTensor(i, "attn_q_norm.weight"));
-      layer.k_norm = ReadVector(*file, LayerTensor(i, "attn_k_norm.weight"));
+    for (const TensorSpec& tensor : model.config_.layer.tensors) {
+      const std::string name = LayerTensor(i, tensor.suffix);
+      layer.tensors[static_cast<size_t>(tensor.role)] =
+          tensor.kind == TensorKind::kMatrix ? model.ReadMatrix(*file, name)
+                                             : Matrix{ReadVector(*file, name), tensor.rows, tensor.cols};
     }
   }
   return model;
@@ -133,9 +116,9 @@ std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x
 
 // Su et al. 2021, eq. 34. Elements of a head beyond rotary_dim stay as they are.
 void ReferenceModel::Rotate(std::span<float> heads, size_t position) const {
-  const size_t pairs = config_.rotary_dim / 2;
-  const bool interleaved = config_.rope_pairing == RopePairing::kInterleaved;
-  const float* table = &rope_[position * config_.rotary_dim];
+  const size_t pairs = config_.layer.rotary.dim / 2;
+  const bool interleaved = config_.layer.rotary.pairing == RopePairing::kInterleaved;
+  const float* table = &rope_[position * config_.layer.rotary.dim];
   for (size_t begin = 0; begin < heads.size(); begin += config_.head_size) {
     for (size_t i = 0; i < pairs; ++i) {
       float& a = heads[begin + (interleaved ? 2 * i : i)];
@@ -147,60 +130,76 @@ void ReferenceModel::Rotate(std::span<float> heads, size_t position) const {
   }
 }
 
-// x += o(attention(norm(x))): Vaswani et al. 2017, eq. 1, with `group` query heads to each key/value head.
-void ReferenceModel::Attend(Layer& layer, std::vector<float>& x, size_t position) const {
-  const std::vector<float> in = RmsNorm(x, layer.attn_norm, config_.norm_epsilon);
-  std::vector<float> q = Product(layer.q, in), k = Product(layer.k, in), v = Product(layer.v, in);
-  Add(q, layer.q_bias);
-  Add(k, layer.k_bias);
-  Add(v, layer.v_bias);
-  if (config_.qk_norm) {
-    NormHeads(q, layer.q_norm, config_.norm_epsilon);
-    NormHeads(k, layer.k_norm, config_.norm_epsilon);
+void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
+  switch (op.kind) {
+    case OpKind::kRmsNorm:
+      s.in = RmsNorm(s.x, layer.of(op.norm), config_.norm_epsilon);
+      return;
+    case OpKind::kQkv:
+      s.q = Product(layer.matrix(TensorRole::kQ), s.in);
+      s.k = Product(layer.matrix(TensorRole::kK), s.in);
+      s.v = Product(layer.matrix(TensorRole::kV), s.in);
+      Add(s.q, layer.of(TensorRole::kQBias));
+      Add(s.k, layer.of(TensorRole::kKBias));
+      Add(s.v, layer.of(TensorRole::kVBias));
+      return;
+    case OpKind::kAttention:
+      Attend(layer, s);
+      return;
+    case OpKind::kO:
+      Add(s.x, Product(layer.matrix(TensorRole::kO), std::move(s.attended)));
+      return;
+    case OpKind::kSiluGate: {  // SwiGLU, Shazeer 2020, eq. 6
+      s.hidden = Product(layer.matrix(TensorRole::kGate), s.in);
+      const std::vector<float> up = Product(layer.matrix(TensorRole::kUp), s.in);
+      for (size_t i = 0; i < s.hidden.size(); ++i) {
+        const double gate = s.hidden[i];
+        s.hidden[i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up[i]);
+      }
+      return;
+    }
+    case OpKind::kDown:
+      Add(s.x, Product(layer.matrix(TensorRole::kDown), std::move(s.hidden)));
+      return;
   }
-  Rotate(q, position);
-  Rotate(k, position);
-  const size_t head_size = config_.head_size, stride = config_.kv_rows();
-  if (options_.activations_q8) RoundHeads(q, head_size, Scale::kF32);
-  if (options_.kv_q8) {
-    RoundHeads(k, head_size, Scale::kF16);
-    RoundHeads(v, head_size, Scale::kF16);
-  }
-  layer.keys.resize(position * stride);
-  layer.values.resize(position * stride);
-  layer.keys.insert(layer.keys.end(), k.begin(), k.end());
-  layer.values.insert(layer.values.end(), v.begin(), v.end());
+}
 
-  std::vector<float> out(config_.q_rows());
-  std::vector<double> weights(position + 1), sums(head_size);
+// Vaswani et al. 2017, eq. 1, with `group` query heads to each key/value head.
+void ReferenceModel::Attend(Layer& layer, State& s) const {
+  if (config_.layer.Has(TensorRole::kQNorm))
+    NormHeads(s.q, layer.of(TensorRole::kQNorm), config_.norm_epsilon);
+  if (config_.layer.Has(TensorRole::kKNorm))
+    NormHeads(s.k, layer.of(TensorRole::kKNorm), config_.norm_epsilon);
+  Rotate(s.q, s.position);
+  Rotate(s.k, s.position);
+  const size_t head_size = config_.head_size, stride = config_.kv_rows();
+  if (options_.activations_q8) RoundHeads(s.q, head_size, Scale::kF32);
+  if (options_.kv_q8) {
+    RoundHeads(s.k, head_size, Scale::kF16);
+    RoundHeads(s.v, head_size, Scale::kF16);
+  }
+  layer.keys.resize(s.position * stride);
+  layer.values.resize(s.position * stride);
+  layer.keys.insert(layer.keys.end(), s.k.begin(), s.k.end());
+  layer.values.insert(layer.values.end(), s.v.begin(), s.v.end());
+
+  s.attended.assign(config_.q_rows(), 0.0f);
+  std::vector<double> weights(s.position + 1), sums(head_size);
   for (size_t h = 0; h < config_.heads; ++h) {
     const size_t kv = h / config_.group() * head_size;
-    for (size_t t = 0; t <= position; ++t) {
-      weights[t] = Dot(&q[h * head_size], &layer.keys[t * stride + kv], head_size) /
-                   std::sqrt(static_cast<double>(head_size));
+    for (size_t t = 0; t <= s.position; ++t) {
+      weights[t] =
+          Dot(&s.q[h * head_size], &layer.keys[t * stride + kv], head_size) / config_.layer.attention_divisor;
     }
     const double max = *std::max_element(weights.begin(), weights.end());
     double all = 0;
     for (double& w : weights) all += w = std::exp(w - max);
     std::fill(sums.begin(), sums.end(), 0.0);
-    for (size_t t = 0; t <= position; ++t) {
+    for (size_t t = 0; t <= s.position; ++t) {
       for (size_t i = 0; i < head_size; ++i) sums[i] += weights[t] * layer.values[t * stride + kv + i];
     }
-    for (size_t i = 0; i < head_size; ++i) out[h * head_size + i] = static_cast<float>(sums[i] / all);
+    for (size_t i = 0; i < head_size; ++i) s.attended[h * head_size + i] = static_cast<float>(sums[i] / all);
   }
-  Add(x, Product(layer.o, std::move(out)));
-}
-
-// x += down(silu(gate(norm(x))) * up(norm(x))): SwiGLU, Shazeer 2020, eq. 6.
-void ReferenceModel::FeedForward(const Layer& layer, std::vector<float>& x) const {
-  const std::vector<float> in = RmsNorm(x, layer.ffn_norm, config_.norm_epsilon);
-  std::vector<float> hidden = Product(layer.gate, in);
-  const std::vector<float> up = Product(layer.up, in);
-  for (size_t i = 0; i < hidden.size(); ++i) {
-    const double gate = hidden[i];
-    hidden[i] = static_cast<float>(gate / (1.0 + std::exp(-gate)) * up[i]);
-  }
-  Add(x, Product(layer.down, std::move(hidden)));
 }
 
 std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
@@ -210,18 +209,24 @@ std::vector<float> ReferenceModel::Forward(TokenId token, size_t position) {
   LARDER_CHECK(position <= positions_, "position {} after {} positions", position, positions_);
   if (position >= rope_positions_) {
     rope_positions_ = std::max<size_t>(256, 2 * position);
-    rope_ = RopeTable(config_, rope_positions_);
+    rope_ = RopeTable(config_.layer.rotary, rope_positions_);
   }
   const auto row =
       embedding_.values.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(token) * config_.dim);
-  std::vector<float> x(row, row + static_cast<ptrdiff_t>(config_.dim));
+  State state{.position = position,
+              .x = {row, row + static_cast<ptrdiff_t>(config_.dim)},
+              .in = {},
+              .q = {},
+              .k = {},
+              .v = {},
+              .attended = {},
+              .hidden = {}};
   for (Layer& layer : layers_) {
-    Attend(layer, x, position);
-    FeedForward(layer, x);
+    for (const LayerOp& op : config_.layer.ops) Run(op, layer, state);
   }
   positions_ = position + 1;
   return Product(config_.tied_embeddings ? embedding_ : head_,
-                 RmsNorm(x, output_norm_, config_.norm_epsilon));
+                 RmsNorm(state.x, output_norm_, config_.norm_epsilon));
 }
 
 std::vector<float> ReferenceModel::TeacherForced(std::span<const TokenId> tokens) {

@@ -4,6 +4,7 @@
 // thing at a time, so that a divergence can be shared out between weights, activations and KV cache.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -47,18 +48,23 @@ class ReferenceModel {
     size_t cols = 0;
   };
   struct Layer {
-    std::vector<float> attn_norm, ffn_norm, q_norm, k_norm;  // the last two empty without qk_norm
-    Matrix q, k, v, o, gate, up, down;
-    std::vector<float> q_bias, k_bias, v_bias;  // empty where the model has none
-    std::vector<float> keys, values;            // [positions][kv_rows]
+    std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias is one row; empty: there is none
+    std::vector<float> keys, values;           // [positions][kv_rows]
+    const std::vector<float>& of(TensorRole role) const { return matrix(role).values; }
+    const Matrix& matrix(TensorRole role) const { return tensors[static_cast<size_t>(role)]; }
+  };
+  // What the operations of a layer hand on to each other.
+  struct State {
+    size_t position = 0;
+    std::vector<float> x, in, q, k, v, attended, hidden;
   };
 
   ReferenceModel() = default;
   Matrix ReadMatrix(const GgufFile&, const std::string& name) const;
   std::vector<float> Product(const Matrix&, std::vector<float> x) const;
   void Rotate(std::span<float> heads, size_t position) const;
-  void Attend(Layer&, std::vector<float>& x, size_t position) const;
-  void FeedForward(const Layer&, std::vector<float>& x) const;
+  void Run(const LayerOp&, Layer&, State&) const;
+  void Attend(Layer&, State&) const;
 
   ModelConfig config_;
   ReferenceOptions options_;

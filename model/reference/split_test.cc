@@ -127,9 +127,9 @@ TEST(Split, AShapeIsTheWholeModels) {
         EXPECT_EQ(part.layers, 5u);
         EXPECT_EQ(part.vocab, config.vocab);
         EXPECT_EQ(part.tied_embeddings, tied);
-        EXPECT_EQ(part.qkv_bias, config.qkv_bias);
-        EXPECT_EQ(part.qk_norm, config.qk_norm);
-        EXPECT_EQ(part.rope_freq_factors, config.rope_freq_factors) << "every stage rotates";
+        EXPECT_EQ(part.layer.Has(TensorRole::kQBias), config.layer.Has(TensorRole::kQBias));
+        EXPECT_EQ(part.layer.Has(TensorRole::kQNorm), config.layer.Has(TensorRole::kQNorm));
+        EXPECT_EQ(part.layer.rotary.freq_factors, config.layer.rotary.freq_factors) << "every stage rotates";
         EXPECT_EQ(part.parameters(), config.parameters());
         EXPECT_EQ(part.part.fingerprint, Fingerprint(*whole));
         EXPECT_EQ(Fingerprint(*parts.files[p]), Fingerprint(*whole));

@@ -19,18 +19,6 @@ constexpr float kBiasDeviation = 0.1f;
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6;
 constexpr const char* kSpace = "\u2581";  // SPM's visible space
 
-std::string_view Name(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::kLlama:
-      return "llama";
-    case Architecture::kQwen2:
-      return "qwen2";
-    case Architecture::kQwen3:
-      return "qwen3";
-  }
-  return "";
-}
-
 // An SPM vocabulary: the special and byte tokens, single characters, then syllables and words of them.
 class Vocabulary {
  public:
@@ -117,7 +105,7 @@ class Synthesis {
   };
 
   void AddKeys() {
-    const std::string arch(Name(shape_.architecture));
+    const std::string arch(FamilyOf(shape_.architecture).name);
     const auto key = [&](const char* suffix) { return arch + "." + suffix; };
     const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
     writer_.Add("general.architecture", arch);
@@ -168,35 +156,27 @@ class Synthesis {
   }
 
   void AddTensors() {
-    const size_t dim = shape_.dim, ffn = shape_.ffn;
-    const size_t q_rows = shape_.heads * shape_.head_size, kv_rows = shape_.kv_heads * shape_.head_size;
-    AddMatrix("token_embd.weight", shape_.vocab, dim);
-    AddNorm("output_norm.weight", dim);
-    if (!shape_.tied) AddMatrix("output.weight", shape_.vocab, dim);
-    if (shape_.llama3_rope_factor > 0.0) {
-      writer_.AddVector("rope_freqs.weight",
-                        Llama3FreqFactors(shape_.head_size, shape_.rope_base, shape_.llama3_rope_factor));
-    }
-    for (size_t layer = 0; layer < shape_.layers; ++layer) {
-      const auto name = [layer](const char* suffix) { return LayerTensor(layer, suffix); };
-      AddNorm(name("attn_norm.weight"), dim);
-      AddMatrix(name("attn_q.weight"), q_rows, dim);
-      AddMatrix(name("attn_k.weight"), kv_rows, dim);
-      AddMatrix(name("attn_v.weight"), kv_rows, dim);
-      if (shape_.qkv_bias || shape_.architecture == Architecture::kQwen2) {
-        AddBias(name("attn_q.bias"), q_rows);
-        AddBias(name("attn_k.bias"), kv_rows);
-        AddBias(name("attn_v.bias"), kv_rows);
+    const ModelConfig config = ConfigOfShape(shape_, options_.name);
+    AddMatrix(kEmbeddingTensor, config.vocab, config.dim);
+    AddNorm(kOutputNormTensor, config.dim);
+    if (!config.tied_embeddings) AddMatrix(kHeadTensor, config.vocab, config.dim);
+    const std::vector<float>& factors = config.layer.rotary.freq_factors;
+    if (!factors.empty()) writer_.AddVector(kRopeFactorsTensor, factors);
+    for (size_t layer = 0; layer < config.layers; ++layer) {
+      for (const TensorSpec& tensor : config.layer.tensors) {
+        const std::string name = LayerTensor(layer, tensor.suffix);
+        switch (tensor.kind) {
+          case TensorKind::kMatrix:
+            AddMatrix(name, tensor.rows, tensor.cols);
+            break;
+          case TensorKind::kNorm:
+            AddNorm(name, tensor.cols);
+            break;
+          case TensorKind::kBias:
+            AddBias(name, tensor.cols);
+            break;
+        }
       }
-      if (shape_.architecture == Architecture::kQwen3) {
-        AddNorm(name("attn_q_norm.weight"), shape_.head_size);
-        AddNorm(name("attn_k_norm.weight"), shape_.head_size);
-      }
-      AddMatrix(name("attn_output.weight"), dim, q_rows);
-      AddNorm(name("ffn_norm.weight"), dim);
-      AddMatrix(name("ffn_gate.weight"), ffn, dim);
-      AddMatrix(name("ffn_up.weight"), ffn, dim);
-      AddMatrix(name("ffn_down.weight"), dim, ffn);
     }
   }
 

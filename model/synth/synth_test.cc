@@ -64,9 +64,9 @@ TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
         EXPECT_EQ(config.kv_rows(), 32u);
         EXPECT_EQ(config.vocab, 300u);
         EXPECT_EQ(config.tied_embeddings, tied);
-        EXPECT_EQ(config.qkv_bias, arch == Architecture::kQwen2);
-        EXPECT_EQ(config.qk_norm, arch == Architecture::kQwen3);
-        EXPECT_EQ(config.rope_freq_factors.size(), arch == Architecture::kLlama ? 8u : 0u);
+        EXPECT_EQ(config.layer.Has(TensorRole::kQBias), arch == Architecture::kQwen2);
+        EXPECT_EQ(config.layer.Has(TensorRole::kQNorm), arch == Architecture::kQwen3);
+        EXPECT_EQ(config.layer.rotary.freq_factors.size(), arch == Architecture::kLlama ? 8u : 0u);
         EXPECT_EQ(file->Tensor("blk.1.attn_q.weight").type, type);
         EXPECT_EQ(file->Tensor("blk.1.ffn_down.weight").type,
                   type == TensorType::kQ8_0 ? TensorType::kF16 : type);

@@ -76,10 +76,10 @@ void PrintJson(const model::GgufFile& file) {
                      {"vocab", c.vocab},
                      {"trained_context", c.trained_context},
                      {"tied_embeddings", c.tied_embeddings},
-                     {"qkv_bias", c.qkv_bias},
-                     {"qk_norm", c.qk_norm},
-                     {"rope_base", c.rope_base},
-                     {"rotary_dim", c.rotary_dim},
+                     {"qkv_bias", c.layer.Has(model::TensorRole::kQBias)},
+                     {"qk_norm", c.layer.Has(model::TensorRole::kQNorm)},
+                     {"rope_base", c.layer.rotary.base},
+                     {"rotary_dim", c.layer.rotary.dim},
                      {"parameters", c.parameters()}};
     if (c.part.kind != model::ModelPart::Kind::kWhole) {
       out["part"] = {{"description", model::Describe(c.part)},
@@ -123,9 +123,11 @@ void PrintConfig(const model::GgufFile& file) {
              static_cast<double>(c.parameters()) * 1e-6);
   fmt::print("shape      {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, context {}\n",
              c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab, c.trained_context);
-  fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n", c.rope_base,
-             c.rotary_dim, c.norm_epsilon, c.qkv_bias ? ", biases on q, k, v" : "",
-             c.qk_norm ? ", norms on q, k" : "", c.tied_embeddings ? ", embeddings tied" : "");
+  fmt::print("details    rope base {:g} over {} elements, norm epsilon {:g}{}{}{}\n", c.layer.rotary.base,
+             c.layer.rotary.dim, c.norm_epsilon,
+             c.layer.Has(model::TensorRole::kQBias) ? ", biases on q, k, v" : "",
+             c.layer.Has(model::TensorRole::kQNorm) ? ", norms on q, k" : "",
+             c.tied_embeddings ? ", embeddings tied" : "");
 }
 
 void PrintText(const model::GgufFile& file) {

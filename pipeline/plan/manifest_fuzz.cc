@@ -25,6 +25,7 @@ model::ModelConfig SmallModel() {
   config.head_size = 64;
   config.vocab = 512;
   config.trained_context = 4096;
+  config.layer = model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
   return config;
 }
 

@@ -112,8 +112,8 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
       steps[i].part = static_cast<uint8_t>(halves == 1 ? 0 : half + 1);
   };
   auto add_qkv = [&](size_t layer, size_t half) {
-    packed_.weights().AddQkv(thread, layer, phase, steps,
-                             [&](size_t head) { return signals_[half][thread][head]; });
+    packed_.weights().AddBeforeAttention(thread, layer, phase, steps,
+                                         [&](size_t head) { return signals_[half][thread][head]; });
   };
   if (plan().config.ends) {
     packed_.weights().AddEmbed(thread, steps);

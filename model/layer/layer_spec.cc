@@ -1,0 +1,171 @@
+#include "model/layer/layer_spec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace larder::model {
+namespace {
+
+// The lengths that shapes consist of.
+enum class Length : uint8_t { kOne, kDim, kQ, kKv, kHead, kFfn };
+// When a layer has a tensor.
+enum class If : uint8_t { kAlways, kQkvBias, kQkNorm };
+
+struct Row {
+  TensorRole role;
+  TensorKind kind;
+  const char* suffix;
+  Length rows, cols;
+  If present = If::kAlways;
+};
+// In the order of a token's way, which is TensorRole's: SuffixOf() looks roles up by their number.
+constexpr std::array<Row, kTensorRoles> kTensors = {{
+    {TensorRole::kAttnNorm, TensorKind::kNorm, "attn_norm.weight", Length::kOne, Length::kDim},
+    {TensorRole::kQ, TensorKind::kMatrix, "attn_q.weight", Length::kQ, Length::kDim},
+    {TensorRole::kK, TensorKind::kMatrix, "attn_k.weight", Length::kKv, Length::kDim},
+    {TensorRole::kV, TensorKind::kMatrix, "attn_v.weight", Length::kKv, Length::kDim},
+    {TensorRole::kQBias, TensorKind::kBias, "attn_q.bias", Length::kOne, Length::kQ, If::kQkvBias},
+    {TensorRole::kKBias, TensorKind::kBias, "attn_k.bias", Length::kOne, Length::kKv, If::kQkvBias},
+    {TensorRole::kVBias, TensorKind::kBias, "attn_v.bias", Length::kOne, Length::kKv, If::kQkvBias},
+    {TensorRole::kQNorm, TensorKind::kNorm, "attn_q_norm.weight", Length::kOne, Length::kHead, If::kQkNorm},
+    {TensorRole::kKNorm, TensorKind::kNorm, "attn_k_norm.weight", Length::kOne, Length::kHead, If::kQkNorm},
+    {TensorRole::kO, TensorKind::kMatrix, "attn_output.weight", Length::kDim, Length::kQ},
+    {TensorRole::kFfnNorm, TensorKind::kNorm, "ffn_norm.weight", Length::kOne, Length::kDim},
+    {TensorRole::kGate, TensorKind::kMatrix, "ffn_gate.weight", Length::kFfn, Length::kDim},
+    {TensorRole::kUp, TensorKind::kMatrix, "ffn_up.weight", Length::kFfn, Length::kDim},
+    {TensorRole::kDown, TensorKind::kMatrix, "ffn_down.weight", Length::kDim, Length::kFfn},
+}};
+static_assert([] {
+  for (size_t i = 0; i < kTensorRoles; ++i) {
+    if (static_cast<size_t>(kTensors[i].role) != i) return false;
+  }
+  return true;
+}());
+
+// Both norms before what they normalise for, both products added to the residual.
+constexpr std::array<LayerOp, 7> kPreNorm = {{{OpKind::kRmsNorm, TensorRole::kAttnNorm},
+                                              {OpKind::kQkv},
+                                              {OpKind::kAttention},
+                                              {OpKind::kO},
+                                              {OpKind::kRmsNorm, TensorRole::kFfnNorm},
+                                              {OpKind::kSiluGate},
+                                              {OpKind::kDown}}};
+
+using QkvBias = Family::QkvBias;
+constexpr std::array<Family, 3> kFamilies = {{
+    // name, architecture, pairs that rotate, biases of q, k, v, norms of q, k, operations
+    {"llama", Architecture::kLlama, RopePairing::kInterleaved, QkvBias::kWhereInFile, false, kPreNorm},
+    {"qwen2", Architecture::kQwen2, RopePairing::kHalves, QkvBias::kAlways, false, kPreNorm},
+    {"qwen3", Architecture::kQwen3, RopePairing::kHalves, QkvBias::kWhereInFile, true, kPreNorm},
+}};
+
+size_t ElementsOf(Length length, const LayerSizes& sizes) {
+  switch (length) {
+    case Length::kOne:
+      return 1;
+    case Length::kDim:
+      return sizes.dim;
+    case Length::kQ:
+      return sizes.heads * sizes.head_size;
+    case Length::kKv:
+      return sizes.kv_heads * sizes.head_size;
+    case Length::kHead:
+      return sizes.head_size;
+    case Length::kFfn:
+      return sizes.ffn;
+  }
+  return 0;
+}
+
+const char* KeysOf(Length length) {
+  switch (length) {
+    case Length::kOne:
+      return "";
+    case Length::kDim:
+      return "embedding_length";
+    case Length::kQ:
+      return "head_count * head size";
+    case Length::kKv:
+      return "head_count_kv * head size";
+    case Length::kHead:
+      return "head size";
+    case Length::kFfn:
+      return "feed_forward_length";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const Family> Families() { return kFamilies; }
+
+const Family& FamilyOf(Architecture architecture) {
+  const auto* family = std::ranges::find(kFamilies, architecture, &Family::architecture);
+  LARDER_CHECK(family != kFamilies.end(), "architecture {}", static_cast<int>(architecture));
+  return *family;
+}
+
+LayerSpec MakeLayerSpec(const Family& family, const LayerSizes& sizes, bool biases_in_file,
+                        RotarySpec rotary) {
+  LayerSpec spec;
+  const bool qkv_bias = biases_in_file || family.qkv_bias == Family::QkvBias::kAlways;
+  for (const Row& row : kTensors) {
+    if (row.present == If::kQkvBias && !qkv_bias) continue;
+    if (row.present == If::kQkNorm && !family.qk_norm) continue;
+    spec.tensors.push_back({.role = row.role,
+                            .kind = row.kind,
+                            .suffix = row.suffix,
+                            .rows = ElementsOf(row.rows, sizes),
+                            .cols = ElementsOf(row.cols, sizes),
+                            .meaning = row.rows == Length::kOne
+                                           ? KeysOf(row.cols)
+                                           : fmt::format("{} x {}", KeysOf(row.rows), KeysOf(row.cols))});
+  }
+  spec.ops = family.ops;
+  spec.rotary = std::move(rotary);
+  spec.rotary.pairing = family.pairing;
+  spec.attention_divisor = std::sqrt(static_cast<double>(sizes.head_size));
+  return spec;
+}
+
+const TensorSpec* LayerSpec::Find(TensorRole role) const {
+  const auto found = std::ranges::find(tensors, role, &TensorSpec::role);
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+const TensorSpec& LayerSpec::tensor(TensorRole role) const {
+  const TensorSpec* found = Find(role);
+  LARDER_CHECK(found != nullptr, "a layer without {}", SuffixOf(role));
+  return *found;
+}
+
+uint64_t LayerSpec::parameters() const {
+  uint64_t sum = 0;
+  for (const TensorSpec& tensor : tensors) sum += static_cast<uint64_t>(tensor.rows) * tensor.cols;
+  return sum;
+}
+
+std::span<const LayerOp> LayerSpec::BeforeAttention() const {
+  const auto attention = std::ranges::find(ops, OpKind::kAttention, &LayerOp::kind);
+  return {ops.begin(), attention};
+}
+
+std::span<const LayerOp> LayerSpec::AfterAttention() const {
+  return ops.empty() ? ops : ops.subspan(BeforeAttention().size() + 1);
+}
+
+size_t LayerSpec::norms() const {
+  return static_cast<size_t>(std::ranges::count(ops, OpKind::kRmsNorm, &LayerOp::kind));
+}
+
+const char* SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role)].suffix; }
+
+std::string LayerTensor(size_t layer, const char* suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
+
+}  // namespace larder::model
