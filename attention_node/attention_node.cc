@@ -35,6 +35,10 @@ std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions)
   return split;
 }
 
+KvRegion MakeKvRegion(const KvShape& shape, const AttentionNodeOptions& options) {
+  return {shape, options.kv_table ? *options.kv_table : KvTable::Contiguous(shape), options.node};
+}
+
 }  // namespace
 
 AttentionNode::AttentionNode(const model::ModelConfig& config, const model::GgufFile& file,
@@ -42,7 +46,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     : config_(config),
       options_(options),
       io_(io),
-      kv_(KvShape(config, options.slots, options.context), options.node),
+      kv_(MakeKvRegion(KvShape(config, options.slots, options.context), options)),
       scores_(kernels::Gemm::Make(options.isa,
                                   kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
                                                      .x_stride_bytes = ActRowBytes(kv_.shape().blocks),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct AttentionNodeOptions {
   size_t slots = 1;
   size_t context = 4096;  // positions of a slot
   NumaNodeId node;
+  std::optional<KvTable> kv_table;  // where slots lie; none: one after the other
 };
 
 // The qkv and attention-output rows that steps read and write, as the weight socket (or a link) lays them

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -17,7 +19,7 @@
 namespace larder::attention_node {
 namespace {
 
-constexpr size_t kSlots = 2, kContext = 320;  // more than a chunk
+constexpr size_t kSlots = 2, kChunks = 2, kContext = kChunks * kernels::kChunkPositions;
 
 class AttentionNodeTest : public testing::Test {
  protected:
@@ -57,7 +59,8 @@ class AttentionNodeTest : public testing::Test {
     return Run(batches, threads, isa, kernels::DefaultTuning(isa));
   }
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
-                                      kernels::Isa isa, const kernels::KernelTuning& tuning) {
+                                      kernels::Isa isa, const kernels::KernelTuning& tuning,
+                                      std::optional<KvTable> table = {}) {
     size_t most = 0;
     for (const auto& batch : batches) most = std::max(most, batch.size());
     std::vector<float> qkv(most * columns_), out(most * config_.q_rows());
@@ -67,7 +70,8 @@ class AttentionNodeTest : public testing::Test {
                         .threads = threads,
                         .slots = kSlots,
                         .context = kContext,
-                        .node = NumaNodeId(0)},
+                        .node = NumaNodeId(0),
+                        .kv_table = std::move(table)},
                        {.qkv = qkv.data(),
                         .qkv_stride = columns_,
                         .group_stride = group_columns_,
@@ -234,6 +238,58 @@ TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
   kernels::KernelTuning huge = kernels::DefaultTuning(isa);
   huge.tile_queries = kMaxTileQueries + 1;
   EXPECT_THROW(Run({all}, 1, isa, huge), Error);
+}
+
+// Slots and chunks are found by the table alone: any permutation of it gives the same bits.
+TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
+  const std::vector<Row> all = Both(Positions(0, 0, 258), Positions(1, 0, 275));
+  const kernels::Isa isa = kernels::BestIsa();
+  const auto expected = Run({all}, 2, isa);
+  const KvTable contiguous = KvTable::Contiguous(KvShape(config_, kSlots, kContext));
+  std::vector<std::pair<size_t, size_t>> places;
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    for (size_t chunk = 0; chunk < kChunks; ++chunk) places.emplace_back(slot, chunk);
+  }
+  std::vector<std::pair<size_t, size_t>> permuted = places;
+  while (std::next_permutation(permuted.begin(), permuted.end())) {
+    KvTable table = contiguous;
+    for (size_t i = 0; i < places.size(); ++i) {
+      table.at(places[i].first, places[i].second) = contiguous.at(permuted[i].first, permuted[i].second);
+    }
+    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), table) == expected);
+  }
+}
+
+TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
+  model::ModelShape model_shape;
+  model_shape.layers = 3;
+  model_shape.kv_heads = 2;
+  model_shape.head_size = 40;
+  const model::ModelConfig config = model::ConfigOfShape(model_shape, "test");
+  const KvShape shape(config, 2, 300);  // the last chunk has three pages
+  ASSERT_EQ(shape.chunks, 2u);
+  const KvRegion region(shape, KvTable::Contiguous(shape), NumaNodeId(0));
+  std::vector<bool> taken(shape.bytes(), false);
+  const auto take = [&](const uint8_t* begin, size_t bytes) {
+    const auto first = static_cast<size_t>(begin - reinterpret_cast<const uint8_t*>(region.arena().data()));
+    for (size_t i = first; i < first + bytes; ++i) {
+      ASSERT_FALSE(taken.at(i));
+      taken[i] = true;
+    }
+  };
+  for (size_t slot = 0; slot < shape.slots; ++slot) {
+    for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      const size_t pages = chunk == 0 ? 16 : 3;
+      for (size_t layer = 0; layer < shape.layers; ++layer) {
+        for (size_t head = 0; head < shape.kv_heads; ++head) {
+          const KvChunk at = region.chunk(slot, chunk, layer, head);
+          take(at.keys, pages * shape.key_page_bytes);
+          take(at.values, pages * shape.value_page_bytes);
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(std::all_of(taken.begin(), taken.end(), [](bool is_taken) { return is_taken; }));
 }
 
 TEST(Owners, EveryHeadHasSomeAndEveryThreadWork) {

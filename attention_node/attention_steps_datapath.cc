@@ -50,35 +50,30 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     }
   }
 
-  const uint8_t* keys = shape.kv->keys(tile.slot, op.layer, op.kv_head);
-  const uint8_t* values = shape.kv->values(tile.slot, op.layer, op.kv_head);
-  const KvShape& kv = shape.kv->shape();
   const size_t end = tile.position + tile.rows;  // positions that the last row sees
   for (size_t chunk = 0; chunk < end; chunk += kChunkPositions) {
     const size_t in_chunk = std::min(kChunkPositions, end - chunk);
     const size_t pages = CeilDiv(in_chunk, kPagePositions);
     const size_t padded = pages * kPagePositions;
-    const size_t first_page = chunk / kPagePositions;
-    const uint8_t* value_pages = values + first_page * kv.value_page_bytes;
+    const KvChunk kv = shape.kv->chunk(tile.slot, chunk / kChunkPositions, op.layer, op.kv_head);
     // Rows that lie before this chunk do not take part; the tile's later rows do.
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
     const size_t first_query = first_row * shape.group;
-    shape.scores->Run(keys + first_page * kv.key_page_bytes,
-                      reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
+    shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
                       scratch.scores + first_query * shape.scores_stride, pages, queries - first_query);
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
     for (size_t q = first_query; q < queries; ++q) {
       const size_t visible = std::min(in_chunk, tile.position + q / shape.group + 1 - chunk);
       float* p = scratch.scores + q * shape.scores_stride;
       elementwise.softmax_chunk(p, visible, padded, &chunk_max[q], &chunk_sum[q]);
-      elementwise.scale_weights(p, value_pages, scratch.weights + q * shape.blocks * shape.weights_stride,
+      elementwise.scale_weights(p, kv.values, scratch.weights + q * shape.blocks * shape.weights_stride,
                                 shape.blocks, padded, shape.weights_stride);
     }
     // The first chunk is the running state; later ones are merged into it.
     float* weighted = chunk == 0 ? scratch.running : scratch.chunk;
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
-      shape.values[n](value_pages, scratch.weights + q * shape.blocks * shape.weights_stride,
+      shape.values[n](kv.values, scratch.weights + q * shape.blocks * shape.weights_stride,
                       weighted + q * padded_head, in_chunk);
     }
     for (size_t q = first_query; q < queries; ++q) {
@@ -110,16 +105,15 @@ void AppendStep(const void* operand, void* frame) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
     const float* v = k + shape.head_size;
     const size_t position = rows.position[m];
-    const size_t page = position / kPagePositions, in_page = position % kPagePositions;
-    const auto slot = static_cast<size_t>(rows.slot[m]);
+    const size_t page = position % kChunkPositions / kPagePositions, in_page = position % kPagePositions;
+    const KvChunk at =
+        shape.kv->chunk(static_cast<size_t>(rows.slot[m]), position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
     QuantizeHead(shape, k, op.scratch.act, blocks);
-    kernels::kKeyPanel.pack_row(blocks, shape.blocks, in_page,
-                                shape.kv->keys(slot, op.layer, op.kv_head) + page * kv.key_page_bytes);
+    kernels::kKeyPanel.pack_row(blocks, shape.blocks, in_page, at.keys + page * kv.key_page_bytes);
     QuantizeHead(shape, v, op.scratch.act, blocks);
-    kernels::PackValue({shape.blocks}, blocks, in_page,
-                       shape.kv->values(slot, op.layer, op.kv_head) + page * kv.value_page_bytes);
+    kernels::PackValue({shape.blocks}, blocks, in_page, at.values + page * kv.value_page_bytes);
   }
 }
 

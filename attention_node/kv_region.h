@@ -1,11 +1,13 @@
-// KvRegion: the KV cache of one attention socket: slots x layers x KV heads, INT8, head-major: for each
-// (slot, layer, KV head) first all key pages, then all value pages (kernels/formats/kv_page.h), contiguous.
-// No page table: positions are offsets. The thread that owns a head appends to it and so touches it first.
+// KvRegion: the KV cache of one attention socket, INT8, in chunks of kChunkPositions positions (attention's
+// own unit) that a table finds: a slot is a list of chunks, and its number says nothing of where they lie. A
+// chunk holds for each layer and KV head its key pages and its value pages (kernels/formats/kv_page.h),
+// contiguous each. The thread that owns a head appends to it and so touches it first.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/formats/kv_page.h"
 #include "model/config/config.h"
@@ -27,30 +29,58 @@ struct KvShape {
         slots(slot_count),
         context(context_tokens),
         pages(CeilDiv(context_tokens, kernels::kPagePositions)),
+        chunks(CeilDiv(context_tokens, kernels::kChunkPositions)),
         key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
         value_page_bytes(kernels::ValuePage{blocks}.bytes()),
         head_bytes(pages * (key_page_bytes + value_page_bytes)) {}
-  size_t layers, kv_heads, blocks, slots, context, pages, key_page_bytes, value_page_bytes, head_bytes;
+  size_t layers, kv_heads, blocks, slots, context, pages, chunks, key_page_bytes, value_page_bytes,
+      head_bytes;
   uint64_t slot_bytes() const { return static_cast<uint64_t>(layers) * kv_heads * head_bytes; }
   uint64_t bytes() const { return slots * slot_bytes(); }
 };
 
+// Where the chunks of each slot lie, in bytes from the region's beginning: keys and values of layer 0 and KV
+// head 0. Those of the other layers and heads follow at distances of KvShape::head_bytes. A slot's last chunk
+// may have fewer pages: its place has room for these only.
+class KvTable {
+ public:
+  struct Place {
+    uint64_t keys, values;
+  };
+  // Each slot's chunks one after the other: per layer and KV head first all key pages, then all value pages.
+  static KvTable Contiguous(const KvShape&);
+
+  Place& at(size_t slot, size_t chunk) { return places_[slot * chunks_ + chunk]; }
+  const Place& at(size_t slot, size_t chunk) const { return places_[slot * chunks_ + chunk]; }
+
+ private:
+  size_t chunks_ = 0;          // of a slot
+  std::vector<Place> places_;  // [slot][chunk]
+};
+
+// One chunk's key pages and value pages of one layer and KV head.
+struct KvChunk {
+  uint8_t* keys;
+  uint8_t* values;
+};
+
 class KvRegion {
  public:
-  KvRegion(const KvShape& shape, NumaNodeId node) : shape_(shape), arena_(shape.bytes(), node) {}
+  // The table's places lie within the shape's bytes and do not overlap.
+  KvRegion(const KvShape&, const KvTable&, NumaNodeId node);
   const KvShape& shape() const { return shape_; }
-  uint8_t* keys(size_t slot, size_t layer, size_t kv_head) const {
-    return reinterpret_cast<uint8_t*>(arena_.data()) +
-           ((slot * shape_.layers + layer) * shape_.kv_heads + kv_head) * shape_.head_bytes;
-  }
-  uint8_t* values(size_t slot, size_t layer, size_t kv_head) const {
-    return keys(slot, layer, kv_head) + shape_.pages * shape_.key_page_bytes;
+  // chunk: position / kChunkPositions.
+  KvChunk chunk(size_t slot, size_t chunk, size_t layer, size_t kv_head) const {
+    const KvChunk& first = first_[slot * shape_.chunks + chunk];
+    const size_t at = (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
+    return {first.keys + at, first.values + at};
   }
   const topology::Arena& arena() const { return arena_; }
 
  private:
   KvShape shape_;
   topology::Arena arena_;
+  std::vector<KvChunk> first_;  // the table, [slot][chunk], as addresses: layer 0, KV head 0
 };
 
 }  // namespace larder::attention_node
