@@ -70,16 +70,20 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
   return plan;
 }
 
-std::vector<QkvPart> QkvParts(const LayerShape& shape, const ThreadShard& shard) {
-  std::vector<QkvPart> parts;
-  for (uint32_t panel = shard.qkv.first; panel < shard.qkv.end();) {
-    const size_t group = panel / shape.group_panels;
-    const auto end =
-        std::min<uint32_t>(shard.qkv.end(), static_cast<uint32_t>((group + 1) * shape.group_panels));
-    parts.push_back({group, {panel, end - panel}});
-    panel = end;
+const PanelRange& ThreadShard::of(PanelMatrix matrix) const {
+  switch (matrix) {
+    case PanelMatrix::kQkv:
+      return qkv;
+    case PanelMatrix::kO:
+      return o;
+    case PanelMatrix::kFfn:
+      return ffn_units;
+    case PanelMatrix::kDown:
+      return down;
+    case PanelMatrix::kHead:
+      break;
   }
-  return parts;
+  return head;
 }
 
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {

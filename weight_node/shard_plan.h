@@ -35,8 +35,13 @@ struct LayerShape {
   uint64_t weight_bytes() const;                                  // packed, of one layer
 };
 
+// What a thread has panels of. kFfn is gate and up, in units.
+enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kHead };
+inline constexpr size_t kPanelMatrices = 5;
+
 struct ThreadShard {
   PanelRange qkv, o, ffn_units, down, head;
+  const PanelRange& of(PanelMatrix) const;
 };
 
 struct ShardPlan {
@@ -50,12 +55,5 @@ struct ShardPlan {
 kernels::PanelShape HeadPanel(const model::ModelConfig&);
 
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
-
-// The panels of a KV head's group that a thread projects, group by group.
-struct QkvPart {
-  size_t group;
-  PanelRange panels;
-};
-std::vector<QkvPart> QkvParts(const LayerShape&, const ThreadShard&);
 
 }  // namespace larder::weight_node

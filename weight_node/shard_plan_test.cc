@@ -56,22 +56,5 @@ TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   EXPECT_EQ(plan.threads[1].head.count, 0u);
 }
 
-TEST(ShardPlan, PartsOfAGroupAreWithinIt) {
-  const auto config = Config(8, 4, 40);  // a group is 2 + 2 heads of 40 rows: 10 panels
-  const LayerShape shape(config);
-  ASSERT_EQ(shape.group_panels, 10u);
-  for (const size_t threads : {1, 3, 5, 16}) {
-    std::vector<size_t> owners(shape.qkv_panels, 0);
-    for (const ThreadShard& shard : MakeShardPlan(config, threads).threads) {
-      for (const QkvPart& part : QkvParts(shape, shard)) {
-        EXPECT_GE(part.panels.first, part.group * shape.group_panels);
-        EXPECT_LE(part.panels.end(), (part.group + 1) * shape.group_panels);
-        for (uint32_t panel = part.panels.first; panel < part.panels.end(); ++panel) ++owners[panel];
-      }
-    }
-    EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](size_t n) { return n == 1; }));
-  }
-}
-
 }  // namespace
 }  // namespace larder::weight_node

@@ -129,6 +129,29 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
   layers_.resize(config.layers);
 }
 
+const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) const {
+  const LayerShape shape(config_);
+  const size_t at = panel - plan_.threads[thread_].of(matrix).first;
+  switch (matrix) {
+    case PanelMatrix::kQkv:
+      return layers_[layer].qkv + at * PanelBytes(shape.dim_blocks);
+    case PanelMatrix::kO:
+      return layers_[layer].o + at * PanelBytes(shape.q_blocks);
+    case PanelMatrix::kFfn:
+      return layers_[layer].ffn + at * 4 * PanelBytes(shape.dim_blocks);
+    case PanelMatrix::kDown:
+      return layers_[layer].down + at * PanelBytes(shape.ffn_blocks);
+    case PanelMatrix::kHead:
+      break;
+  }
+  return head_ + at * PanelBytes(shape.dim_blocks);
+}
+
+const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
+  const float* biases = layers_[layer].qkv_bias;
+  return biases ? biases + (panel - plan_.threads[thread_].qkv.first) * kPanelRows : nullptr;
+}
+
 void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
   const LayerShape shape(config_);
   const ThreadShard& shard = plan_.threads[thread_];

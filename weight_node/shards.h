@@ -48,6 +48,9 @@ class Shards {
   void Pack(const model::GgufFile&, LoadProgress&);
 
   std::span<const LayerShard> layers() const { return layers_; }
+  // Where panel (kFfn: unit) `panel` of the matrix lies, which is one of this thread's. kHead: of no layer.
+  const uint8_t* Panel(PanelMatrix, size_t layer, uint32_t panel) const;
+  const float* QkvBias(size_t layer, uint32_t panel) const;  // its 16 biases, or null
   const uint8_t* head() const { return head_; }
   const float* output_norm() const { return output_norm_; }
   uint64_t weight_bytes() const { return weight_bytes_; }  // packed panels only: what a token reads

@@ -41,6 +41,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
                        const WeightNodeOptions& options)
     : config_(config),
       plan_(plan),
+      panels_(options.panels ? *options.panels : PanelMap(plan)),
       shape_(config),
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, shape_, plan.threads.size(), options.decode_rows, options.prefill_rows,
@@ -110,25 +111,30 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
   steps.push_back(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
 }
 
-// Its own columns of the residual: those that its down panels write.
-const TransferOperand* WeightNode::KeepTransfer(size_t thread, bool logit_rows) {
-  const PanelRange down = plan_.threads[thread].down;
-  const size_t first = std::min<size_t>(config_.dim, down.first * kPanelRows);
-  const size_t end = std::min<size_t>(config_.dim, down.end() * kPanelRows);
-  return Keep(transfers_, TransferOperand{.x = activations_.x,
-                                          .dim = config_.dim,
-                                          .first = first,
-                                          .count = end - first,
-                                          .logit_rows = logit_rows});
+// The columns of the residual that the thread's down panels write.
+void WeightNode::AddTransfer(size_t thread, Phase phase, threadpool::Kernel kernel, StepKind kind,
+                             size_t layer, bool barrier, bool logit_rows, Steps& steps) {
+  const auto extents = panels_.Work(phase, thread, PanelMatrix::kDown);
+  for (const PanelExtent& extent : extents) {
+    const size_t first = std::min<size_t>(config_.dim, extent.panels.first * kPanelRows);
+    const size_t end = std::min<size_t>(config_.dim, extent.panels.end() * kPanelRows);
+    const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
+                                                                      .dim = config_.dim,
+                                                                      .first = first,
+                                                                      .count = end - first,
+                                                                      .logit_rows = logit_rows});
+    steps.push_back(MakeStep(kernel, operand, kind, layer, barrier && &extent == &extents.back()));
+  }
 }
 
 void WeightNode::AddReceive(size_t thread, Steps& steps) {
-  steps.push_back(MakeStep(ReceiveStep, KeepTransfer(thread, false), StepKind::kReceive, 0, true));
+  // A barrier follows, so any shares of the columns will do.
+  AddTransfer(thread, Phase::kDecode, ReceiveStep, StepKind::kReceive, 0, true, false, steps);
 }
 
-void WeightNode::AddSend(size_t thread, bool logit_rows, Steps& steps) {
-  steps.push_back(MakeStep(SendStep, KeepTransfer(thread, logit_rows), StepKind::kSend,
-                           std::max<size_t>(1, config_.layers) - 1, false));
+void WeightNode::AddSend(size_t thread, Phase phase, bool logit_rows, Steps& steps) {
+  AddTransfer(thread, phase, SendStep, StepKind::kSend, std::max<size_t>(1, config_.layers) - 1, false,
+              logit_rows, steps);
 }
 
 void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* weight, StepKind kind,
@@ -147,23 +153,25 @@ void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* 
   steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
 }
 
-void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const QkvPart& part,
-                            sync::EpochFlag* signal, Steps& steps) {
-  const LayerShard& shard = shards_[thread]->layers()[layer];
-  const size_t in_shard = part.panels.first - plan_.threads[thread].qkv.first;
-  FloatRows y = activations_.qkv;
-  y.data += part.panels.first * kPanelRows;
-  const ProductOperand* operand = Keep(
-      products_, ProductOperand{.gemm = &qkv_gemm_,
-                                .elementwise = &elementwise_,
-                                .panels = shard.qkv + in_shard * shape_.qkv_panel.bytes(),
-                                .n_panels = part.panels.count,
-                                .bias = shard.qkv_bias ? shard.qkv_bias + in_shard * kPanelRows : nullptr,
-                                .x = phase == Phase::kPrefill ? activations_.shared_dim
-                                                              : activations_.threads[thread].dim,
-                                .y = y,
-                                .logit_rows = false});
-  steps.push_back(MakeStep(ProductStep, operand, StepKind::kQkv, layer, false, signal));
+ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
+                                     const Gemm& gemm, const ActRows& x, FloatRows y) const {
+  y.data += extent.panels.first * kPanelRows;
+  return {.gemm = &gemm,
+          .elementwise = &elementwise_,
+          .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.first),
+          .n_panels = extent.panels.count,
+          .bias = nullptr,
+          .x = x,
+          .y = y,
+          .logit_rows = false};
+}
+
+void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const PanelExtent& part,
+                            sync::EpochFlag* ready, Steps& steps) {
+  const ActRows& x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim;
+  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, qkv_gemm_, x, activations_.qkv);
+  operand.bias = shards_[part.home]->QkvBias(layer, part.panels.first);
+  steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
 void WeightNode::AddAfterAttention(size_t thread, size_t layer, Phase phase, Steps& steps) {
@@ -181,10 +189,8 @@ void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::La
     case model::OpKind::kSiluGate:
       return AddSiluGate(thread, layer, phase, steps);
     case model::OpKind::kDown:
-      steps.push_back(MakeStep(
-          ProductStep, KeepResidual(down_gemm_, shard.down, plan_.threads[thread].down, activations_.ffn),
-          StepKind::kDown, layer, true));
-      return;
+      return AddResidual(thread, layer, phase, PanelMatrix::kDown, down_gemm_, activations_.ffn,
+                         StepKind::kDown, steps);
     case model::OpKind::kQkv:        // its flags are the caller's: AddBeforeAttention
     case model::OpKind::kAttention:  // attention_node's
       break;
@@ -192,18 +198,14 @@ void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::La
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
 }
 
-const ProductOperand* WeightNode::KeepResidual(const Gemm& gemm, const uint8_t* panels, PanelRange range,
-                                               const ActRows& in) {
-  FloatRows y = activations_.x;
-  y.data += range.first * kPanelRows;
-  return Keep(products_, ProductOperand{.gemm = &gemm,
-                                        .elementwise = &elementwise_,
-                                        .panels = panels,
-                                        .n_panels = range.count,
-                                        .bias = nullptr,
-                                        .x = in,
-                                        .y = y,
-                                        .logit_rows = false});
+void WeightNode::AddResidual(size_t thread, size_t layer, Phase phase, PanelMatrix matrix, const Gemm& gemm,
+                             const ActRows& in, StepKind kind, Steps& steps) {
+  const auto extents = panels_.Work(phase, thread, matrix);
+  for (const PanelExtent& extent : extents) {
+    const ProductOperand* operand =
+        Keep(products_, OperandOf(extent, matrix, layer, gemm, in, activations_.x));
+    steps.push_back(MakeStep(ProductStep, operand, kind, layer, &extent == &extents.back()));
+  }
 }
 
 void WeightNode::AddO(size_t thread, size_t layer, Phase phase, Steps& steps) {
@@ -215,43 +217,37 @@ void WeightNode::AddO(size_t thread, size_t layer, Phase phase, Steps& steps) {
                                                                      .out = q,
                                                                      .share = ShareOf(thread, phase)});
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
-  const uint8_t* panels = shards_[thread]->layers()[layer].o;
-  steps.push_back(MakeStep(ProductStep, KeepResidual(o_gemm_, panels, plan_.threads[thread].o, q),
-                           StepKind::kO, layer, true));
+  AddResidual(thread, layer, phase, PanelMatrix::kO, o_gemm_, q, StepKind::kO, steps);
 }
 
 void WeightNode::AddSiluGate(size_t thread, size_t layer, Phase phase, Steps& steps) {
-  const PanelRange units = plan_.threads[thread].ffn_units;
-  ActRows out = activations_.ffn;
-  out.data += units.first * sizeof(kernels::ActBlock);
-  const FfnOperand* ffn = Keep(
-      ffns_,
-      FfnOperand{.gemm = &ffn_gemm_,
-                 .elementwise = &elementwise_,
-                 .units = shards_[thread]->layers()[layer].ffn,
-                 .n_units = units.count,
-                 .x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim,
-                 .tile = activations_.threads[thread].ffn_tile,
-                 .out = out});
-  steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, true));
+  const auto extents = panels_.Work(phase, thread, PanelMatrix::kFfn);
+  for (const PanelExtent& extent : extents) {
+    ActRows out = activations_.ffn;
+    out.data += extent.panels.first * sizeof(kernels::ActBlock);
+    const FfnOperand* ffn = Keep(
+        ffns_,
+        FfnOperand{.gemm = &ffn_gemm_,
+                   .elementwise = &elementwise_,
+                   .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.first),
+                   .n_units = extent.panels.count,
+                   .x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim,
+                   .tile = activations_.threads[thread].ffn_tile,
+                   .out = out});
+    steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, &extent == &extents.back()));
+  }
 }
 
 void WeightNode::AddHead(size_t thread, Phase phase, Steps& steps) {
   const size_t layer = std::max<size_t>(1, config_.layers) - 1;
   const bool shared = phase == Phase::kPrefill;
   AddNorm(thread, layer, phase, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
-  FloatRows y = activations_.logits;
-  y.data += plan_.threads[thread].head.first * kPanelRows;
-  const ProductOperand* operand =
-      Keep(products_, ProductOperand{.gemm = &head_gemm_,
-                                     .elementwise = &elementwise_,
-                                     .panels = shards_[thread]->head(),
-                                     .n_panels = plan_.threads[thread].head.count,
-                                     .bias = nullptr,
-                                     .x = shared ? activations_.shared_dim : activations_.threads[thread].dim,
-                                     .y = y,
-                                     .logit_rows = true});
-  steps.push_back(MakeStep(ProductStep, operand, StepKind::kHead, layer, false));
+  const ActRows& x = shared ? activations_.shared_dim : activations_.threads[thread].dim;
+  for (const PanelExtent& extent : panels_.Work(phase, thread, PanelMatrix::kHead)) {
+    ProductOperand operand = OperandOf(extent, PanelMatrix::kHead, 0, head_gemm_, x, activations_.logits);
+    operand.logit_rows = true;
+    steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kHead, layer, false));
+  }
 }
 
 }  // namespace larder::weight_node

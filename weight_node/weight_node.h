@@ -13,6 +13,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,12 +24,11 @@
 #include "sync/epoch_flag.h"
 #include "threadpool/program.h"
 #include "weight_node/activations.h"
+#include "weight_node/panel_map.h"
 #include "weight_node/shards.h"
 #include "weight_node/weight_steps.h"
 
 namespace larder::weight_node {
-
-enum class Phase { kDecode, kPrefill };  // up to decode_rows rows, more rows
 
 struct WeightNodeOptions {
   kernels::Isa isa;
@@ -38,6 +38,7 @@ struct WeightNodeOptions {
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
   const AttentionIoRows* shared_io = nullptr;  // separated: where the attention sockets read and write
+  std::optional<PanelMap> panels;              // who computes which panels; none: each thread its own
 };
 
 class WeightNode {
@@ -54,7 +55,7 @@ class WeightNode {
   void AddEmbed(size_t thread, Steps&);  // needs the ends
   void AddReceive(size_t thread, Steps&);
   // After the thread's own down panels, or (embedded) after a barrier. logit_rows: to whoever has the head.
-  void AddSend(size_t thread, bool logit_rows, Steps&);
+  void AddSend(size_t thread, Phase, bool logit_rows, Steps&);
   // The layer's operations (model::LayerSpec) up to attention. ready(group) gives the flag to signal when
   // this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
@@ -64,8 +65,11 @@ class WeightNode {
         AddOp(thread, layer, phase, op, steps);
         continue;
       }
-      for (const QkvPart& part : QkvParts(shape_, plan_.threads[thread]))
-        AddQkvPart(thread, layer, phase, part, ready(part.group), steps);
+      const std::vector<QkvPart> parts = QkvParts(shape_, panels_.Work(phase, thread, PanelMatrix::kQkv));
+      for (size_t i = 0; i < parts.size(); ++i) {
+        const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
+        AddQkvPart(thread, layer, phase, parts[i].extent, last ? ready(parts[i].group) : nullptr, steps);
+      }
     }
   }
   void AddAfterAttention(size_t thread, size_t layer, Phase, Steps&);
@@ -81,14 +85,18 @@ class WeightNode {
   void AddOp(size_t thread, size_t layer, Phase, const model::LayerOp&, Steps&);
   void AddO(size_t thread, size_t layer, Phase, Steps&);
   void AddSiluGate(size_t thread, size_t layer, Phase, Steps&);
-  // x += panels * in, on the thread's rows of the residual, which are those of `range`.
-  const ProductOperand* KeepResidual(const kernels::Gemm&, const uint8_t* panels, PanelRange range,
-                                     const ActRows& in);
+  // x += panels * in, for the thread's work on O or down.
+  void AddResidual(size_t thread, size_t layer, Phase, PanelMatrix, const kernels::Gemm&, const ActRows& in,
+                   model::StepKind, Steps&);
+  // A product's operand for one extent, of which y's columns are.
+  ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const kernels::Gemm&,
+                           const ActRows& x, FloatRows y) const;
   void AddNorm(size_t thread, size_t layer, Phase, const float* weight, model::StepKind, bool logit_rows,
                Steps&);
-  void AddQkvPart(size_t thread, size_t layer, Phase, const QkvPart&, sync::EpochFlag* signal, Steps&);
+  void AddQkvPart(size_t thread, size_t layer, Phase, const PanelExtent&, sync::EpochFlag* ready, Steps&);
   RowShare ShareOf(size_t thread, Phase phase) const;
-  const TransferOperand* KeepTransfer(size_t thread, bool logit_rows);
+  void AddTransfer(size_t thread, Phase, threadpool::Kernel, model::StepKind, size_t layer, bool barrier,
+                   bool logit_rows, Steps&);
   template <typename Operand>
   const Operand* Keep(std::deque<Operand>& operands, Operand operand) {
     return &operands.emplace_back(operand);
@@ -96,6 +104,7 @@ class WeightNode {
 
   const model::ModelConfig config_;
   const ShardPlan plan_;
+  const PanelMap panels_;
   const LayerShape shape_;
   const kernels::Elementwise& elementwise_;
   Activations activations_;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/layer/step_kind.h"
+#include "weight_node/panel_map.h"
 
 namespace larder::pipeline {
 
@@ -10,9 +11,14 @@ using threadpool::Step;
 std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   const weight_node::LayerShape shape(plan.config);
   std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
+  // Threads work at home (WeightNodeOptions::panels), in both phases: attention waits for the same flags.
+  const weight_node::PanelMap map(plan.shards);
   for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
-    for (const auto& part : weight_node::QkvParts(shape, plan.shards.threads[t]))
-      projectors[part.group].push_back(t);
+    const auto work = map.Work(weight_node::Phase::kDecode, t, weight_node::PanelMatrix::kQkv);
+    for (const auto& part : weight_node::QkvParts(shape, work)) {
+      auto& of_group = projectors[part.group];
+      if (of_group.empty() || of_group.back() != t) of_group.push_back(t);
+    }
   }
   return projectors;
 }

@@ -16,7 +16,7 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
   embed_ = ThreadPrograms(threads, [&](size_t t) {
     std::vector<Step> steps;
     weights.AddEmbed(t, steps);
-    weights.AddSend(t, false, steps);
+    weights.AddSend(t, Phase::kDecode, false, steps);
     return steps;
   });
   for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {

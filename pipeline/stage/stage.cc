@@ -133,7 +133,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
   if (plan().config.ends) {
     packed_.weights().AddHead(thread, phase, steps);
   } else {
-    packed_.weights().AddSend(thread, last_, steps);
+    packed_.weights().AddSend(thread, phase, last_, steps);
   }
   // Who waits for a head's rows: attention sockets, or (colocated) the threads of this one.
   for (Step& step : steps)

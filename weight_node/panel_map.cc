@@ -1,0 +1,82 @@
+#include "weight_node/panel_map.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace larder::weight_node {
+namespace {
+
+std::array<std::vector<ThreadWork>, kPhases> OwnPanels(const ShardPlan& homes) {
+  std::vector<ThreadWork> work(homes.threads.size());
+  for (size_t t = 0; t < work.size(); ++t) {
+    for (size_t matrix = 0; matrix < kPanelMatrices; ++matrix)
+      work[t][matrix] = {homes.threads[t].of(static_cast<PanelMatrix>(matrix))};
+  }
+  return {work, work};
+}
+
+// Appends the range, cut where homes change.
+void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range, std::vector<PanelExtent>& extents) {
+  for (size_t home = 0; home < homes.threads.size(); ++home) {
+    const PanelRange own = homes.threads[home].of(matrix);
+    const uint32_t first = std::max(range.first, own.first), end = std::min(range.end(), own.end());
+    if (first < end) extents.push_back({home, {first, end - first}});
+  }
+}
+
+// Each panel is computed by one thread.
+void CheckWhole(const ShardPlan& homes, const std::vector<ThreadWork>& work, PanelMatrix matrix) {
+  std::vector<PanelRange> ranges;
+  for (const ThreadWork& of_thread : work) {
+    const auto& own = of_thread[static_cast<size_t>(matrix)];
+    LARDER_CHECK(std::ranges::is_sorted(own, {}, &PanelRange::first), "panels out of order");
+    ranges.insert(ranges.end(), own.begin(), own.end());
+  }
+  std::erase_if(ranges, [](const PanelRange& range) { return range.count == 0; });
+  std::ranges::sort(ranges, {}, &PanelRange::first);
+  uint32_t next = 0;
+  for (const PanelRange& range : ranges) {
+    LARDER_CHECK(range.first == next, "panel {} of matrix {} is computed twice or never", next,
+                 static_cast<int>(matrix));
+    next = range.end();
+  }
+  LARDER_CHECK(homes.threads.empty() || next == homes.threads.back().of(matrix).end(), "{} panels of {}",
+               next, homes.threads.back().of(matrix).end());
+}
+
+}  // namespace
+
+std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExtent> extents) {
+  std::vector<QkvPart> parts;
+  for (const PanelExtent& extent : extents) {
+    for (uint32_t panel = extent.panels.first; panel < extent.panels.end();) {
+      const size_t group = panel / shape.group_panels;
+      const auto end = std::min(extent.panels.end(), static_cast<uint32_t>((group + 1) * shape.group_panels));
+      parts.push_back({group, {extent.home, {panel, end - panel}}});
+      panel = end;
+    }
+  }
+  return parts;
+}
+
+PanelMap::PanelMap(const ShardPlan& homes) : PanelMap(homes, OwnPanels(homes)) {}
+
+PanelMap::PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kPhases>& work) {
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    const size_t threads = homes.threads.size();
+    LARDER_CHECK(work[phase].size() == threads, "work of {} threads of {}", work[phase].size(), threads);
+    work_[phase].resize(threads);
+    for (size_t m = 0; m < kPanelMatrices; ++m) {
+      const auto matrix = static_cast<PanelMatrix>(m);
+      CheckWhole(homes, work[phase], matrix);
+      for (size_t t = 0; t < threads; ++t) {
+        std::vector<PanelExtent>& extents = work_[phase][t][m];
+        for (const PanelRange& range : work[phase][t][m]) Cut(homes, matrix, range, extents);
+        if (extents.empty()) extents.push_back({t, {homes.threads[t].of(matrix).first, 0}});
+      }
+    }
+  }
+}
+
+}  // namespace larder::weight_node

@@ -1,0 +1,279 @@
+// Work and home of panels apart: maps are whole, and Programs built from any of them give the same bits.
+#include "weight_node/panel_map.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder_testing.h"
+#include "model/layer/batch_rows.h"
+#include "model/synth/synth.h"
+#include "weight_node/weight_node.h"
+
+namespace larder::weight_node {
+namespace {
+
+using Work = std::array<std::vector<ThreadWork>, kPhases>;
+
+std::vector<PanelMatrix> Matrices() {
+  return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kHead};
+}
+
+uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) {
+  return homes.threads.back().of(matrix).end();
+}
+
+// Each panel to the thread that owner(phase, matrix, panel) says.
+template <typename Owner>
+Work WorkOf(const ShardPlan& homes, Owner owner) {
+  Work work;
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    work[phase].resize(homes.threads.size());
+    for (const PanelMatrix matrix : Matrices()) {
+      for (uint32_t panel = 0; panel < PanelsOf(homes, matrix); ++panel) {
+        auto& ranges = work[phase][owner(phase, matrix, panel)][static_cast<size_t>(matrix)];
+        if (!ranges.empty() && ranges.back().end() == panel) {
+          ++ranges.back().count;
+        } else {
+          ranges.push_back({panel, 1});
+        }
+      }
+    }
+  }
+  return work;
+}
+
+void RunFakeAttention(const void* operand, void* frame);
+
+// A weight node without a pool: the steps of all threads are run one thread after the other between barriers.
+class PanelMapTest : public testing::Test {
+ protected:
+  static constexpr size_t kDecodeRows = 8, kRows = 20;
+
+  void SetUp() override {
+    model::SynthOptions options;
+    options.shape.architecture = model::Architecture::kQwen2;  // with biases
+    options.shape.dim = 96;
+    options.shape.ffn = 288;
+    options.shape.heads = 4;
+    options.shape.kv_heads = 2;
+    options.shape.head_size = 40;  // groups of 10 panels
+    options.shape.vocab = 270;
+    model::WriteSynth(options, folder_ / "model.gguf");
+    file_ = model::GgufFile::Open(folder_ / "model.gguf");
+    config_ = model::ReadModelConfig(*file_);
+  }
+
+  // The logits of `rows` tokens. Attention is what RunFakeAttention does.
+  std::vector<float> Logits(size_t threads, size_t rows, const std::optional<PanelMap>& map) {
+    const ShardPlan homes = MakeShardPlan(config_, threads);
+    WeightNode node(config_, homes,
+                    {.isa = kernels::BestIsa(),
+                     .decode_rows = kDecodeRows,
+                     .prefill_rows = kRows,
+                     .logit_rows = kRows,
+                     .node_of_thread = std::vector<NumaNodeId>(threads, NumaNodeId(0)),
+                     .panels = map});
+    LoadProgress progress;
+    for (size_t t = 0; t < threads; ++t) node.Pack(*file_, t, progress);
+    node.Finish();
+    const Phase phase = rows <= kDecodeRows ? Phase::kDecode : Phase::kPrefill;
+    std::vector<WeightNode::Steps> steps(threads);
+    for (size_t t = 0; t < threads; ++t) {
+      node.AddEmbed(t, steps[t]);
+      for (size_t layer = 0; layer < config_.layers; ++layer) {
+        node.AddBeforeAttention(t, layer, phase, steps[t], [](size_t) { return nullptr; });
+        threadpool::Step meet;
+        meet.barrier = true;
+        steps[t].push_back(meet);
+        if (t == 0) meet.kernel = RunFakeAttention;
+        meet.operand = &node.activations();
+        steps[t].push_back(meet);
+        node.AddAfterAttention(t, layer, phase, steps[t]);
+      }
+      node.AddHead(t, phase, steps[t]);
+    }
+    Run(steps, rows);
+    std::vector<float> logits;
+    for (size_t m = 0; m < rows; ++m) {
+      const float* row = node.activations().logits.row(m);
+      logits.insert(logits.end(), row, row + config_.vocab);
+    }
+    return logits;
+  }
+
+  static void Run(const std::vector<WeightNode::Steps>& steps, size_t rows) {
+    std::vector<int32_t> token(rows);
+    std::vector<uint32_t> logit_row(rows);
+    for (size_t m = 0; m < rows; ++m) {
+      token[m] = static_cast<int32_t>(m * 37 % 270);
+      logit_row[m] = static_cast<uint32_t>(m);
+    }
+    model::BatchRows frame;
+    frame.rows = frame.logit_rows = static_cast<uint32_t>(rows);
+    frame.token = token.data();
+    frame.logit_row = logit_row.data();
+    std::vector<size_t> next(steps.size(), 0);
+    while (next[0] < steps[0].size()) {
+      for (size_t t = 0; t < steps.size(); ++t) {
+        for (bool barrier = false; !barrier && next[t] < steps[t].size(); ++next[t]) {
+          const threadpool::Step& step = steps[t][next[t]];
+          if (step.kernel != nullptr) step.kernel(step.operand, &frame);
+          barrier = step.barrier;
+        }
+      }
+    }
+    for (size_t t = 0; t < steps.size(); ++t)
+      EXPECT_EQ(next[t], steps[t].size()) << "barriers of thread " << t;
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<const model::GgufFile> file_;
+  model::ModelConfig config_;
+};
+
+// Some mixture of all columns of q, k and v.
+void RunFakeAttention(const void* operand, void* frame) {
+  const auto& activations = *static_cast<const Activations*>(operand);
+  const auto& rows = *static_cast<const model::BatchRows*>(frame);
+  constexpr size_t kQkvColumns = 320, kAttnColumns = 160;  // of the shape above
+  for (uint32_t m = 0; m < rows.rows; ++m) {
+    for (size_t i = 0; i < kAttnColumns; ++i)
+      activations.attn.row(m)[i] = activations.qkv.row(m)[i] - activations.qkv.row(m)[kQkvColumns - 1 - i];
+  }
+}
+
+TEST(QkvParts, AreWithinTheirGroup) {
+  model::ModelShape model_shape;
+  model_shape.heads = 8;
+  model_shape.kv_heads = 4;
+  model_shape.head_size = 40;  // a group is 2 + 2 heads of 40 rows: 10 panels
+  const auto config = model::ConfigOfShape(model_shape, "test");
+  const LayerShape shape(config);
+  ASSERT_EQ(shape.group_panels, 10u);
+  for (const size_t threads : {1, 3, 5, 16}) {
+    std::vector<size_t> owners(shape.qkv_panels, 0);
+    const PanelMap map(MakeShardPlan(config, threads));
+    for (size_t t = 0; t < threads; ++t) {
+      for (const QkvPart& part : QkvParts(shape, map.Work(Phase::kDecode, t, PanelMatrix::kQkv))) {
+        EXPECT_GE(part.extent.panels.first, part.group * shape.group_panels);
+        EXPECT_LE(part.extent.panels.end(), (part.group + 1) * shape.group_panels);
+        for (uint32_t panel = part.extent.panels.first; panel < part.extent.panels.end(); ++panel)
+          ++owners[panel];
+      }
+    }
+    EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](size_t n) { return n == 1; }));
+  }
+}
+
+TEST_F(PanelMapTest, WorkIsAtHomeByDefault) {
+  const ShardPlan homes = MakeShardPlan(config_, 3);
+  const PanelMap map(homes);
+  for (size_t t = 0; t < 3; ++t) {
+    for (const PanelMatrix matrix : Matrices()) {
+      for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
+        const auto extents = map.Work(phase, t, matrix);
+        ASSERT_EQ(extents.size(), 1u);
+        EXPECT_EQ(extents[0].home, t);
+        EXPECT_EQ(extents[0].panels.first, homes.threads[t].of(matrix).first);
+        EXPECT_EQ(extents[0].panels.count, homes.threads[t].of(matrix).count);
+      }
+    }
+  }
+}
+
+TEST_F(PanelMapTest, ExtentsEndWhereHomesDo) {
+  const ShardPlan homes = MakeShardPlan(config_, 3);
+  const PanelMap map(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 1; }));
+  const auto all = map.Work(Phase::kDecode, 1, PanelMatrix::kQkv);
+  ASSERT_EQ(all.size(), 3u);
+  for (size_t t = 0; t < 3; ++t) {
+    EXPECT_EQ(all[t].home, t);
+    EXPECT_EQ(all[t].panels.first, homes.threads[t].qkv.first);
+    EXPECT_EQ(all[t].panels.end(), homes.threads[t].qkv.end());
+  }
+  const auto none = map.Work(Phase::kDecode, 0, PanelMatrix::kQkv);
+  ASSERT_EQ(none.size(), 1u);
+  EXPECT_EQ(none[0].panels.count, 0u);
+}
+
+TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
+  const ShardPlan homes = MakeShardPlan(config_, 2);
+  Work work = WorkOf(homes, [](size_t, PanelMatrix, uint32_t panel) { return panel % 2; });
+  ++work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().count;
+  EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
+  work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().count = 0;
+  EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
+}
+
+// Thread 0 computes all: its parts of a group lie in three arenas, and the last one signals.
+TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem) {
+  const ShardPlan homes = MakeShardPlan(config_, 3);
+  WeightNode node(
+      config_, homes,
+      {.isa = kernels::BestIsa(),
+       .decode_rows = kDecodeRows,
+       .prefill_rows = kRows,
+       .logit_rows = kRows,
+       .node_of_thread = std::vector<NumaNodeId>(3, NumaNodeId(0)),
+       .panels = PanelMap(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 0; }))});
+  LoadProgress progress;
+  for (size_t t = 0; t < 3; ++t) node.Pack(*file_, t, progress);
+  node.Finish();
+  std::vector<sync::EpochFlag> flags(config_.kv_heads);
+  WeightNode::Steps steps;
+  node.AddBeforeAttention(0, 0, Phase::kDecode, steps, [&](size_t group) { return &flags[group]; });
+  std::vector<const sync::EpochFlag*> signals;
+  for (const threadpool::Step& step : steps) signals.push_back(step.signal);
+  // norm; group 0 of arenas 0 and 1, group 1 of arenas 1 and 2
+  EXPECT_EQ(signals, (std::vector<const sync::EpochFlag*>{nullptr, nullptr, &flags[0], nullptr, &flags[1]}));
+
+  size_t columns = 0;
+  for (size_t t = 0; t < 3; ++t) {
+    WeightNode::Steps sends;
+    node.AddSend(t, Phase::kDecode, false, sends);
+    for (const threadpool::Step& step : sends) {
+      const auto& operand = *static_cast<const TransferOperand*>(step.operand);
+      if (operand.count == 0) continue;
+      EXPECT_EQ(operand.first, columns);
+      columns += operand.count;
+    }
+    EXPECT_EQ(columns, config_.dim) << "thread " << t;
+  }
+}
+
+TEST_F(PanelMapTest, SameBitsWhoeverComputesAPanel) {
+  std::mt19937 random(3);
+  for (const size_t rows : {size_t{1}, size_t{5}, kRows}) {
+    const std::vector<float> expected = Logits(1, rows, {});
+    EXPECT_TRUE(std::ranges::any_of(expected, [](float logit) { return logit != 0.0f; }));
+    EXPECT_TRUE(Logits(3, rows, {}) == expected) << rows << " rows, each thread at home";
+    const ShardPlan homes = MakeShardPlan(config_, 3);
+    const auto home = [&](PanelMatrix matrix, uint32_t panel) {
+      size_t t = 0;
+      while (panel >= homes.threads[t].of(matrix).end()) ++t;
+      return t;
+    };
+    const auto expect_same = [&](const std::string& what, auto owner) {
+      EXPECT_TRUE(Logits(3, rows, PanelMap(homes, WorkOf(homes, owner))) == expected)
+          << rows << " rows, " << what;
+    };
+    expect_same("thread 0 helps thread 1", [&](size_t, PanelMatrix matrix, uint32_t panel) {
+      const size_t owner = home(matrix, panel);
+      return owner == 1 && panel % 2 == 0 ? 0 : owner;
+    });
+    expect_same("all on thread 2 in prefill, at home in decode",
+                [&](size_t phase, PanelMatrix matrix, uint32_t panel) {
+                  return phase == static_cast<size_t>(Phase::kPrefill) ? 2 : home(matrix, panel);
+                });
+    expect_same("anywhere", [&](size_t, PanelMatrix, uint32_t) { return random() % 3; });
+  }
+}
+
+}  // namespace
+}  // namespace larder::weight_node
