@@ -134,17 +134,17 @@ const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) c
   const size_t at = panel - plan_.threads[thread_].of(matrix).first;
   switch (matrix) {
     case PanelMatrix::kQkv:
-      return layers_[layer].qkv + at * PanelBytes(shape.dim_blocks);
+      return layers_[layer].qkv + at * shape.qkv_panel.bytes();
     case PanelMatrix::kO:
-      return layers_[layer].o + at * PanelBytes(shape.q_blocks);
+      return layers_[layer].o + at * shape.o_panel.bytes();
     case PanelMatrix::kFfn:
-      return layers_[layer].ffn + at * 4 * PanelBytes(shape.dim_blocks);
+      return layers_[layer].ffn + at * shape.unit_bytes();
     case PanelMatrix::kDown:
-      return layers_[layer].down + at * PanelBytes(shape.ffn_blocks);
+      return layers_[layer].down + at * shape.down_panel.bytes();
     case PanelMatrix::kHead:
       break;
   }
-  return head_ + at * PanelBytes(shape.dim_blocks);
+  return head_ + at * HeadPanel(config_).bytes();
 }
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
