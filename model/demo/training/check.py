@@ -212,7 +212,7 @@ def held_out_loss(model, spm, meta, count):
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument(
-        "-m", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "larder-stories.gguf")
+        "-m", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "larder-stories.gguf")
     )
     options.add_argument("-p", action="append", help="prompt (may be repeated)")
     options.add_argument("-n", type=int, default=400, help="tokens at most")

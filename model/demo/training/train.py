@@ -161,7 +161,8 @@ def export(model, tokenizer, path):
             (
                 "general.description",
                 gguf.STRING,
-                "Small stories from a grammar; made by model/demo/train.py of " "Larder",
+                # The bytes of the file that the tree holds: another path would make another file.
+                "Small stories from a grammar; made by model/demo/train.py of Larder",
             ),
             ("general.file_type", gguf.U32, 7),
             key("context_length", gguf.U32, CONTEXT),
