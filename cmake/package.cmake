@@ -1,5 +1,5 @@
 # The Debian package: `cpack -G DEB` in the build folder writes larder_VERSION_ARCH.deb. What it may not lack, and that
-# lintian finds nothing in it, is tested by deploy/package_test.py (ctest: deploy.package).
+# lintian finds nothing in it, is tested by test/deploy/package_test.py (ctest: deploy.package).
 include(GNUInstallDirs)
 set(doc share/doc/larder)
 set(root ${PROJECT_SOURCE_DIR})

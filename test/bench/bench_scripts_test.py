@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Tests of compare, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from larder_testing import ROOT, programs
+from larder_testing.programs import executable, load
+
+BENCH = ROOT / "bench"
+compare, plot = load(BENCH / "compare"), load(BENCH / "plot.py")
+
+# Prints what a bench prints; the speed depends on what is asked, so that a mixed-up row shows.
+STAND_IN = """#!/usr/bin/env python3
+import json, sys
+words = sys.argv[1:]
+value = lambda flag, other: int(words[words.index(flag) + 1]) if flag in words else other
+speed = {base} * (1000 * value("-p", 0) + value("-n", 0) + {batch_factor} * value("-b", 0))
+print(json.dumps([{{"avg_ts": 1, "samples_ts": [speed, speed, 9e9]}}]))
+"""
+BATCHED = """#!/usr/bin/env python3
+import sys
+words = sys.argv[1:]
+print("|    PP |     TG |    B | S_PP t/s | S_TG t/s |", file=sys.{stream})
+print("|-------|--------|------|----------|----------|", file=sys.{stream})
+print(f"|     1 |      4 | {{words[words.index('-npl') + 1]}} |     9.00 |    50.00 |", file=sys.{stream})
+"""
+
+
+class CompareTest(unittest.TestCase):
+    def setUp(self):
+        self.root = programs.folder_of(self)
+        self.model = self.write("model.gguf", "")
+        self.theirs = self.write("llama-bench", STAND_IN.format(base=1, batch_factor=0))
+        self.ours = self.write("larder", STAND_IN.format(base=3, batch_factor=1))
+
+    def write(self, name, text):
+        return executable(self.root / name, text)
+
+    def run_compare(self, *words):
+        run = subprocess.run([sys.executable, BENCH / "compare", "--model", self.model, "--larder", self.ours, "--pairs",
+                              "2", "-p", "4", "-n", "16", *words], capture_output=True, text=True, check=False)
+        return run.returncode, run.stdout, run.stderr
+
+    def test_rows_and_ratios(self):
+        status, out, err = self.run_compare("--llama-bench", self.theirs, "-b", "1,8")
+        self.assertEqual(status, 0, err)
+        self.assertIn("| pp4 | 4,000.0 | 12,000.0 | 3.00 [3.00..3.00] |", out)
+        self.assertIn("| tg16 | 16.0 | 51.0 | 3.19 [3.19..3.19] |", out)  # ours also sees -b 1
+        self.assertIn("skipped: tg16 x 8", out)
+        self.assertNotIn("| tg16 x 8", out)
+
+    def test_batched(self):
+        for stream in ("stdout", "stderr"):
+            batched = self.write("batched", BATCHED.format(stream=stream))
+            status, out, err = self.run_compare("--llama-bench", self.theirs, "--llama-batched-bench", batched, "-b", "8")
+            self.assertEqual(status, 0, err)
+            self.assertIn("| tg16 x 8 | 50.0 | 72.0 | 1.44 [1.44..1.44] |", out)
+
+    def test_median_and_spread(self):
+        table = compare.speed_table({"t": [(10, 10), (10, 30), (20, 40)]})
+        self.assertIn("| t | 10.0 | 30.0 | 2.00 [1.00..3.00] |", table)
+
+    def test_batched_row_must_be_there(self):
+        with self.assertRaisesRegex(compare.CompareError, "no row for B = 32"):
+            compare.parse_batched("| B | S_TG t/s |\n|---|---|\n| 8 | 50 |\n", 32)
+
+    def test_failures_are_one_line(self):
+        broken = self.write("broken", "#!/bin/sh\necho first >&2\necho no such model >&2\nexit 3\n")
+        status, _, err = self.run_compare("--llama-bench", broken)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"compare: .*broken.*: status 3: no such model\n$")
+        chatty = self.write("chatty", "#!/bin/sh\necho hello\n")
+        status, _, err = self.run_compare("--llama-bench", chatty)
+        self.assertEqual(status, 1)
+        self.assertIn("is not the JSON of a bench: 'hello", err)
+        status, _, err = self.run_compare("--llama-bench", self.root / "absent")
+        self.assertEqual(status, 2)
+        self.assertIn("absent does not exist", err)
+
+    def test_nothing_to_compare(self):
+        status, _, err = self.run_compare()
+        self.assertEqual(status, 2)
+        self.assertIn("--llama-bench", err)
+
+
+def entry(name, aggregate=None, **counters):
+    made = {"run_name": name, "name": name, "run_type": "aggregate" if aggregate else "iteration", "real_time": 5.0,
+            "iterations": 7, **counters}
+    if aggregate:
+        made["aggregate_name"] = aggregate
+    return made
+
+
+class PlotTest(unittest.TestCase):
+    REPORT = {"context": {"executable": "x/bench_gemm", "cpu_model": "A CPU", "load_avg": [0.5]},
+              "benchmarks": [entry("gemv/K:1024/MB:3/repeats:3/manual_time", **{"GB/s": 1.0, "best of read": 0.1}),
+                             entry("gemv/K:1024/MB:3/repeats:3/manual_time", "mean", **{"GB/s": 2.0}),
+                             entry("gemv/K:1024/MB:3/repeats:3/manual_time", "median",
+                                   **{"GB/s": 31.25, "best of read": 0.97}),
+                             entry("gemv/K:2048/MB:3/manual_time", **{"GB/s": 1234567.0}),
+                             entry("gemv/K:4096/MB:3/manual_time", error_occurred=True, error_message="no CPU"),
+                             entry("prefill/avx2/prompt:512/manual_time", **{"GOP/s": float("nan")})]}
+
+    def test_tables(self):
+        text = plot.markdown(self.REPORT)
+        self.assertIn("# bench_gemm\n\nMedians. A CPU; load average 0.50.", text)
+        self.assertIn("## gemv\n\n| K | MB | GB/s | best of read |\n|--:|--:|--:|--:|\n"
+                      "| 1024 | 3 | 31.2 | 0.97 |\n| 2048 | 3 | 1,234,567 |  |\n| 4096 | 3 | no CPU |  |\n", text)
+        self.assertIn("## prefill/avx2\n\n| prompt | GOP/s |\n|--:|--:|\n| 512 | nan |\n", text)
+
+    def test_bars(self):
+        text = plot.svg([self.REPORT])
+        self.assertIn(">gemv K=1024 MB=3</text>", text)
+        self.assertIn(">0.97</text>", text)
+        self.assertEqual(text.count("<rect"), 1)
+
+    def test_other_files_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for text in ("", "[]", json.dumps({"context": {}})):
+                path = pathlib.Path(folder, "x.json")
+                path.write_text(text)
+                run = subprocess.run([sys.executable, BENCH / "plot.py", path], capture_output=True, text=True,
+                                     check=False)
+                self.assertEqual(run.returncode, 1)
+                self.assertEqual(run.stderr.count("\n"), 1, run.stderr)
+
+
+# The engine: 100 us a step, 110 while serving, 40,000 tokens/s at batch 8. HTTP: 140 us; text: {text_us} us; 8 clients: 36,000 tokens/s.
+SERVING = """#!/usr/bin/env python3
+import http.server, json, os, signal, sys
+class Metrics(http.server.BaseHTTPRequestHandler):
+    frames = 0
+    def do_GET(self):
+        Metrics.frames += 1000
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f'larder_socket_frames_total{{{{socket="a"}}}} {{Metrics.frames}}\\n'
+                         f'larder_socket_step_seconds_total{{{{socket="a"}}}} {{Metrics.frames * 110e-6}}\\n'.encode())
+    def log_message(self, *_):
+        pass
+words = sys.argv[1:]
+value = lambda flag: words[words.index(flag) + 1]
+if words[0] == "bench":
+    print(json.dumps([{{"samples_ts": [10000.0 if value("-b") == "1" else 40000.0]}}]))
+elif words[0] == "serve":
+    server = http.server.HTTPServer(("127.0.0.1", 0), Metrics)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    print(f"HTTP         http://127.0.0.1:{{server.server_port}}")
+    print("text stream  127.0.0.1:5678  (try)", flush=True)
+    server.serve_forever()
+elif words[0] == "bench-serve":
+    text = value("--endpoint") == "text"
+    assert (value("--port") == "5678") == text
+    tpot_ms = {text_us} / 1e3 if text else 0.14
+    print(json.dumps({{"failed": {failed}, "first_error": "no slot", "median_tpot_ms": tpot_ms, "mean_tpot_ms": tpot_ms,
+                      "p99_tpot_ms": 0.21, "output_throughput": 36000 if value("--max-concurrency") == "8" else 7000}}))
+"""
+
+
+class ServingCompareTest(unittest.TestCase):
+    def run_compare(self, **figures):
+        with tempfile.TemporaryDirectory() as folder:
+            larder = executable(pathlib.Path(folder, "larder"), SERVING.format(**figures))
+            return subprocess.run([sys.executable, BENCH / "serving_compare", "--larder", larder, "--model", "m", "--rounds", "2"],
+                                  capture_output=True, text=True, check=False, timeout=60)
+
+    def test_prints_the_differences_and_whether_they_meet_the_targets(self):
+        run = self.run_compare(text_us=125, failed=0)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        for row in ("| overhead of HTTP, us | 30.00 | 30.00..30.00 | <= 50 met |",
+                    "| overhead of the text stream, us | 15.00 | 15.00..15.00 | <= 30 met |",
+                    "| slower than the engine alone, HTTP, us | 40.0 |",
+                    "| aggregate share of bench | 0.90 | 0.90..0.90 | >= 0.85 met |",
+                    "| TPOT P99 / median | 1.50 | 1.50..1.50 | <= 2 met |",
+                    "| engine's step alone at batch 1, us | 100.0 |", "| its step while serving over HTTP, us | 110.0 |"):
+            self.assertIn(row, run.stdout)
+
+    def test_a_missed_target_and_failed_requests_fail_it(self):
+        run = self.run_compare(text_us=150, failed=0)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("40.00 | 40.00..40.00 | <= 30 MISSED", run.stdout)
+        run = self.run_compare(text_us=125, failed=3)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("3 requests failed: no slot", run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Tests of the checks: a clean tree passes, and each planted violation is found, alone and by its own rule."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+CLEAN = {
+    "README.md": "Read `base/id.h`, then `model/`, [this](base/README.md).\n```\nbuild/larder run -m base/id.h\n```\n",
+    "base/README.md": "`id.h` first; `LARDER_X`, `--flag a/b`, `build/x`, `*.h`, `base/*.h`, `base/FILE`.\n",
+    "base/CMakeLists.txt": "larder_folder(base)\n",
+    "base/id.h": "#pragma once\n#include <cstdint>\n#include <fmt/format.h>\nusing Id = uint32_t;\n",
+    "model/README.md": "x\n",
+    "model/CMakeLists.txt": "larder_rooms(model gguf)\n",
+    "model/gguf/README.md": "x\n",
+    "model/gguf/CMakeLists.txt": "larder_folder(model/gguf base)\n",
+    "model/gguf/formats.h": '#pragma once\n#include "base/id.h"\n',
+    "model/gguf/gguf.h": "#pragma once\n",
+    "sync/README.md": "x\n",
+    "sync/CMakeLists.txt": "larder_folder(sync base)\n",
+    "sync/flag.h": '#pragma once\n#include <atomic>\n#include "base/id.h"\n',
+    "sync/flag_test.cc": '#include "sync/flag.h"\n#include <gtest/gtest.h>\n#include <thread>\n',
+    "kernels/README.md": "x\n",
+    "kernels/CMakeLists.txt": "find_package(asmjit)\nlarder_rooms(kernels formats)\n",
+    "kernels/formats/README.md": "x\n",
+    "kernels/formats/CMakeLists.txt": "larder_folder(kernels/formats base model/gguf)\n",
+    "kernels/formats/jit.cc": '#include <asmjit/x86.h>\n#include "model/gguf/formats.h"\n',
+    "kernels/formats/shapes_testing.h": "#pragma once\n#include <gtest/gtest.h>\n",
+    "kernels/formats/jit_test.cc": '#include "model/gguf/gguf.h"\n#include "sync/flag.h"\n',
+    "kernels/formats/run_datapath.cc": "// new, throw and printf() in a comment\n"
+                               "constexpr int kMany = 1'000; const char* text = \"throw new\";\n"
+                               "void Run(X& x) { x.read(1); Reader::open(2); renewed = deleted; x = nullptr; }\n"
+                               "struct N { N(const N&) = delete; };\n"
+                               "int* p = new int;  // datapath-ok: a test\n"
+                               "// datapath-ok: a test\n"
+                               "int* q = new int;\n",
+    "pipeline/README.md": "x\n",
+    "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan engine)\n",
+    "pipeline/plan/README.md": "x\n",
+    "pipeline/plan/CMakeLists.txt": "larder_folder(pipeline/plan base)\n",
+    "pipeline/engine/README.md": "x\n",
+    "pipeline/engine/CMakeLists.txt": "larder_folder(pipeline/engine base pipeline/plan)\n",
+    "pipeline/plan/plan.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n",
+    "pipeline/engine/request.h": "#pragma once\n",
+    "serving/README.md": "x\n",
+    "serving/CMakeLists.txt": "larder_rooms(serving scheduling)\n",
+    "serving/scheduling/README.md": "x\n",
+    "serving/scheduling/CMakeLists.txt": "larder_folder(serving/scheduling base model pipeline/engine)\n",
+    "serving/scheduling/text.cc": '#include "pipeline/engine/request.h"\n#include "model/gguf/gguf.h"\n#include <sys/socket.h>\n',
+}
+
+
+class CheckTest(unittest.TestCase):
+    def run_check(self, script, changes, seed=None):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {**(CLEAN if seed is None else seed), **changes}.items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            run = subprocess.run([sys.executable, SCRIPTS / script, folder], capture_output=True, text=True, check=False)
+            return run.returncode, run.stdout + run.stderr
+
+    def expect_clean(self, script, seed=None):
+        status, output = self.run_check(script, {}, seed)
+        self.assertEqual((status, output.count("\n")), (0, 1), output)
+
+    def expect_found(self, script, cases, seed=None):
+        """cases: (file, text added to it, what must be said of it)."""
+        for name, added, said in cases:
+            with self.subTest(file=name, added=added):
+                before = (CLEAN if seed is None else seed).get(name, "")
+                status, output = self.run_check(script, {name: before + added}, seed)
+                self.assertEqual(status, 1, output)
+                self.assertIn(said, output)
+                self.assertIn("1 violations", output)
+
+    def expect_empty_is_an_error(self, script):
+        status, output = self.run_check(script, {}, seed={})
+        self.assertEqual(status, 1, output)
+        self.assertIn("nothing to check", output)
+
+
+class Includes(CheckTest):
+    def test_clean(self):
+        self.expect_clean("check_includes.py")
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_includes.py")
+
+    def test_planted(self):
+        self.expect_found("check_includes.py", [
+            ("base/id.h", '#include "model/gguf/gguf.h"\n', "higher floor"),
+            ("base/id.h", "  #  include <hwloc.h>\n", "base/id.h:5: <hwloc.h> belongs in topology/"),
+            ("model/gguf/gguf.h", '#include "sync/flag.h"\n', "never sideways"),
+            ("model/gguf/gguf.h", "#include <atomic>\n", "never includes <atomic>"),
+            ("model/gguf/gguf.h", "#include <immintrin.h>\n", "belongs in kernels/"),
+            ("sync/flag.h", "#include <infiniband/verbs.h>\n", "belongs in rdma/"),
+            ("sync/flag.h", "#include <gtest/gtest.h>\n", "belongs in tests"),
+            ("sync/flag_test.cc", '#include "model/gguf/gguf.h"\n', "never sideways"),
+            ("sync/flag_test.cc", '#include "kernels/formats/x.h"\n', "does not exist"),
+            ("kernels/formats/jit.cc", '#include "model/gguf/gguf.h"\n', "kernels/formats/ may include base, model/gguf/formats.h; not model/gguf/gguf.h"),
+            ("kernels/formats/jit.cc", "#include <thread>\n", "never includes <thread>"),
+            ("kernels/formats/jit.cc", "#include <pcre2.h>\n", "belongs in model/"),
+            ("kernels/formats/jit.cc", '#include "../base/id.h"\n', "never \"../\""),
+            ("kernels/formats/jit.cc", '#include "jit.h"\n', "not rooted"),
+            ("kernels/formats/jit.cc", "#include <base/id.h>\n", "is ours"),
+            ("kernels/formats/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
+            ("kernels/formats/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
+            ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n', "serving/scheduling/ may include"),
+            ("pipeline/plan/plan.h", '#include "pipeline/engine/request.h"\n', "higher floor"),
+            ("pipeline/new.h", "#pragma once\n", "no floor"),
+            ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n', "is for tests only"),
+            ("serving/scheduling/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),
+            ("serving/scheduling/text.cc", "#include <spdlog/spdlog.h>\n", "belongs in node/"),
+            ("serving/scheduling/text.cc", "#include <toml++/toml.h>\n", "belongs in pipeline/ or node/"),
+            ("extra/x.h", "#pragma once\n", "no floor"),
+            ("topology/x.h", "#pragma once\n", "topology/CMakeLists.txt: missing"),
+        ])
+
+    def test_cmake(self):
+        for text, said in [("larder_folder(kernels/formats base model/gguf sync)", "kernels/formats may not link sync"),
+                           ("larder_folder(kernels/formats base)", "include model/gguf/ but do not link model/gguf"),
+                           ("larder_folder(model base model)", "larder_folder(model) in kernels/formats/")]:
+            status, output = self.run_check("check_includes.py", {"kernels/formats/CMakeLists.txt": text})
+            self.assertEqual(status, 1)
+            self.assertIn(said, output)
+
+
+class Datapath(CheckTest):
+    def test_clean(self):
+        self.expect_clean("check_datapath.py")
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_datapath.py")
+
+    def test_planted(self):
+        planted = [
+            ("int* p = new int[3];", "allocation"), ("delete p;", "allocation"), ("void* p = malloc(4);", "allocation"),
+            ("auto p = std::make_unique<int>();", "allocation"), ("v.push_back(1);", "may grow"),
+            ("v->resize(1);", "may grow"), ("v.emplace_back(1);", "may grow"), ("std::vector<int> v;", "container"),
+            ("std::mutex* m;", "a lock"), ("std::lock_guard l(m);", "a lock"), ("pthread_mutex_lock(&m);", "a lock"),
+            ("throw 1;", "an exception"), ("std::function<void()> f;", "indirection"), ("virtual void F();", "indirection"),
+            ("std::string s;", "text"), ("auto s = fmt::format();", "text"), ("printf(s);", "printing"),
+            ("std::fprintf(stderr, s);", "printing"), ("std::cout << 1;", "printing"), ("spdlog::info(s);", "logging"),
+            ("auto t = std::chrono::steady_clock::time_point();", "a clock"), ("clock_gettime(0, &t);", "a clock"),
+            ("auto t = NowNs();", "a clock"), ("syscall(1);", "a system call"), ("::read(fd, p, n);", "a system call"),
+            ("usleep(1);", "a system call"), ("std::this_thread::yield();", "a system call"),
+            ("#include <mutex>", "no use"), ("int* r = new int;  // datapath-ok:", "without a reason"),
+        ]
+        # datapath-ok without a reason excuses nothing: two lines are found
+        self.expect_found("check_datapath.py", [("kernels/formats/run_datapath.cc", code + "\n", said) for code, said in planted[:-1]])
+        status, output = self.run_check("check_datapath.py", {"kernels/formats/run_datapath.cc": planted[-1][0]})
+        self.assertEqual(status, 1)
+        self.assertIn("without a reason", output)
+        self.assertIn("2 violations", output)
+
+    def test_line_number_after_block_comment(self):
+        _, output = self.run_check("check_datapath.py", {"kernels/formats/run_datapath.cc": "/* a\nb */\nthrow 1;\n"})
+        self.assertIn("run_datapath.cc:3: an exception", output)
+
+
+class Headers(CheckTest):
+    SEED = {"a/one.h": "#pragma once\n#include <vector>\ninline std::vector<int> One() { return {1}; }\n",
+            "a/two.h": '#pragma once\n#include "a/one.h"\n'}
+
+    def test_clean(self):
+        self.expect_clean("check_headers.py", self.SEED)
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_headers.py")
+
+    def test_planted(self):
+        self.expect_found("check_headers.py", [
+            ("a/needs.h", "#pragma once\ninline std::vector<int> Two();\n", "a/needs.h: does not compile alone"),
+            ("a/twice.h", "inline int Two() { return 2; }\n", "redefinition"),
+        ], self.SEED)
+
+    def test_what_the_build_proves_is_left_to_it(self):
+        needs = {"a/needs.h": "#pragma once\ninline std::vector<int> Two();\n"}
+        bundles = {"cmake/larder.cmake": "set(larder_unity_folders a b)\n"}
+        first = {"a/needs.cc": '#include "a/needs.h"\n'}
+        self.expect_clean("check_headers.py", self.SEED | needs | first)
+        for more in [{"a/needs.cc": '#include <vector>\n#include "a/needs.h"\n'}, first | bundles]:
+            status, output = self.run_check("check_headers.py", needs | more, self.SEED)
+            self.assertEqual((status, "a/needs.h: does not compile alone" in output), (1, True), output)
+
+
+class Format(CheckTest):
+    SEED = {".clang-format": "BasedOnStyle: Google\n", "a/one.h": "#pragma once\n"}
+
+    def test_clean(self):
+        self.expect_clean("check_format.py", self.SEED)
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_format.py")
+
+    def test_planted(self):
+        self.expect_found("check_format.py", [("a/two.cc", "int  Two( ) { return 2; }\n", "a/two.cc:1: not as clang-format has it")], self.SEED)
+
+
+class Docs(CheckTest):
+    def test_clean(self):
+        self.expect_clean("check_docs.py")
+
+    def test_empty(self):
+        self.expect_empty_is_an_error("check_docs.py")
+
+    def test_planted(self):
+        self.expect_found("check_docs.py", [
+            ("README.md", "See `base/gone.h`.\n", "README.md:5: base/gone.h does not exist"),
+            ("README.md", "Run `build/larder run -m model/gone.gguf`.\n", "model/gone.gguf does not exist"),
+            ("README.md", "```\n./base/gone -x\n```\n", "base/gone does not exist"),
+            ("README.md", "See [this](base/gone.md).\n", "leads nowhere"),
+            ("base/README.md", "See `gone.h`.\n", "base/README.md:2: gone.h does not exist"),
+            ("base/README.md", "See `model/x_*.h`.\n", "model/x_*.h does not exist"),
+            ("base/id.h", "// as in /work/x\n", "of no use to a reader"),
+            ("base/id.h", "// see base/gone.h\n", "base/id.h:5: base/gone.h does not exist"),
+            ("sync/flag_test.cc", "int x;  // not flag.h but gone.cc\n", "sync/flag_test.cc:4: gone.cc does not exist"),
+            ("extra/x.txt", "x\n", "extra/: has no README.md"),
+        ])
+
+
+class Count(unittest.TestCase):
+    RESULTS = """<testsuite>
+<testcase name="a" status="run"><system-out>x.cc:1: Skipped inside a text</system-out></testcase>
+<testcase name="b" status="fail"><failure/></testcase>
+<testcase name="c" status="notrun"><skipped/><system-out>/t/c.cc:8: Skipped
+"/x y/two.gguf" is not here
+</system-out></testcase>
+<testcase name="d" status="notrun"><skipped/><system-out>/t/d.cc:9: Skipped
+"/z/one.gguf" is not here
+</system-out></testcase>
+<testcase name="e" status="notrun"><skipped/><system-out>skipped: chromium is not installed</system-out></testcase>
+<testcase name="f" status="notrun"><skipped/></testcase>
+</testsuite>"""
+
+    def count(self, results, *minimum):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "results.xml").write_text(results)
+            options = []
+            for text in minimum:
+                (Path(folder) / "minimum").write_text(text)
+                options = ["--minimum", f"{folder}/minimum"]
+            run = subprocess.run([sys.executable, SCRIPTS / "count_tests.py", f"{folder}/results.xml", *options], capture_output=True, text=True,
+                                 check=False)
+            return run.returncode, run.stdout + run.stderr
+
+    def test_reasons_are_grouped(self):
+        status, output = self.count(self.RESULTS)
+        self.assertEqual(status, 0, output)
+        self.assertEqual([line.strip() for line in output.splitlines()],
+                         ["tests: 2 ran, 4 skipped", "2 skipped: FILE is not here (c, ...)", "1 skipped: chromium is not installed (e)",
+                          "1 skipped: no reason given (f)"])
+
+    def test_minimum(self):
+        self.assertEqual(self.count(self.RESULTS, "# why\n2\n")[0], 0)
+        status, output = self.count(self.RESULTS, "# why\n3\n")
+        self.assertEqual(status, 1)
+        self.assertIn("2 tests ran, fewer than the 3", output)
+
+    def test_what_is_no_result_and_no_minimum(self):
+        for results, minimum in (("", "1"), ("<testsuite>", "1"), (self.RESULTS, "# nothing\n"), (self.RESULTS, "many\n")):
+            self.assertEqual(self.count(results, minimum)[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

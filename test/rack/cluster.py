@@ -1,0 +1,43 @@
+"""The cluster that every rack runs: servers of two sockets each, one with weights and one with attention, and requests to it."""
+import pathlib
+import sys
+
+from larder_testing import clusters, story
+from larder_testing.processes import Process
+
+ROLES = ("weight", "attention")  # of a server's sockets; the first server's third is SERVING
+SERVING = "serving"
+CLIENT = pathlib.Path(__file__).resolve().parent / "client.py"
+
+
+def manifest(servers, *, transport, context=512, device=None, cores=("cores:0", "cores:1"), serving=True):
+    """servers: (name, address) of each. Stage by stage in that order; the first one has the serving socket, or whoever runs
+    `larder run --join` there serves."""
+    made = []
+    for name, address in servers:
+        sockets = [clusters.socket(f"{name}-{role}", role, cores[role == "attention"]) for role in ROLES]
+        if serving and not made:
+            sockets.append(clusters.socket(SERVING, "serving", cores[1], options="--host 0.0.0.0"))
+        made.append(clusters.server(name, *sockets, address=address))
+    return clusters.manifest(*made, name="rack", model={"context": context, "slots": 4}, link={"transport": transport, "device": device})
+
+
+def truth(larder, model, tokens, context):
+    """The text that one process writes: what every cluster must write, to the byte."""
+    return story.alone(larder, model, tokens, "-c", str(context)).decode().rstrip("\n")
+
+
+def client(protocol, address, tokens):
+    return [sys.executable, "-B", str(CLIENT), f"--{protocol}", address, "-n", str(tokens), "-p", story.PROMPT]
+
+
+def join(larder, server, manifest_path, key, model, tokens):
+    """One `larder run --join`, of a cluster without a serving socket."""
+    return [larder, "run", "--manifest", manifest_path, "--server", server, "--join", "--link-key", key, "-m", model, "-n", str(tokens), *story.GREEDY]
+
+
+class Request(Process):
+    """A program that prints a story: a client, or `larder run --join`."""
+
+    def text(self):
+        return self.out().rstrip("\n")

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Runs the tests of verbs links over soft-RoCE in a guest, which no test on the machine itself can do: containers have no RDMA device.
+
+    test/rack/verbs.py --program build/rdma/link/rdma_link_test --cache build/rack
+"""
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import guest
+import image
+from larder_testing import programs
+
+JOB = """
+rdma link add rxe0 type rxe netdev eth0 || exit 1
+# a second device, whose MTU is smaller
+ip link set dummy0 mtu 1500 up && ip addr add 10.8.0.1/24 dev dummy0 && rdma link add rxe1 type rxe netdev dummy0 || exit 1
+# control groups, by which a test has a registration refused
+mount -t cgroup2 none /sys/fs/cgroup || exit 1
+cd /tmp
+{program} --gtest_filter='{filter}' --gtest_brief=1 --gtest_output=json:/share/result.json
+"""
+
+
+def main():
+    parser = programs.parser(__doc__, "cache")
+    parser.add_argument("--program", required=True, help="a GoogleTest program")
+    parser.add_argument("--filter", default="*Verbs*")
+    parser.add_argument("--limit", type=int, default=480, help="seconds that the tests may take")
+    o = parser.parse_args()
+    try:
+        boot = image.boot_files(image.cache_folder(o.cache))
+    except image.Missing as missing:
+        programs.skip(missing)
+    with guest.Rack(boot) as rack:
+        rack.add("verbs", cores=2, memory_mib=1024)
+        passed = rack.run_job(JOB.format(program=rack.hand_over(o.program), filter=o.filter), o.limit)
+        file = rack.folder / "share" / "result.json"
+        suites = json.loads(file.read_text())["testsuites"] if file.exists() else []
+    tests = [test for suite in suites for test in suite["testsuite"]]
+    ran = [test for test in tests if test["result"] == "COMPLETED"]
+    skipped = [test["name"] for test in tests if test["result"] == "SKIPPED"]
+    print(f"{len(ran)} tests of verbs ran in the guest, {len(skipped)} skipped")
+    # A guest without a device, or a filter that matches nothing, must not look like success.
+    if not passed or not ran or skipped:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
