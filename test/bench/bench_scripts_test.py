@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of compare, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
+"""Tests of compare, regress, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
 
 import json
 import pathlib
@@ -13,6 +13,7 @@ from larder_testing import ROOT, programs
 from larder_testing.programs import executable, load
 
 BENCH = ROOT / "bench"
+sys.path.insert(0, str(BENCH))  # for what they import
 compare, plot = load(BENCH / "compare"), load(BENCH / "plot.py")
 
 # Prints what a bench prints; the speed depends on what is asked, so that a mixed-up row shows.
@@ -67,7 +68,7 @@ class CompareTest(unittest.TestCase):
         self.assertIn("| t | 10.0 | 30.0 | 2.00 [1.00..3.00] |", table)
 
     def test_batched_row_must_be_there(self):
-        with self.assertRaisesRegex(compare.CompareError, "no row for B = 32"):
+        with self.assertRaisesRegex(compare.BenchError, "no row for B = 32"):
             compare.parse_batched("| B | S_TG t/s |\n|---|---|\n| 8 | 50 |\n", 32)
 
     def test_failures_are_one_line(self):
@@ -161,6 +162,95 @@ elif words[0] == "bench-serve":
     print(json.dumps({{"failed": {failed}, "first_error": "no slot", "median_tpot_ms": tpot_ms, "mean_tpot_ms": tpot_ms,
                       "p99_tpot_ms": 0.21, "output_throughput": 36000 if value("--max-concurrency") == "8" else 7000}}))
 """
+
+
+
+# A larder of a known speed: {speed} tokens/s, or {first} in its first {count} runs. It notes each run in {log}.
+LARDER = """#!/usr/bin/env python3
+import json, pathlib, sys
+words, log = sys.argv[1:], pathlib.Path("{log}")
+if words[0] == "synth":
+    pathlib.Path(words[words.index("-o") + 1]).write_text("weights")
+    sys.exit()
+assert words[0] == "bench" and pathlib.Path(words[words.index("-m") + 1]).exists()
+with log.open("a") as file:
+    file.write("{name}\\n")
+runs = log.read_text().split("\\n").count("{name}")
+speed = {first} if runs <= {count} else {speed}
+speed *= 0.9 if "{slow}" in words else 1
+print(json.dumps([{{"avg_ts": 1, "samples_ts": [0.5 * speed, speed, speed * 1.1]}}]))
+"""
+
+
+class RegressTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = programs.folder_of(self)
+        self.log = self.folder / "log"
+        self.model = executable(self.folder / "m.gguf", "")
+
+    def larder(self, name, speed, first=0, count=0, slow="nothing"):
+        return executable(self.folder / name, LARDER.format(log=self.log, name=name, speed=speed, first=first, count=count, slow=slow))
+
+    def regress(self, before, after, *words, models=True):
+        command = [sys.executable, "-B", BENCH / "regress", "--before", before, "--after", after, "--pairs", "3", "--more", "4",
+                   "--quiet-seconds", "0.01", "-b", "1", *(["--model", self.model] if models else []), *words]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        return run.returncode, run.stdout, run.stderr
+
+    def test_equal_builds(self):
+        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100))
+        self.assertEqual(status, 0, out + err)
+        self.assertIn("| m | pp256 | 100.0 | 100.0 | 1.000 [1.000..1.000] | 1.000 [1.000..1.000] |  |", out)
+        self.assertIn("regress: 0 confirmed\n", out)
+        self.assertNotIn("again", err)
+
+    def test_runs_alternate_and_nobody_always_begins(self):
+        self.regress(self.larder("old", 100), self.larder("new", 100), "-n", "0")
+        self.assertEqual(self.log.read_text().split(), ["old", "new", "new", "old", "old", "new"])
+
+    def test_a_slower_build_is_named(self):
+        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 95))
+        self.assertEqual(status, 1, out + err)
+        self.assertIn("| m | tg128 | 100.0 | 95.0 | 0.950 [0.950..0.950] | 0.950 [0.950..0.950] | FALL of the median and of the best |", out)
+        self.assertIn("regress: 2 confirmed; m pp256: FALL", out)
+        self.assertEqual(self.log.read_text().split().count("new"), 2 * (3 + 4))
+
+    def test_only_the_slower_test_is_run_again(self):
+        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100, slow="-b"))
+        self.assertEqual(status, 1, out + err)
+        self.assertIn("| m | pp256 | 100.0 | 100.0 | 1.000 [1.000..1.000] | 1.000 [1.000..1.000] |  |", out)
+        self.assertIn("regress: 1 confirmed; m tg128: FALL", out)
+        self.assertIn("again, with 4 pairs: m.gguf tg128\n", err)
+        self.assertEqual(self.log.read_text().split().count("new"), 2 * 3 + 4)
+
+    def test_a_suspicion_that_does_not_come_true(self):
+        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100, first=80, count=6))
+        self.assertEqual(status, 0, out + err)
+        self.assertIn("m.gguf pp256, m.gguf tg128", err)
+        self.assertIn("| 1.000 [1.000..1.000] | suspected, not confirmed |", out)
+
+    def test_faster_is_no_fall_and_a_little_slower_is_within_the_threshold(self):
+        for speed, threshold, expected in ((110, 2, 0), (99, 2, 0), (99, 0.5, 1), (95, 6, 0)):
+            status, out, err = self.regress(self.larder("old", 100), self.larder("new", speed), "-n", "0", "--threshold", str(threshold))
+            self.assertEqual(status, expected, f"{speed} {threshold}: {out}{err}")
+
+    def test_without_a_model_there_are_two(self):
+        status, out, err = self.regress(self.larder("old", 100), self.larder("new", 100), "-n", "0", models=False)
+        self.assertEqual(status, 0, out + err)
+        for model in ("larder-stories", "bench-24m"):
+            self.assertIn(f"| {model} | pp256 |", out)
+
+    def test_a_run_without_a_figure_is_no_verdict(self):
+        for text in ("#!/bin/sh\necho no such model >&2\nexit 3\n", "#!/bin/sh\necho '[]'\n", "#!/bin/sh\necho '[{\"samples_ts\":[0]}]'\n"):
+            status, out, err = self.regress(self.larder("old", 100), executable(self.folder / "broken", text))
+            self.assertEqual((status, out), (2, ""), err)
+            self.assertRegex(err, r"regress: .+\n\Z")
+
+    def test_a_fall_is_what_most_pairs_show(self):
+        regress = load(BENCH / "regress")
+        self.assertTrue(regress.is_fall([0.95, 0.96, 0.97, 1.10], 0.02))
+        self.assertFalse(regress.is_fall([0.90, 0.91, 0.92, 1.01, 1.02], 0.02))  # three fifths
+        self.assertFalse(regress.is_fall([0.99, 0.985, 0.99, 0.99], 0.02))
 
 
 class ServingCompareTest(unittest.TestCase):

@@ -115,7 +115,7 @@ class Others(unittest.TestCase):
             until(lambda: False, 0, lambda: "it never came", pause_s=0)
 
     def test_a_script_is_a_module(self):
-        self.assertTrue(callable(programs.load(ROOT / "bench" / "compare").speed_table))
+        self.assertTrue(callable(programs.load(ROOT / "bench" / "plot.py").markdown))
 
     def test_a_skipped_test_says_so(self):
         with self.assertRaises(SystemExit) as ended:
