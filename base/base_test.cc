@@ -1,4 +1,4 @@
-// Ids, memory's arithmetic, and the pulse of a loop.
+// Ids, the arithmetic of memory.h, and the pulse of a loop.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -43,7 +43,7 @@ TEST(Pulse, CountsAndRests) {
     EXPECT_EQ(pulse.beats(), 2u);
   }
   EXPECT_FALSE(pulse.resting());
-  EXPECT_EQ(pulse.beats(), 3u);  // the end of a rest is a beat: who looks next sees that it went on
+  EXPECT_EQ(pulse.beats(), 3u);  // the end of a rest is a beat, so that a watchdog sees a new count
 }
 
 TEST(Pulse, ZeroedMemoryIsOne) {

@@ -1,6 +1,6 @@
-// LARDER_CHECK(condition, "text {}", args...): for what can only be false if Larder has a bug.
-// Stays in release builds, prints file, line, condition and text, and aborts.
-// Costs one predicted branch; it may stand in set-up code and at the borders of the data path.
+// LARDER_CHECK(condition, "text {}", args...) states what only a bug in Larder can make false. If the
+// condition is false, it prints file, line, condition and text, and aborts; release builds check too.
+// The cost is one predicted branch, so it may stand in set-up code and at the borders of the data path.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// Typed ids: a core is not an L3 group. Plain integers inside, no arithmetic across kinds.
+// Typed ids: plain integers whose types keep a core from being taken for an L3 group. They have no
+// arithmetic.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,4 @@
-// Constants of the memory system that several floors share.
+// Constants of the memory system that several folders share.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// Pulse: a loop's sign of life for a watchdog: how often it went round, and whether it waits for somebody
-// else just now (for work, for another socket) and need not go round. Written by the loop's one thread, read
-// by any. Zeroed memory is one.
+// Pulse: a loop's sign of life for a watchdog. It counts the loop's rounds and says whether the loop is
+// waiting for something else (for work, for another socket), in which case the count need not grow. The
+// loop's one thread writes it, any thread reads it. Zeroed memory is a valid Pulse.
 #pragma once
 
 #include <atomic>
@@ -10,17 +10,17 @@ namespace larder {
 
 class Pulse {
  public:
-  // relaxed everywhere: counters, nothing is published by them
+  // relaxed everywhere: these are counters, they publish no other data
   void Beat() { beats_.store(beats() + 1, std::memory_order_relaxed); }
   uint64_t beats() const { return beats_.load(std::memory_order_relaxed); }
   bool resting() const { return resting_.load(std::memory_order_relaxed) != 0; }
 
-  // While one lives the loop rests. They nest.
+  // The loop rests as long as a Rest exists. Rests nest.
   class Rest {
    public:
     explicit Rest(Pulse& pulse) : pulse_(pulse) { Add(1); }
     ~Rest() {
-      pulse_.Beat();  // before it is expected to: who looks sees that it went on
+      pulse_.Beat();  // before resting ends, so that a watchdog that looks now sees a new count
       Add(-1);
     }
     Rest(const Rest&) = delete;

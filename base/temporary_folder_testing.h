@@ -1,4 +1,4 @@
-// Test support: a folder that is a test's alone and goes with it. Included by tests only.
+// Test support: a temporary folder of one test, removed when the test ends. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-// TwoLevelBarrier: all threads of one socket meet. Threads of one L3 group meet first (25 ns a hand-over),
-// one representative of each group crosses to the others (100 ns), and each representative releases its own
-// group. Two threads to kExchangeThreads in one group take the flat form: each says "here" on its own line
-// and reads the others' lines, one hand-over deep, with no release. Epochs only count up; nothing is reset.
-// Wait() does not allocate.
+// TwoLevelBarrier: the barrier of all threads of one socket. Threads of one L3 group meet first (25 ns per
+// hand-over), then one representative of each group meets the others (100 ns), then each representative
+// releases its own group. Two to kExchangeThreads threads in one group take the flat form: each signals on
+// its own cache line and reads the others' lines, which is one hand-over deep and needs no release. Epochs
+// only count up; nothing is reset. Wait() does not allocate.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ namespace larder::sync {
 
 class TwoLevelBarrier {
  public:
-  // group_of_thread[t] is any number that names thread t's L3 group. Thread 0 is the root: it leaves the
-  // barrier first, which makes a barrier also a cheap join for the thread that commands the others.
+  // group_of_thread[t] is any number that identifies thread t's L3 group. Thread 0 is the root: it leaves the
+  // barrier first, so the barrier also serves as a cheap join for the thread that commands the others.
   TwoLevelBarrier(std::span<const int> group_of_thread, WaitPolicy policy);
 
-  // Called by every thread with its own number; returns when all have called it as often as this one.
-  // What any thread wrote before its Wait is visible to every thread after it.
+  // Every thread calls it with its own number. It returns when all threads have called it as often as this
+  // one. What any thread wrote before its Wait is visible to every thread after it.
   void Wait(int thread);
 
   int threads() const { return static_cast<int>(seats_.size()); }
   int groups() const { return static_cast<int>(groups_); }
 
-  // Up to this many threads in one group exchange flags, each reading all others; beyond, fan-in and release.
+  // Up to this many threads in one group each read all others' flags; more threads use fan-in and release.
   static constexpr size_t kExchangeThreads = 4;
 
  private:
-  // What thread t needs in Wait, written only by t (epoch) or before the threads start.
+  // What thread t needs in Wait. Only t writes `epoch`; the rest is written before the threads start.
   struct alignas(kFalseSharingBytes) Seat {
     uint32_t epoch = 0;
     EpochFlag* arrive = nullptr;         // this thread's own flag

@@ -1,12 +1,13 @@
-// The data path of the barrier. Visibility is carried by the flags alone: each Signal releases what its
-// thread wrote and what it has itself acquired, each wait acquires, so by transitivity all see all.
+// The data path of the barrier. The flags alone carry visibility: each Signal releases what its thread wrote
+// and what that thread has itself acquired, and each wait acquires. By transitivity, every thread sees what
+// all threads wrote.
 #include "sync/barrier.h"
 
 namespace larder::sync {
 
 void TwoLevelBarrier::WaitAll(EpochFlag* const* flags, uint32_t count, uint32_t epoch) {
-  // All flags in one round of independent loads, so that their cache misses overlap. Polling them one after
-  // the other would pay a full hand-over for each.
+  // One round loads all flags independently, so that their cache misses overlap. Polling them one after the
+  // other would pay a full hand-over for each.
   const bool spin = policy_.mode == WaitPolicy::Mode::kSpin;
   for (uint32_t i = 0; spin || i < HostMachine::kEagerPolls + policy_.spin_iterations; ++i) {
     bool all = true;
@@ -14,7 +15,7 @@ void TwoLevelBarrier::WaitAll(EpochFlag* const* flags, uint32_t count, uint32_t 
     if (all) return;
     if (i >= HostMachine::kEagerPolls) CpuPause();
   }
-  // The spin is used up: sleep on each in turn, without spinning again for each.
+  // The spin is used up: sleep on each flag in turn, without spinning again for each.
   const WaitPolicy sleep{WaitPolicy::Mode::kAdaptive, 0};
   for (uint32_t f = 0; f < count; ++f) flags[f]->Wait(epoch, sleep);
 }
@@ -23,8 +24,8 @@ void TwoLevelBarrier::Wait(int thread) {
   Seat& seat = seats_[static_cast<size_t>(thread)];
   const uint32_t epoch = ++seat.epoch;
   if (seat.exchange) {
-    // A neighbour may already be one epoch further and have overwritten its flag: "at least" still holds. It
-    // cannot be two further, since it needs this thread's flag for that.
+    // A neighbour may already be one epoch ahead and have overwritten its flag; the test is "at least", so it
+    // still holds. A neighbour cannot be two epochs ahead, since it needs this thread's flag for that.
     seat.arrive->Signal(epoch, policy_.mode);
     WaitAll(seat.fan_in, seat.fan_in_count, epoch);
     return;

@@ -18,9 +18,9 @@ constexpr WaitPolicy kShortSpin{WaitPolicy::Mode::kAdaptive, 20};
 constexpr WaitPolicy kSleepAtOnce{WaitPolicy::Mode::kAdaptive, 0};
 constexpr WaitPolicy kSpin{WaitPolicy::Mode::kSpin, 0};
 
-// Every thread writes its cell, meets the others, and checks that it sees every cell of this round: a barrier
-// that lets anyone through early gives a stale cell (and ThreadSanitizer a race). Returns the number of stale
-// cells.
+// Every thread writes its cell, meets the others, and checks that it sees every cell of this round. A barrier
+// that lets a thread through early shows it a stale cell (and ThreadSanitizer reports a race). Returns the
+// number of stale cells.
 int RunRounds(const std::vector<int>& groups, const WaitPolicy& policy, int rounds) {
   const int threads = static_cast<int>(groups.size());
   TwoLevelBarrier barrier(groups, policy);

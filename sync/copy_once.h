@@ -1,6 +1,6 @@
-// What another process may be writing just now (a shared segment, a ring that an adapter writes into) is read
-// once, into memory of one's own; then the copy is checked, then the copy is used. A value that is read a
-// second time where it came may be another one by then.
+// CopyOnce: reads memory that another process may be writing at this moment (a shared segment, a ring that an
+// adapter writes into) exactly once, into private memory. The copy is then checked, and the copy is used. A
+// second read of the original may give another value than the one that was checked.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace larder::sync {
 
-// The fence costs no instruction. It forbids the compiler to read `from` again where the code says `to`,
-// which it might do since for all it knows nobody writes there.
+// The fence costs no instruction. It forbids the compiler to read `from` again where the code says `to`; the
+// compiler could do that because it assumes that no other thread writes there.
 inline void CopyOnce(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
   std::atomic_signal_fence(std::memory_order_seq_cst);

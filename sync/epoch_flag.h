@@ -1,9 +1,9 @@
-// EpochFlag: one producer says "epoch e is done", any number of threads wait for it. The value only moves
-// forward and is never reset, so a flag can be reused for every frame without a second synchronisation.
-// Comparison is by signed difference: the counter may wrap, but a flag that is waited on must have been
-// signalled within the last 2^31 epochs, or it counts as reached. An epoch is a layer of a frame: 2^31 of
-// them are ten hours of a small model. So a flag that is not signalled in every frame is signalled anew
-// before it gets so old (FlagRefresh, pipeline/stage/exchange.h).
+// EpochFlag: one producer signals "epoch e is done", any number of threads wait for it. The value only moves
+// forward and is never reset, so every frame can reuse a flag without a second synchronisation. Values are
+// compared by signed difference, so the counter may wrap. A waiter on a flag that was not signalled within
+// the last 2^31 epochs would take it as reached. An epoch is one layer of a frame, and a small model passes
+// 2^31 of them in ten hours. A flag that is not signalled in every frame is therefore signalled again before
+// it gets that old (FlagRefresh, pipeline/stage/exchange.h).
 #pragma once
 
 #include <atomic>
@@ -25,14 +25,14 @@ class alignas(kFalseSharingBytes) BasicEpochFlag {
   BasicEpochFlag(const BasicEpochFlag&) = delete;
   BasicEpochFlag& operator=(const BasicEpochFlag&) = delete;
 
-  // Only the flag's one producer calls Signal. All that it wrote before is visible after a Wait or Reached
-  // that saw the epoch.
+  // Only the flag's one producer calls Signal. What it wrote before is visible to a thread whose Wait or
+  // Reached saw the epoch.
   void Signal(uint32_t epoch) { Publish<Machine>(value_, sleepers_, epoch); }
 
-  // The same, where it is known how those who wait on the flag do so, which need not be how the signaller
-  // waits for others: if all of them spin, nobody can be asleep and a release store, which pairs with the
-  // acquire loads in Wait, is enough. It saves 14 cycles, and some 290 where 32 lines that another core has
-  // just read were written before (a virtual Xeon): a locked store waits for them.
+  // The same, for a caller that knows how the waiters on this flag wait (which need not be how the caller
+  // itself waits). If all of them spin, no thread can be asleep, and a release store, which pairs with the
+  // acquire loads in Wait, is enough. It saves 14 cycles, or some 290 if 32 lines that another core has just
+  // read were written before it: a locked store waits for those (measured on a virtual Xeon).
   void Signal(uint32_t epoch, WaitPolicy::Mode waiters) {
     if (waiters == WaitPolicy::Mode::kSpin) {
       value_.store(epoch, std::memory_order_release);
@@ -52,7 +52,7 @@ class alignas(kFalseSharingBytes) BasicEpochFlag {
 
  private:
   typename Machine::Word value_{0};
-  // On a line of its own: sleepers write it, and the producer's store to value_ must not wait for that line.
+  // On a line of its own: sleeping waiters write it, and the producer's store to value_ must not wait for it.
   alignas(kFalseSharingBytes) typename Machine::Word sleepers_{0};
 };
 

@@ -1,5 +1,5 @@
-// FaultFlag: how the data path, which cannot throw, says that something went wrong. The first fault wins and
-// stays; whoever drives the steps looks at step (or frame) end and fail-stops.
+// FaultFlag: how the data path, which cannot throw, reports that something went wrong. The first fault wins
+// and stays. The thread that drives the steps reads the flag at the end of a step or frame and stops.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ enum class FaultCode : uint32_t {  // the numbers travel between servers
   kTimeout = 4,    // a frame took longer than its limit
   kInternal = 6,   // a check of the data path failed
   kMalformed = 7,  // what came over a link cannot be a frame
-  kStation = 8,    // of a chain of sockets, another than the two ends of this link: detail is its number
+  kStation = 8,    // a socket of the chain other than this link's two ends was lost: detail is its number
 };
 constexpr const char* FaultName(FaultCode code) {
   switch (code) {
@@ -40,14 +40,14 @@ constexpr const char* FaultName(FaultCode code) {
 
 struct Fault {
   FaultCode code = FaultCode::kNone;
-  uint32_t detail = 0;  // what the raiser chose: a layer, a slot, a sequence number
+  uint32_t detail = 0;  // chosen by the raiser: a layer, a slot, a sequence number
   explicit operator bool() const { return code != FaultCode::kNone; }
 };
 
 class alignas(kFalseSharingBytes) FaultFlag {
  public:
-  // Any thread. True if this was the first fault. release on success: what the raiser wrote before (a dump of
-  // its state) is visible to a reader that sees the fault.
+  // Any thread may call it. Returns true if this was the first fault. Success is a release: what the raiser
+  // wrote before (a dump of its state) is visible to a reader that sees the fault.
   bool Raise(FaultCode code, uint32_t detail = 0) {
     uint64_t none = 0;
     return packed_.compare_exchange_strong(none, uint64_t{static_cast<uint32_t>(code)} << 32 | detail,

@@ -60,7 +60,7 @@ TEST(LoopbackLink, AFrameNotEndedIsNotReceived) {
   EXPECT_TRUE(link.BeginSend());
 }
 
-// A sender that runs past its frame into the next slot's number is the damage that sequence numbers are for.
+// Sequence numbers are there to detect a sender that writes past its frame into the next slot's number.
 TEST(LoopbackLink, AWrongSequenceNumberIsAStickyFault) {
   LoopbackLink link(64, 2);
   SendSlot first = link.BeginSend();

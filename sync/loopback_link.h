@@ -1,5 +1,5 @@
 // LoopbackLink: a Link whose two ends are two threads (or one) of the same process. The slots are allocated
-// at construction. It is the link of the one-machine mode and the plainest example of the contract in link.h.
+// at construction. It is the plainest example of the contract in link.h.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ class LoopbackLink {
   SendSlot BeginSend() {
     if (fault_.raised()) return {};
     const uint32_t sent = sent_.load(std::memory_order_relaxed);  // only the sender writes it
-    // acquire: pairs with the release in EndReceive; the receiver has done with the slot's old bytes
+    // acquire: pairs with the release in EndReceive; the receiver no longer reads the slot's old bytes
     if (sent - received_.load(std::memory_order_acquire) == slots_) return {};
     return {Slot(send_slot_) + kHeaderBytes, sent};
   }
@@ -51,7 +51,7 @@ class LoopbackLink {
   ReceivedFrame BeginReceive() {
     if (fault_.raised()) return {};
     const uint32_t received = received_.load(std::memory_order_relaxed);  // only the receiver writes it
-    // acquire: pairs with the release in EndSend; the frame's bytes and its number are there
+    // acquire: pairs with the release in EndSend; the frame's bytes and its number are visible
     if (sent_.load(std::memory_order_acquire) == received) return {};
     const std::byte* slot = Slot(receive_slot_);
     const auto* header = reinterpret_cast<const Header*>(slot);

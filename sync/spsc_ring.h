@@ -1,6 +1,6 @@
-// SpscRing<T>: a bounded queue of values from one producer thread to one consumer thread. Neither ever
-// waits, no lock; memory is allocated by the constructor only. Values are moved, and a cell that was popped
-// keeps nothing of what it held. The two indices lie on lines of their own.
+// SpscRing<T>: a bounded queue of values from one producer thread to one consumer thread. It has no lock and
+// neither thread ever waits. Only the constructor allocates. Values are moved; a cell that was popped keeps
+// nothing of what it held. Each of the two indices has a cache line of its own.
 #pragma once
 
 #include <atomic>
@@ -17,17 +17,18 @@ class SpscRing {
  public:
   explicit SpscRing(size_t capacity) : cells_(capacity + 1) {}
 
-  // False, and the value is still the caller's: full.
+  // Returns false if the ring is full; the value is then still the caller's.
   bool Push(T&& value) {
     const size_t tail = tail_.load(std::memory_order_relaxed);  // only we write it
     const size_t next = tail + 1 == cells_.size() ? 0 : tail + 1;
-    // acquire: pairs with the release in Pop, the popper is done with that cell
+    // acquire: pairs with the release in Pop; the consumer no longer uses that cell
     if (next == head_.load(std::memory_order_acquire)) return false;
     cells_[tail] = std::move(value);
     tail_.store(next, std::memory_order_release);  // pairs with the acquire in Pop and empty
     return true;
   }
 
+  // Returns false if the ring is empty.
   bool Pop(T& value) {
     const size_t head = head_.load(std::memory_order_relaxed);  // only we write it
     if (head == tail_.load(std::memory_order_acquire)) return false;
@@ -37,7 +38,7 @@ class SpscRing {
     return true;
   }
 
-  // For the popper: false only if there is something.
+  // For the consumer: false means that Pop will succeed.
   bool empty() const {
     return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire);
   }

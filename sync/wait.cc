@@ -1,5 +1,5 @@
-// The slow path of waiting: system calls, reached when a wait outlasted its spin, and the calibration of the
-// spin.
+// The slow path of waiting: the system calls that a wait reaches when it outlasts its spin, and the
+// calibration of the spin.
 #include "sync/wait.h"
 
 #include <linux/futex.h>
@@ -14,10 +14,10 @@
 namespace larder::sync {
 namespace internal {
 
-// Not FUTEX_PRIVATE: flags also lie in memory that two processes share, and one kind of futex for all keeps
-// one kind of flag. The price, a look-up of the page's identity, is paid only by who sleeps or wakes a
-// sleeper. Both calls may fail (EAGAIN, EINTR, no sleeper): each is just a return, and the waiter looks
-// again.
+// The futexes are not FUTEX_PRIVATE, because flags also lie in memory that two processes share, and one kind
+// of futex keeps one kind of flag. The price is a look-up of the page's identity, paid only by a thread that
+// sleeps or wakes a sleeper. Both calls may fail (EAGAIN, EINTR, no sleeper); the result is not needed, since
+// the waiter looks at the word again.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen) {
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, nullptr, nullptr, 0);
 }

@@ -1,7 +1,7 @@
-// How a thread waits for a 32-bit word that another thread will change: spinning, or spinning for a
-// while and then sleeping on a futex (of any process that maps the word). The spinning is inline; sleeping
-// and waking, the only system calls here, are in wait.cc and are reached only when waiting took longer than
-// the policy's spin.
+// How a thread waits for a 32-bit word that another thread will change: it spins, or it spins for a while and
+// then sleeps on a futex. The word may lie in memory that several processes map. The spinning is inline;
+// sleeping and waking, the only system calls here, are in wait.cc and are reached only when a wait lasts
+// longer than the policy's spin.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ namespace larder::sync {
 struct WaitPolicy {
   enum class Mode : uint32_t {
     kSpin,      // the core is ours: never give it up
-    kAdaptive,  // the core may be wanted by others: spin, then sleep
+    kAdaptive,  // other programs may want the core: spin, then sleep
   };
   Mode mode = Mode::kSpin;
-  uint32_t spin_iterations = 0;  // kAdaptive only: pauses before going to sleep; see SpinIterationsFor()
+  uint32_t spin_iterations = 0;  // kAdaptive only: pauses before sleeping; see SpinIterationsFor()
 };
 
 // Tells the core that this is a spin loop: on Intel since Skylake about 140 cycles, on Zen 4 about 65, so a
@@ -34,14 +34,13 @@ inline void CpuPause() {
 uint32_t SpinIterationsFor(uint64_t ns);
 
 namespace internal {
-// Returns when `word` no longer holds `seen`, or for no reason at all. The caller has registered in
-// `sleepers`.
+// Returns when `word` no longer holds `seen`, or spuriously. The caller has counted itself in `sleepers`.
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t seen);
 void FutexWakeAll(const std::atomic<uint32_t>& word);
 }  // namespace internal
 
-// What the protocol below is made of: here the processor and the kernel. wait_model_test.cc has another
-// machine, on which it runs the same code in every order that x86 permits.
+// The operations that the protocol below is made of, on the real processor and kernel. wait_model_test.cc
+// substitutes another machine, on which it runs the same code in every order that x86 permits.
 struct HostMachine {
   using Word = std::atomic<uint32_t>;
   // Polls without a pause before the first one: a hand-over inside an L3 group takes 25-60 ns, less than one
@@ -55,14 +54,15 @@ struct HostMachine {
 // Returns when ready(value of word) holds. Every load of `word` on which it returns is an acquire;
 // it pairs with the release (or seq_cst) store in Publish() below.
 //
-// Who sleeps and who wakes, a Dekker pair over `word` and `sleepers` (each side writes one, reads the other):
+// Sleeping and waking are a Dekker pair over `word` and `sleepers` (each side writes one, reads the other):
 //   waiter:    sleepers += 1 (seq_cst);  read word (seq_cst);  sleep if word is still the old one
 //   signaller: word = new (seq_cst);     read sleepers (seq_cst);  wake if it is not 0
-// In the single total order of these four at least one side sees the other's write: either the waiter sees
-// the new word and does not sleep, or the signaller sees a sleeper and wakes. Weaker orders would let both
-// reads pass both writes (x86 does so with plain stores) and a waiter would sleep for ever. A wake that comes
-// between the waiter's read and its sleep is not lost: the kernel compares `word` with the value read.
-// wait_model_test.cc tries all orders on an x86, and finds who sleeps for ever when one of these is missing.
+// In the single total order of these four operations at least one side sees the other's write: either the
+// waiter sees the new word and does not sleep, or the signaller sees a sleeper and wakes it. Weaker orders
+// would let both reads pass both writes (x86 does so with plain stores), and a waiter would sleep for ever. A
+// wake that comes between the waiter's read and its sleep is not lost: the kernel compares `word` with the
+// value read. wait_model_test.cc tries all orders that x86 permits, and checks that without any one of these
+// parts a waiter does sleep for ever.
 template <typename Machine = HostMachine, typename Ready>
 inline void WaitUntil(const typename Machine::Word& word, typename Machine::Word& sleepers,
                       const WaitPolicy& policy, Ready ready) {
@@ -87,7 +87,7 @@ inline void WaitUntil(const typename Machine::Word& word, typename Machine::Word
   sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Stores `value` and wakes whoever sleeps. seq_cst on both for the Dekker pair above; on x86 the store is an
+// Stores `value` and wakes all sleepers. Both are seq_cst for the Dekker pair above; on x86 the store is an
 // xchg (about 20 cycles beyond a plain store) and the load is a plain one from a line that only sleepers
 // write.
 template <typename Machine = HostMachine>

@@ -1,12 +1,12 @@
 // Test support: runs threads that are written against sync/wait.h and sync/epoch_flag.h in every order that
-// an x86 processor and the futex permit, and finds the one in which a thread waits for ever. Included by
+// an x86 processor and the futex permit, and finds an order in which a thread waits for ever. Included by
 // tests only.
 //
-// The threads are ordinary functions over ModelMachine, whose words hold nothing: each operation asks for its
-// result. A thread's next operation depends only on the results of those before, so a thread is replayed from
-// its start with the results so far, until it asks for one that is not known; that operation is its next
-// step. A state of the search is each thread's results, the memory, the store buffers and who sleeps; every
-// state is visited once.
+// The threads are ordinary functions over ModelMachine. Its words hold no value: each operation asks the
+// search for its result. A thread's next operation depends only on the results of the operations before it.
+// So a thread is replayed from its start with the results so far, until it asks for one that is not known;
+// that operation is its next step. A state of the search consists of each thread's results, the memory, the
+// store buffers and the set of sleeping threads; every state is visited once.
 //
 // The processor is x86-TSO (Owens, Sarkar, Sewell 2009): each thread's plain stores wait in a first-in
 // first-out buffer that only it reads, and reach memory at any later time; what is compiled to a locked
@@ -27,7 +27,7 @@
 
 namespace larder::sync {
 
-// What is made weaker than in production, to see that the search finds it.
+// What is made weaker than in production, to check that the search finds the fault.
 enum class Weakness { kNone, kBufferedStore, kSleepWithoutComparing };
 
 struct ModelOp {
@@ -38,7 +38,7 @@ struct ModelOp {
 
 class ModelReplay {
  public:
-  // The operation that `thread` does after those whose results are these.
+  // The operation that `thread` does after the operations that gave `results`.
   static ModelOp Next(const std::function<void()>& thread, const std::vector<uint32_t>& results) {
     ModelReplay replay{&results, 0, {}};
     current_ = &replay;
@@ -93,7 +93,7 @@ class ModelWord {
 template <Weakness kWeakness = Weakness::kNone>
 struct ModelMachine {
   using Word = ModelWord<kWeakness>;
-  static constexpr uint32_t kEagerPolls = 1;  // more of the same
+  static constexpr uint32_t kEagerPolls = 1;  // further polls would add states, but no new order
   static void Pause() { ModelReplay::Ask({ModelOp::kPause, 0, 0}); }
   static void Sleep(const Word& word, uint32_t seen) {
     const bool compare = kWeakness != Weakness::kSleepWithoutComparing;
@@ -103,21 +103,22 @@ struct ModelMachine {
   static constexpr size_t kNotCompared = 1000;
 };
 
-// In a thread: what must hold there.
+// Called in a thread: the search reports a state in which `holds` is false.
 inline void ModelRequire(bool holds) {
   if (!holds) ModelReplay::Ask({ModelOp::kWrong, 0, 0});
 }
 
 struct ModelThread {
   std::function<void()> run;
-  WaitPolicy::Mode
-      mode;  // of its waits: who spins for ever is not followed while it reads the same again and again
+  // How it waits. A spinning thread is not followed while its loads give the same values again and again.
+  WaitPolicy::Mode mode;
 };
 
 struct ModelResult {
   size_t states = 0, ends = 0;
-  std::string
-      stuck;  // how a thread came to wait for ever, or to a ModelRequire that does not hold; else empty
+  // The steps that led to a thread that waits for ever, or to a ModelRequire that is false. Empty if neither
+  // exists.
+  std::string stuck;
 };
 
 // All orders of the threads' operations on `words` words, numbered from 0 (zero ModelWord::count before
@@ -166,7 +167,7 @@ class ModelSearch {
   std::vector<Log> logs_;
   std::map<std::pair<size_t, uint32_t>, size_t> after_;
   std::unordered_set<std::string> visited_;
-  std::vector<Step> steps_;  // a queue; all of them, for traces
+  std::vector<Step> steps_;  // the search's queue; visited steps stay, for traces
 };
 
 inline std::string ModelSearch::State::Key() const {
@@ -229,8 +230,8 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
       return true;
     case ModelOp::kPause:
       if (threads_[thread].mode == WaitPolicy::Mode::kSpin) {
-        // All that a spinner does before it pauses is to load, once or more: it goes on when one of them has
-        // changed.
+        // A spinning thread only loads, once or more, before it pauses. It goes on when one of the loaded
+        // words has changed.
         bool changed = false;
         for (size_t log = logs_[one.log].before; logs_[log].next.kind == ModelOp::kLoad;
              log = logs_[log].before) {
@@ -275,8 +276,8 @@ inline bool ModelSearch::Operate(size_t from, size_t thread) {
   return true;
 }
 
-// What no other thread can see, and what commutes with all that they do, need not be tried in every order:
-// pauses and stores into the thread's own buffer (not out of it).
+// Operations that no other thread can see, and that commute with all that the others do, need not be tried in
+// every order: pauses, and stores into the thread's own buffer (not out of it).
 inline bool ModelSearch::OperateUnseen(size_t from) {
   for (size_t t = 0; t < threads_.size(); ++t) {
     const One& one = steps_[from].state.threads[t];
@@ -321,7 +322,7 @@ inline ModelResult ModelSearch::Run() {
       wrong |= op.kind == ModelOp::kWrong;
       if (!one.asleep) {
         goes_on |= Operate(s, t);
-      } else if (one.spurious < spurious_) {  // possible, but nothing to rely on
+      } else if (one.spurious < spurious_) {  // a spurious wake is possible, but cannot be relied on
         State state = steps_[s].state;
         state.threads[t].asleep = false;
         ++state.threads[t].spurious;

@@ -1,5 +1,5 @@
-// Every order of the operations of WaitUntil, Publish and EpochFlag on an x86, for each pair of policies:
-// nobody sleeps for ever. And the same search finds who does when something is missing.
+// Tries every order of the operations of WaitUntil, Publish and EpochFlag on an x86, for each pair of
+// policies: no thread sleeps for ever. The same search must find a thread that does when a part is missing.
 #include "sync/wait_model.h"
 
 #include <gtest/gtest.h>
@@ -23,13 +23,13 @@ std::string Name(const WaitPolicy& policy) {
   return policy.mode == Mode::kSpin ? "spin" : "sleep after " + std::to_string(policy.spin_iterations);
 }
 
-// Before a search's words: they are numbered from 0.
+// Called before the words of a search are made: they are numbered from 0.
 template <Weakness kWeakness>
 struct Words {
   Words() { ModelWord<kWeakness>::count = 0; }
 };
 
-// Two flags, and a word that whoever signals the first writes before (plainly).
+// Two flags, and a word that the producer of the first flag writes (plainly) before it signals.
 template <Weakness kWeakness = Weakness::kNone>
 struct Flags : Words<kWeakness> {
   using Machine = ModelMachine<kWeakness>;
@@ -38,7 +38,7 @@ struct Flags : Words<kWeakness> {
   static constexpr size_t kWords = 5;
 };
 
-// Signals 1..epochs, told that those who wait do so as `waiters` says.
+// Signals epochs 1..epochs, told that the waiters wait as `waiters` says.
 template <Weakness kWeakness>
 ModelThread Signaller(Flags<kWeakness>& flags, Mode waiters, uint32_t epochs) {
   return {[&flags, waiters, epochs] {
@@ -49,7 +49,7 @@ ModelThread Signaller(Flags<kWeakness>& flags, Mode waiters, uint32_t epochs) {
           },
           Mode::kAdaptive};
 }
-// Waits for each of `epochs`, and finds what was written before.
+// Waits for each of the epochs, and checks that what was written before is visible.
 template <Weakness kWeakness>
 ModelThread Waiter(Flags<kWeakness>& flags, const WaitPolicy& policy, std::vector<uint32_t> epochs) {
   return {[&flags, policy, epochs] {
@@ -109,9 +109,8 @@ TEST(WaitModel, TwoWaiters) {
   }
 }
 
-// A weight and an attention socket: each signals the other and waits for it. The policy that counts is that
-// of whoever waits; where both signalled by their own (as they did until issue 9), one that slept was never
-// woken by a spinner.
+// A weight and an attention socket: each signals the other and waits for it. The policy that counts is the
+// waiter's. If each signalled by its own policy, a spinning socket would never wake a sleeping one.
 TEST(WaitModel, TwoSidesOfTwoPoliciesSignalAsTheOtherWaits) {
   const auto run = [](const WaitPolicy& a, const WaitPolicy& b, Mode told_a, Mode told_b) {
     Flags<> flags;
@@ -142,11 +141,11 @@ TEST(WaitModel, TwoSidesOfTwoPoliciesSignalAsTheOtherWaits) {
 }
 
 // rdma::ShmLink::Fail: the fault is raised, then a monitor's thread moves a counter that its owner may be
-// moving too. The waiter looks at the fault after the counter, without any order but that.
+// moving too. The waiter reads the fault after the counter; nothing else orders the two.
 TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
   constexpr uint32_t kMoved = 0x8000'0000u;
   for (const WaitPolicy& policy : {kSpin, kSleepAtOnce}) {
-    for (const uint32_t position : {0u, 1u}) {  // 1: has had the frame that may come
+    for (const uint32_t position : {0u, 1u}) {  // 1: has already had the frame that may come
       for (const bool moves : {false, true}) {
         const Words<Weakness::kNone> from_0;
         ModelWord<Weakness::kNone> sent, sleepers, fault;
@@ -173,7 +172,7 @@ TEST(WaitModel, AFaultEndsTheWaitForACounterThatMayMove) {
   }
 }
 
-// ---- What the search must find.
+// ---- Planted faults, which the search must find.
 
 TEST(WaitModelFinds, AStoreWithoutAFence) {
   EXPECT_EQ(OneWaiter(kSleepAtOnce, Mode::kAdaptive, {1}).stuck, "");
@@ -217,7 +216,7 @@ TEST(WaitModelFinds, AWaiterThatDoesNotRegister) {
   EXPECT_NE(ModelSearch({signaller, waiter}, 2).Run().stuck, "");
 }
 
-// What was written plainly must be there when the flag is: here it is written after.
+// A plain write must be visible when the flag is. Here it is done after the signal, which must be found.
 TEST(WaitModelFinds, DataThatComesAfterItsFlag) {
   Flags<> flags;
   const ModelThread signaller = {[&] {

@@ -157,7 +157,7 @@ void Pool::ForEach(void (*fn)(void* context, int thread), void* context) {
 
 void Pool::EnableTimeline(size_t capacity) {
   for (Worker& worker : shared_->workers) {
-    worker.timeline.assign(capacity, StepTime{});  // writes, so that no page is first touched inside a frame
+    worker.timeline.assign(capacity, StepTime{});  // writes it, so that no frame touches a page first
     if (capacity == 0) worker.timeline.shrink_to_fit();
     worker.recorded = 0;
     worker.frames = 0;

@@ -18,8 +18,8 @@
 namespace larder::threadpool {
 
 struct PoolOptions {
-  std::vector<CpuId> cpus;           // one thread each; an invalid CpuId leaves its thread unpinned
-  std::vector<int> group_of_thread;  // the L3 group of each thread, any numbering; empty: all in one
+  std::vector<CpuId> cpus;           // one per thread; an invalid CpuId leaves its thread unpinned
+  std::vector<int> group_of_thread;  // the L3 group of each thread, any numbering; empty: one group
   sync::WaitPolicy wait;
 };
 
@@ -41,17 +41,16 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const;
-  // One line for each thread that could not be pinned (containers may forbid it); the pool works all the
-  // same.
+  // One line for each thread that could not be pinned (containers may forbid it); the pool works without.
   const std::vector<std::string>& warnings() const;
 
-  // Any thread: one line for each thread that was pinned and may run elsewhere now: its cpuset was changed,
-  // or its CPU went off-line. Some microseconds.
+  // One line for each thread that was pinned and may now run elsewhere, because its cpuset was changed or its
+  // CPU went off-line. Any thread may call it; it takes some microseconds.
   std::vector<std::string> LostPins() const;
 
-  // Each thread t walks per_thread[t]; a step of part p gets frames[p]. Returns when all have finished, and
-  // all they wrote is visible. per_thread.size() == threads(). epochs: the largest epoch_offset in the
-  // programs; base_epoch grows by it.
+  // Each thread t walks per_thread[t]; a step of part p gets frames[p]. Returns when all threads have
+  // finished; what they wrote is then visible to the caller. per_thread.size() == threads(). `epochs` is the
+  // largest epoch_offset in the programs; base_epoch grows by it.
   void Execute(std::span<const Program> per_thread, std::span<void* const> frames, uint32_t epochs);
   void Execute(std::span<const Program> per_thread, void* frame, uint32_t epochs) {
     Execute(per_thread, std::span<void* const>(&frame, 1), epochs);
@@ -63,16 +62,15 @@ class Pool {
 
   // The base_epoch of the next Execute.
   uint32_t next_base_epoch() const;
-  // As if an Execute of so many epochs had found nothing to do. For tests of flags that get old; between
-  // Executes.
+  // Advances base_epoch as an empty Execute of that many epochs would. For tests of flags that get old; call
+  // between Executes.
   void SkipEpochs(uint32_t epochs);
 
-  // How long thread 0 has waited for flags in all Executes: for others of its socket, or for another socket.
-  // Call between Executes.
+  // How long thread 0 has waited for flags, over all Executes: for other threads of its socket, or for
+  // another socket. Call between Executes.
   uint64_t waited_ns() const;
 
-  // Records up to `capacity` steps a thread from now on (what comes after is not recorded). 0 switches it
-  // off.
+  // Records the first `capacity` steps of each thread from now on. 0 switches recording off.
   void EnableTimeline(size_t capacity);
   // What thread t recorded. Valid until the next EnableTimeline; call between Executes.
   std::span<const StepTime> Timeline(int thread) const;

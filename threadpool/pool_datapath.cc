@@ -32,7 +32,7 @@ void Pool::Shared::Walk(const Command& now, int thread) {
 
 void Pool::Shared::Run(const Command& now, int thread) {
   if (now.kind == Command::Kind::kExecute) {
-    // the timeline is chosen once a frame, so that a step pays nothing for it
+    // the timeline is chosen once per frame, so that a step pays nothing for it
     if (workers[static_cast<size_t>(thread)].timeline.empty()) [[likely]] {
       Walk<false>(now, thread);
     } else {

@@ -1,4 +1,4 @@
-// What the pool's set-up (pool.cc) and data path (pool_datapath.cc) share. Not for other folders.
+// State that the pool's set-up (pool.cc) and data path (pool_datapath.cc) share. Not for other folders.
 #pragma once
 
 #include <pthread.h>
@@ -28,8 +28,8 @@ inline uint64_t ReadTicks() {
 #endif
 }
 
-// What all threads do next. Thread 0 writes it, then signals the go flags (release); the others read it after
-// their wait (acquire). It is not written again before all have met in the join.
+// The command that all threads carry out next. Thread 0 writes it, then signals the go flags (release); the
+// others read it after their wait (acquire). It is not written again before all have met in the join.
 struct Command {
   enum class Kind : uint32_t { kExecute, kCall, kStop };
   Kind kind = Kind::kStop;
@@ -40,12 +40,12 @@ struct Command {
   void* context = nullptr;
 };
 
-// Written by its own thread only, while frames run.
+// Each thread's record of itself; only that thread writes it while frames run.
 struct alignas(kFalseSharingBytes) Pool::Worker {
   std::vector<StepTime> timeline;  // sized by EnableTimeline; empty: off
   size_t recorded = 0;
   uint32_t frames = 0;
-  uint64_t waited_ticks = 0;  // in waits for flags, of all Executes
+  uint64_t waited_ticks = 0;  // spent waiting for flags, over all Executes
 };
 
 struct Pool::Shared {
@@ -60,10 +60,10 @@ struct Pool::Shared {
   void Walk(const Command& now, int thread);
 
   const sync::WaitPolicy wait;
-  sync::TwoLevelBarrier barrier;  // of the steps, and the join at a command's end
+  sync::TwoLevelBarrier barrier;  // for steps with `barrier`, and for the join at a command's end
   std::vector<Worker> workers;
   std::vector<uint32_t> go_of_thread;     // index into go
-  std::unique_ptr<sync::EpochFlag[]> go;  // one per L3 group: a command crosses to each group once
+  std::unique_ptr<sync::EpochFlag[]> go;  // one per L3 group, so that a command crosses to each group once
   uint32_t go_count = 0;
   Command command;
   uint32_t command_epoch = 0;  // thread 0's
@@ -72,8 +72,8 @@ struct Pool::Shared {
   std::vector<std::thread> threads;  // 1.. at [0]..
   std::vector<std::string> warnings;
   pthread_t owner = {};
-  std::vector<CpuId> pinned;        // of each thread; not valid: it never was
-  std::vector<CpuId> old_affinity;  // thread 0's; empty: not pinned
+  std::vector<CpuId> pinned;        // where each thread is pinned; invalid: it never was
+  std::vector<CpuId> old_affinity;  // thread 0's before it was pinned; empty: it is not pinned
 };
 
 }  // namespace larder::threadpool

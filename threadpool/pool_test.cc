@@ -255,14 +255,14 @@ TEST(Pool, TimelineRecordsStepsInOrderUpToItsCapacity) {
   EXPECT_GT(Pool::TicksPerSecond(), 1e6);
 }
 
-// As a changed cpuset or a CPU that goes off-line does it: the kernel gives the thread other CPUs.
+// The kernel gives the thread other CPUs, as it does after a changed cpuset or a CPU that went off-line.
 TEST(PoolTest, ALostPinIsSeen) {
   const auto machine = topology::Topology::Detect();
   if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
   const CpuId first = machine.cores()[0].cpus[0], second = machine.cores()[1].cpus[0];
   Pool pool({{first, CpuId()}, {}, kSleepAtOnce});
   if (!pool.warnings().empty()) GTEST_SKIP() << pool.warnings()[0];
-  EXPECT_TRUE(pool.LostPins().empty()) << "and one that never was pinned has nothing to lose";
+  EXPECT_TRUE(pool.LostPins().empty()) << "a thread that was never pinned cannot lose its pin";
   cpu_set_t both;
   CPU_ZERO(&both);
   CPU_SET(first.value, &both);

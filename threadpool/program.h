@@ -4,9 +4,9 @@
 //   2. runs kernel(operand, frames[part]), if there is one,
 //   3. signals `signal` with base_epoch + epoch_offset, if there is one,
 //   4. meets all threads of the pool at the pool's barrier, if `barrier`.
-// base_epoch is the pool's and grows by `epochs` with each Pool::Execute; so epoch_offset is in [1, epochs]
-// and a flag needs no reset between frames. A `barrier` step must be there for every thread the same number
-// of times.
+// base_epoch belongs to the pool and grows by `epochs` with each Pool::Execute. So epoch_offset is in
+// [1, epochs], and a flag needs no reset between frames. Every thread's program must have the same number of
+// `barrier` steps.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace larder::threadpool {
 
-// operand: what was known at set-up (addresses, shapes). frame: what changes per frame, one of Execute's.
+// operand: what was known at set-up (addresses, shapes). frame: what changes per frame, from Execute's
+// frames.
 using Kernel = void (*)(const void* operand, void* frame);
 
 struct Step {
@@ -26,12 +27,12 @@ struct Step {
   uint32_t wait_count = 0;
   uint32_t epoch_offset = 1;
   sync::EpochFlag* signal = nullptr;
-  // How those who wait for `signal` do so: threads of this pool, or of another process. kAdaptive serves them
-  // all; whoever builds the program says kSpin if all of them spin, which is cheaper.
+  // How the waiters of `signal`, threads of this pool or of another process, wait. kAdaptive is always right;
+  // the program's builder sets kSpin if all of them spin, which is cheaper.
   sync::WaitPolicy::Mode waiters = sync::WaitPolicy::Mode::kAdaptive;
   bool barrier = false;
   uint8_t part = 0;    // which of Execute's frames the kernel gets
-  uint16_t kind = 0;   // for timelines and traces: what the step is, in the numbering of whoever built it
+  uint16_t kind = 0;   // for timelines and traces: what the step is, as numbered by the program's builder
   uint16_t layer = 0;  // for timelines and traces
 };
 static_assert(sizeof(Step) <= 64 && std::is_trivially_copyable_v<Step>, "a step is one cache line at most");

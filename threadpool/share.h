@@ -1,11 +1,11 @@
-// Share: how work that is a number of like things is divided among threads.
+// Share: divides a number of equal pieces of work among threads.
 #pragma once
 
 #include <cstdint>
 
 namespace larder::threadpool {
 
-// Thread t of n takes [begin, end) of `count` things: contiguous, sizes differing by at most one.
+// Thread t of n takes [begin, end) of `count` pieces. The ranges are contiguous; sizes differ by at most one.
 struct Share {
   uint32_t begin, end;
 };

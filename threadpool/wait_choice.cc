@@ -9,11 +9,11 @@
 namespace larder::threadpool {
 namespace {
 
-// Longer than the waits inside a layer (a few us) and the gap between two tokens on one machine (tens of us),
-// far shorter than a scheduler's slice (3 ms), which is what a spinner costs a preempted partner.
+// Longer than the waits inside a layer (a few us) and the gap between two tokens on one machine (tens of us);
+// far shorter than a time slice (3 ms), which is what a spinning thread costs a preempted partner.
 constexpr uint64_t kSharedSpinNs = 50'000;
-// With more threads than cores, who spins keeps the awaited thread from running. Two polls' worth is left for
-// a partner that happens to run at this moment.
+// With more threads than cores, a spinning thread keeps the awaited thread from running. The time of two
+// polls is left for a partner that happens to run at this moment.
 constexpr uint64_t kOvercommittedSpinNs = 500;
 
 }  // namespace
@@ -28,7 +28,7 @@ sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<
     return -1 - cpu.value;  // a CPU the snapshot does not know counts as a core of its own
   };
   // Two threads on one core, be it one CPU or two SMT siblings, are over-committed; so is an unpinned thread
-  // beyond the number of cores. What others do to each other does not matter here.
+  // beyond the number of cores. Threads outside this pool that share a core with each other do not matter.
   std::set<int32_t> cores, all;
   size_t unpinned = 0;
   bool shared_core = false;

@@ -1,4 +1,4 @@
-// Which WaitPolicy suits a pool: set-up code, asked once.
+// Chooses the WaitPolicy of a pool; set-up code, called once.
 #pragma once
 
 #include <span>
@@ -10,11 +10,13 @@
 
 namespace larder::threadpool {
 
-// isolated: the user says (--isolated) that these cores are ours. Also spins, without being told, if the
-// kernel command line isolated all of them (isolcpus). More threads than cores: adaptive with a tiny spin.
-// Otherwise adaptive with a spin of about 50 us, longer than a layer's waits and shorter than a scheduler's
-// slice.
-// others: CPUs of threads that run at the same time and are not this pool's.
+// The policy is
+// - spinning, if `isolated` (the user says with --isolated that these cores are ours) or if the kernel
+//   command line isolated all of them (isolcpus);
+// - adaptive with a tiny spin, if there are more threads than cores;
+// - adaptive with a spin of about 50 us otherwise: longer than a layer's waits, shorter than a time slice of
+//   the operating system.
+// others: CPUs of threads outside this pool that run at the same time.
 sync::WaitPolicy ChooseWaitPolicy(const topology::Topology& topology, std::span<const CpuId> cpus,
                                   bool isolated, std::span<const CpuId> others = {});
 

@@ -23,9 +23,9 @@ double Mb(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string NodeDir(NumaNodeId node) { return fmt::format("/sys/devices/system/node/node{}", node.value); }
 
-// Memory the node could give: what is free and what is only page cache. Nothing on a machine of one node:
-// there the machine's figure is the same, and right also where the node's leaves out hot-plugged memory (seen
-// in a guest).
+// Memory that the node could give: its free memory and its page cache. nullopt on a machine of one node: the
+// machine's figure is then the same, and it is right even where the node's leaves out hot-plugged memory
+// (seen in a guest).
 std::optional<uint64_t> NodeBytes(NumaNodeId node) {
   if (ReadLine("/sys/devices/system/node/online").find_first_of(",-") == std::string::npos)
     return std::nullopt;
@@ -56,7 +56,7 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
   }
 }
 
-// Maps so that the result lies on a huge-page border: takes a huge page more and gives the ends back.
+// Maps memory that starts on a huge-page border: maps one huge page more and unmaps the ends.
 std::byte* MapAligned(size_t bytes) {
   const size_t span = bytes + kHugePageBytes;
   void* map = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -94,7 +94,7 @@ uint64_t FreeReservedBytes(NumaNodeId node) {
   return free * kHugePageBytes;
 }
 
-// A strict policy would make a touch a SIGBUS where only other nodes have pages left.
+// A strict policy would turn a touch into a SIGBUS when only other nodes have pages left.
 bool PreferNode(void* data, size_t bytes, NumaNodeId node) {
   return BindTo(data, bytes, node, MPOL_PREFERRED);
 }
@@ -158,9 +158,8 @@ Arena::Arena(size_t bytes, NumaNodeId node) : node_(node) {
     }
   }
   if (node.valid()) {
-    // A reserved page is promised for the machine, not for a node: bound strictly, a touch after another
-    // process took the node's pages would be a SIGBUS. Preferring the node gives the same pages without that
-    // end.
+    // The kernel reserves pages for the machine, not for a node. With a strict binding, a touch after another
+    // process took the node's pages would be a SIGBUS. A preference gives the same pages without that risk.
     bound_ = BindTo(data_, bytes_, node, backing_ == Backing::kHugeTlb ? MPOL_PREFERRED : MPOL_BIND);
     if (!bound_) {
       Append(&notes_,

@@ -1,6 +1,6 @@
-// Arena: one region of memory on one NUMA node, on huge pages where the machine has them, mapped once at
-// set-up and unmapped by the destructor. Creating it touches no page: the thread that will read a part
-// touches it first. Allocate() is not thread-safe; the bytes belong to whoever asked until the arena ends.
+// Arena: one region of memory on one NUMA node, on huge pages where the machine has them. It is mapped once
+// at set-up and unmapped by the destructor. Creating it touches no page: the thread that will read a part
+// touches it first. Allocate() is not thread-safe; its bytes are the caller's until the arena is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,23 @@ enum class Backing {
 };
 const char* BackingName(Backing backing);
 
-// For memory that is no Arena (shared with another process). Bytes in free 2 MB pages of the reserved pool:
-// of the node, or of the machine if none is given.
+// The following functions are for memory that is not an Arena (shared with another process).
+
+// Bytes in free 2 MB pages of the reserved pool, of the node, or of the machine if `node` is invalid.
 uint64_t FreeReservedBytes(NumaNodeId node);
-NumaNodeId NodeOfThisThread();  // where it runs just now; not valid if the kernel does not say
-// Pages come from this node while it has any. False, with errno, if that is not allowed.
+NumaNodeId NodeOfThisThread();  // where it runs at this moment; invalid if the kernel does not say
+// Takes pages from this node as long as it has any. Returns false, with errno, if that is not allowed.
 bool PreferNode(void* data, size_t bytes, NumaNodeId node);
-// Every page gets its memory now: where there is none, false with errno, not a SIGBUS at the first touch.
-// True also where the kernel cannot do it (before 5.14).
+// Gives every page its memory now. Without enough memory it returns false, with errno, and the first touch is
+// not a SIGBUS. Returns true also where the kernel cannot do it (before 5.14).
 bool TouchAll(void* data, size_t bytes);
 
 class Arena {
  public:
   Arena() = default;  // no memory
-  // bytes are rounded up to huge pages. node: an invalid id binds to no node. Error, with numbers, if the
-  // memory is not there; a machine that refuses huge pages or binding gives a plain arena and a line in
-  // notes().
+  // `bytes` is rounded up to huge pages. An invalid `node` binds to no node. Throws Error, with numbers, if
+  // there is not enough memory. On a machine that refuses huge pages or binding the arena is plain and
+  // notes() says so.
   explicit Arena(size_t bytes, NumaNodeId node = NumaNodeId{});
   ~Arena();
   Arena(Arena&& other) noexcept;
@@ -46,10 +47,10 @@ class Arena {
   size_t used_bytes() const { return used_bytes_; }
   Backing backing() const { return backing_; }
   bool bound() const { return bound_; }
-  const std::string& notes() const { return notes_; }  // why not better, empty if nothing is to be said
+  const std::string& notes() const { return notes_; }  // what the machine refused; empty: nothing
 
   // `bytes` bytes at a multiple of align (a power of two, at most a huge page), zero when first touched.
-  // Error if the arena is too small: that is a set-up error of whoever sized it.
+  // Throws Error if the arena is too small: its size was computed wrongly.
   std::byte* Allocate(size_t bytes, size_t align = kCacheLineBytes);
   template <typename T>
   std::span<T> AllocateArray(size_t count, size_t align = kCacheLineBytes) {

@@ -25,7 +25,7 @@ TEST(Arena, IsWholeHugePagesOnAHugePageBorder) {
   Arena arena(3'000'000);
   EXPECT_EQ(arena.bytes(), 2 * kHugePageBytes);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena.data()) % kHugePageBytes, 0u);
-  std::memset(arena.data(), 0x5a, arena.bytes());  // all of it is there
+  std::memset(arena.data(), 0x5a, arena.bytes());  // all of it can be written
   EXPECT_EQ(arena.data()[arena.bytes() - 1], std::byte{0x5a});
 }
 
@@ -65,7 +65,7 @@ TEST(Arena, SizesThatOverflowAreErrors) {
 TEST(Arena, MoreThanTheMachineHasIsAnErrorWithNumbers) {
   try {
     Arena arena(size_t{1} << 46);
-    FAIL() << "64 TB were given: " << arena.Describe();
+    FAIL() << "64 TB were mapped: " << arena.Describe();
   } catch (const Error& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("67108864 MB needed"), std::string::npos) << text;
@@ -93,7 +93,7 @@ TEST(Arena, SaysWhatItIs) {
   Arena arena(kHugePageBytes, NumaNodeId(0));
   EXPECT_NE(arena.Describe().find("2 MB"), std::string::npos);
   EXPECT_NE(arena.Describe().find(BackingName(arena.backing())), std::string::npos);
-  // bound, or a word why not
+  // bound, or a note says why not
   EXPECT_TRUE(arena.bound() || arena.notes().find("not bound to node 0") != std::string::npos)
       << arena.notes();
   if (arena.backing() == Backing::kPlain) {
@@ -108,7 +108,7 @@ TEST(Arena, ANodeThatIsNotThereIsANoteNotAnError) {
   std::memset(arena.data(), 1, arena.bytes());
 }
 
-// Reserved pages that nobody has promised to this mapping: more than there are.
+// A mapping of more reserved pages than there are, which the kernel has not promised (MAP_NORESERVE).
 TEST(TouchAllTest, AShortageIsAnAnswerAndNoSignal) {
   const size_t bytes = FreeReservedBytes({}) + 2 * kHugePageBytes;
   void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -42,9 +42,10 @@ Finding CpuModel(const std::string& root) {
 
 Finding L3(const Topology& topology) {
   if (topology.total_l3_bytes() == 0) {
-    return {"L3", "none described", Verdict::kUnknown,
-            "residency cannot be planned by the caches' sizes; in a virtual machine, pass the host's caches "
-            "through"};
+    return {
+        "L3", "none described", Verdict::kUnknown,
+        "residency cannot be planned without the caches' sizes; in a virtual machine, pass the host's caches "
+        "through"};
   }
   return {
       "L3",
@@ -66,9 +67,10 @@ Finding ReservedHugePages(const std::string& root) {
   if (!free) return {what, "unknown", Verdict::kUnknown, ""};
   const std::string value = fmt::format("{} ({} MB)", *free, *free * 2);
   if (*free > 0) return {what, value, Verdict::kGood, ""};
-  return {what, value, Verdict::kUnknown,
-          "not needed where transparent huge pages work; to be sure of them: sysctl vm.nr_hugepages=N with "
-          "N x 2 MB above the model's size"};
+  return {
+      what, value, Verdict::kUnknown,
+      "not needed where transparent huge pages work; to be sure of huge pages: sysctl vm.nr_hugepages=N with "
+      "N x 2 MB above the model's size"};
 }
 
 Finding Governor(const Topology& topology, const std::string& root) {
@@ -134,7 +136,7 @@ Finding Busy(const Topology& topology, const std::string& root) {
   if (!(line >> load) || load < 0) return {"load", "unknown", Verdict::kUnknown, ""};
   const size_t cpus = topology.cpu_count();
   const std::string value = fmt::format("{:.2f} over the last minute, on {} CPUs", load, cpus);
-  // an eighth of the machine, or half a CPU of a small one, at work already: the slowest thread sets the pace
+  // Bad if an eighth of the machine, or half a CPU of a small one, is busy: the slowest thread sets the pace.
   if (load <= std::max(0.5, 0.125 * static_cast<double>(cpus))) return {"load", value, Verdict::kGood, ""};
   return {"load", value, Verdict::kBad,
           "other processes are busy: stop them, or give Larder fewer threads (-t)"};

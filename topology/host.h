@@ -1,5 +1,5 @@
-// What the machine's settings mean for Larder, for `larder doctor`: each a finding with what to do about it.
-// Reads /proc and /sys only; changes nothing; whatever cannot be read is "unknown", never an error.
+// What the machine's settings mean for Larder, for `larder doctor`. Each setting is a finding with advice.
+// The functions only read /proc and /sys; a setting that cannot be read is "unknown", never an error.
 #pragma once
 
 #include <string>
@@ -19,16 +19,16 @@ struct Finding {
   std::string advice;  // what to do; empty if nothing
 };
 
-// /proc and /sys are taken from under `root`, which tests set.
+// Reads /proc and /sys below `root`, which only tests set.
 std::vector<Finding> InspectHost(const Topology& topology, const std::string& root = "");
 
-// "Intel(R) Xeon(R) Processor @ 2.50GHz, family 6 model 85 stepping 7": brand names hide the
-// microarchitecture, the numbers do not. "unknown" where /proc does not say.
+// "Intel(R) Xeon(R) Processor @ 2.50GHz, family 6 model 85 stepping 7". The numbers are there because brand
+// names hide the microarchitecture. "unknown" if /proc does not say.
 std::string CpuName(const std::string& root = "");
 
-// The CPU numbers in a kernel list such as "0-3,8,10-11"; empty for anything that is not one.
+// The CPU numbers in a kernel list such as "0-3,8,10-11"; empty if `text` is not such a list.
 std::vector<CpuId> ParseCpuList(const std::string& text);
-// CPUs that the kernel keeps other work away from (isolcpus).
+// CPUs on which the kernel schedules no other work (isolcpus).
 std::vector<CpuId> IsolatedCpus(const std::string& root = "");
 
 }  // namespace larder::topology

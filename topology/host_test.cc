@@ -73,7 +73,7 @@ TEST_F(FakeHost, WithoutFilesNothingIsBad) {
   for (const Finding& finding : InspectHost(topology_, root_)) {
     EXPECT_FALSE(finding.what.empty());
     EXPECT_FALSE(finding.value.empty()) << finding.what;
-    if (finding.what == "locked memory limit") continue;  // asked of the process, not of a file
+    if (finding.what == "locked memory limit") continue;  // comes from the process, not from a file
     EXPECT_NE(finding.verdict, Verdict::kBad) << finding.what;
   }
 }

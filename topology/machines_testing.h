@@ -1,7 +1,7 @@
-// Test support: real machines by their shape, so that tests about them need no file: hwloc's synthetic
-// description of each, and the name of its dump in the folder of test data (LARDER_TEST_DATA, by default
-// ../shared/data beside the repository), which is held against the same expectations where it is at hand.
-// Included by tests only.
+// Test support: the shapes of real machines, so that tests about them need no file. Each has hwloc's
+// synthetic description, and the name of its dump in the folder of test data (LARDER_TEST_DATA, by default
+// ../shared/data beside the repository); where the dump is present it is tested against the same
+// expectations. Included by tests only.
 #pragma once
 
 #include <algorithm>

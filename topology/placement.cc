@@ -1,4 +1,4 @@
-// Topology's choices and its drawing.
+// Topology's choice of cores, and its drawing.
 #include <algorithm>
 #include <map>
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMb = size_t{1} << 20;
 constexpr double kGiga = 1e9;
-// A sample shorter than this measures the clock (25 ns a reading) and interrupts rather than the memory.
+// A sample shorter than this measures the clock (25 ns per reading) and interrupts rather than the memory.
 constexpr double kSampleSeconds = 50e-6;
 
 bool PinTo(CpuId cpu) {
@@ -32,13 +32,13 @@ bool PinTo(CpuId cpu) {
   return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
 }
 
-// Threads meet here between samples. Spins with a yield: a probe on a busy machine must still end.
+// Threads meet here between samples. It spins with a yield, so that a probe on a busy machine still ends.
 class Gate {
  public:
   explicit Gate(int threads) : threads_(threads) {}
   void Meet() {
     const int round = round_.load(std::memory_order_acquire);
-    // acq_rel: the last to arrive has seen what all others wrote, and passes it on by round_
+    // acq_rel: the last thread to arrive has seen what all others wrote, and passes it on through round_
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
       arrived_.store(0, std::memory_order_relaxed);
       round_.store(round + 1, std::memory_order_release);
@@ -75,9 +75,9 @@ struct Together {
   std::string arena_notes;
 };
 
-// One pinned thread per cpu, each with a buffer of its own on its own node, first touched by itself. They
-// read at the same time; each sample is all threads' bytes over the time from the first start to the last
-// end, so it never counts a moment in which fewer threads read as if all did.
+// One pinned thread per CPU, each with a buffer on its own node that it touched first. They read at the same
+// time. A sample is all threads' bytes divided by the time from the first start to the last end, so moments
+// in which fewer threads read make it lower, never higher.
 Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, size_t bytes, bool flush,
                       double budget_s) {
   const size_t threads = cpus.size();
@@ -111,7 +111,7 @@ Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, siz
       if (flush) {
         flushed[me] = FlushFromCaches(arena.data(), bytes);
       } else {
-        pattern.read(arena.data(), bytes);  // back into the cache, after whatever came between
+        pattern.read(arena.data(), bytes);  // brings the buffer back into the cache
       }
       gate.Meet();
       samples[me].start_ns = NowNs();
@@ -150,7 +150,7 @@ Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, siz
   return result;
 }
 
-// What the caches say about the probe's buffers.
+// What the caches' sizes say about the probe's buffers.
 struct CacheShare {
   size_t l3_total_bytes = 0;  // of the L3 groups that these CPUs use
   size_t l3_share_bytes = 0;  // the smallest share of a thread
@@ -213,33 +213,34 @@ double ReadBandwidthGbps(std::span<const std::byte> region, double seconds_budge
 }
 
 MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuId> cpus,
-                                  size_t l3_bytes_a_thread, double budget_s) {
+                                  size_t l3_bytes_per_thread, double budget_s) {
   if (cpus.empty()) throw Error("bandwidth probe: no CPUs given; expected at least 1");
   MachineBandwidth out;
   out.threads = cpus.size();
   const CacheShare share = ShareOf(topology, cpus);
 
-  // The L3 buffer: half of a thread's share, at most 12 MB (an L3 shared with neighbours, as a cloud's is,
-  // does not keep more), and well above L2 so that little of each pass comes from there.
-  if (l3_bytes_a_thread == 0) {
-    l3_bytes_a_thread = std::min(share.l3_share_bytes / 2, 12 * kMb);
-    if (l3_bytes_a_thread == 0) {
-      l3_bytes_a_thread = std::max(8 * kMb, 4 * share.l2_bytes);
-      out.notes.push_back("the size of the L3 is not known: the L3 figures are those of a guessed buffer");
+  // The L3 buffer is half of a thread's share, at most 12 MB (an L3 shared with neighbours, as in a cloud,
+  // does not keep more), and well above L2, so that little of each pass comes from L2.
+  if (l3_bytes_per_thread == 0) {
+    l3_bytes_per_thread = std::min(share.l3_share_bytes / 2, 12 * kMb);
+    if (l3_bytes_per_thread == 0) {
+      l3_bytes_per_thread = std::max(8 * kMb, 4 * share.l2_bytes);
+      out.notes.push_back(
+          "the size of the L3 is not known: the L3 figures are for a buffer of a guessed size");
     }
   }
-  l3_bytes_a_thread = RoundUp(std::max(l3_bytes_a_thread, kPageBytes), kPageBytes);
-  out.l3_bytes_used = l3_bytes_a_thread;
-  if (l3_bytes_a_thread < 2 * share.l2_bytes) {
+  l3_bytes_per_thread = RoundUp(std::max(l3_bytes_per_thread, kPageBytes), kPageBytes);
+  out.l3_bytes_used = l3_bytes_per_thread;
+  if (l3_bytes_per_thread < 2 * share.l2_bytes) {
     out.notes.push_back(
-        fmt::format("the L3 buffer ({} KB a thread) is not well above the L2 ({} KB): part of it is "
+        fmt::format("the L3 buffer ({} KB per thread) is not well above the L2 ({} KB): part of it is "
                     "read from L2",
-                    l3_bytes_a_thread >> 10, share.l2_bytes >> 10));
+                    l3_bytes_per_thread >> 10, share.l2_bytes >> 10));
   }
 
-  // The DRAM buffers: four times the L3 in all, so that even a cache that keeps a part of a stream gives
-  // little. Where that is more than 512 MB, or than an eighth of what is free, smaller ones that are flushed
-  // before each pass.
+  // The DRAM buffers are four times the L3 in all, so that even a cache that keeps a part of a stream
+  // contributes little. If that is more than 512 MB, or more than an eighth of the free memory, they are
+  // smaller and are flushed before each pass.
   const size_t cap = std::min<size_t>(512 * kMb, AvailableMemoryBytes().value_or(SIZE_MAX) / 8);
   const size_t wanted = std::max(4 * share.l3_total_bytes, 64 * kMb * cpus.size());
   const bool flush = share.l3_total_bytes == 0 || wanted > cap;
@@ -247,7 +248,7 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
   out.dram_bytes_used = RoundUp(std::max(dram_bytes, 4 * kMb), kHugePageBytes);
   if (flush) {
     out.notes.push_back(
-        fmt::format("four times the L3 ({} MB) is too much for the DRAM probe: it reads {} MB a thread, "
+        fmt::format("four times the L3 ({} MB) is too much for the DRAM probe: it reads {} MB per thread, "
                     "flushed from the caches before each pass",
                     share.l3_total_bytes / kMb, out.dram_bytes_used / kMb));
   }
@@ -258,7 +259,7 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
     if (!result.flushed)
       out.notes.push_back("this CPU's caches cannot be flushed: DRAM figures may be too high");
   };
-  const Together l3_all = ReadTogether(topology, cpus, l3_bytes_a_thread, false, part_s);
+  const Together l3_all = ReadTogether(topology, cpus, l3_bytes_per_thread, false, part_s);
   const Together dram_all = ReadTogether(topology, cpus, out.dram_bytes_used, flush, part_s);
   note(dram_all);
   out.notes.push_back("DRAM buffers: " + dram_all.arena_notes);
@@ -271,7 +272,7 @@ MachineBandwidth MeasureBandwidth(const Topology& topology, std::span<const CpuI
     out.dram_one_gbps = dram_all.gbps;
     return out;
   }
-  out.l3_one_gbps = ReadTogether(topology, cpus.first(1), l3_bytes_a_thread, false, part_s).gbps;
+  out.l3_one_gbps = ReadTogether(topology, cpus.first(1), l3_bytes_per_thread, false, part_s).gbps;
   // alone, one thread's buffer may fit the L3 even if all threads' together do not
   const bool flush_one = flush || out.dram_bytes_used < 4 * share.l3_total_bytes;
   out.dram_one_gbps = ReadTogether(topology, cpus.first(1), out.dram_bytes_used, flush_one, part_s).gbps;
@@ -286,8 +287,7 @@ double HandOverNs(CpuId from, CpuId to) {
   constexpr uint32_t kRounds = 200;  // hand-overs there and back in one sample
   constexpr size_t kSamples = 51;
   constexpr uint32_t kEnd = UINT32_MAX;
-  // On a CPU that is busy with something else a hand-over costs a slice of the scheduler; then fewer
-  // samples do.
+  // On a CPU that is busy with other work a hand-over costs a time slice; fewer samples must then be enough.
   constexpr double kLimitSeconds = 0.2;
   struct alignas(kFalseSharingBytes) Word {
     std::atomic<uint32_t> value{0};

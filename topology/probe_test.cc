@@ -1,4 +1,4 @@
-// What the probes return is checked for sense only: timings decide no test.
+// The probes' results are only checked to be plausible: timings do not decide tests.
 #include "topology/probe.h"
 
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 namespace larder::topology {
 namespace {
 
-// A kernel that skipped lines would claim a bandwidth that is not there. Fresh pages show which were read:
-// each page is untouched before, and the kernel must have brought in every one, whatever the size.
+// A kernel that skipped lines would report a bandwidth that does not exist. Fresh pages show which were read:
+// each page is untouched before, and the kernel must have touched every one, for any size.
 TEST(ReadKernels, ReadEveryPageOfTheRegion) {
   for (const ReadPattern& pattern : ReadPatterns()) {
     for (size_t pages : {1u, 2u, 7u, 64u, 129u}) {
@@ -35,7 +35,7 @@ TEST(ReadKernels, ReadEveryPageOfTheRegion) {
   }
 }
 
-// The region's end lies at the border of a page that may not be read: a load past it is a crash.
+// The region ends at the border of a page that may not be read: a load past its end is a crash.
 TEST(ReadKernels, NeverLoadPastTheEnd) {
   char* map = static_cast<char*>(
       mmap(nullptr, 3 * kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

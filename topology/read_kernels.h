@@ -1,6 +1,6 @@
-// Loops that only read memory, as fast as the machine can: the yardstick of the bandwidth probes. Plain loads
-// of the widest vectors that the CPU has, in several access patterns, since no one pattern is the fastest
-// everywhere (one stream reaches 33 of 56 GB/s from DRAM on two Zen 4 cores).
+// Loops that only read memory, as fast as the machine can; the bandwidth probes time them. They use plain
+// loads of the widest vectors that the CPU has, in several access patterns, since no single pattern is the
+// fastest everywhere (one stream reaches 33 of 56 GB/s from DRAM on two Zen 4 cores).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct ReadPattern {
 // The patterns for this CPU; never empty.
 std::span<const ReadPattern> ReadPatterns();
 
-// Writes back and drops every line of the region from all caches. False if this CPU cannot.
+// Writes back and drops every line of the region from all caches. Returns false if this CPU cannot.
 bool FlushFromCaches(const std::byte* data, size_t bytes);
 
 }  // namespace larder::topology

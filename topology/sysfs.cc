@@ -54,7 +54,7 @@ std::string BracketedChoice(const std::string& text) {
 
 namespace {
 
-// What a memory cgroup still gives; nothing if it has no limit of its own.
+// What a memory cgroup still gives; nullopt if it has no limit of its own.
 std::optional<uint64_t> LeftInGroup(const std::string& group) {
   const std::optional<uint64_t> limit = ReadNumber(group + "/memory.max");  // "max" is not a number: no limit
   const std::optional<uint64_t> used = ReadNumber(group + "/memory.current");
@@ -69,7 +69,8 @@ std::optional<uint64_t> LeftInGroup(const std::string& group) {
 
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root) {
   std::optional<uint64_t> available = FindBytes(ReadWhole(root + "/proc/meminfo"), "MemAvailable");
-  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup; the limits of those above it hold too
+  // cgroup 2: the line "0::/path" names our group under /sys/fs/cgroup; limits of the groups above it hold
+  // too
   std::istringstream groups(ReadWhole(root + "/proc/self/cgroup"));
   std::string line;
   while (std::getline(groups, line)) {

@@ -1,4 +1,4 @@
-// Small readers of /proc and /sys. Whatever cannot be read is empty: no setting there is essential.
+// Small readers of /proc and /sys. What cannot be read is returned as empty: no setting there is essential.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ std::optional<uint64_t> ReadNumber(const std::string& path);
 std::optional<uint64_t> FindBytes(const std::string& text, const std::string& key);
 // "always [madvise] never" -> "madvise"; a text without brackets is returned as it is.
 std::string BracketedChoice(const std::string& text);
-// Memory that this process could still get: of the machine, of its memory cgroup and of those above it, the
-// least.
+// Memory that this process could still get: the least that the machine, its memory cgroup and the cgroups
+// above that one still give.
 std::optional<uint64_t> AvailableMemoryBytes(const std::string& root = "");
 
 }  // namespace larder::topology

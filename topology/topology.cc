@@ -66,7 +66,7 @@ class TopologyBuilder {
     hwloc_obj_type_t type = HWLOC_OBJ_CORE;
     if (hwloc_get_nbobjs_by_type(tree_, HWLOC_OBJ_CORE) <= 0) {
       type = HWLOC_OBJ_PU;
-      Warn("no cores are described; each CPU is taken for a core");
+      Warn("no cores are described; each CPU is taken as a core");
     }
     for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_obj_by_type(tree_, type, o)) != nullptr;)
       AddCore(o, allowed);
@@ -90,7 +90,7 @@ class TopologyBuilder {
       t_.numa_nodes_.push_back({NumaNodeId(0), 0, {}});
       Warn("no NUMA nodes are described; one node 0 is assumed");
     }
-    // With one node the machine's figure is the node's, and right also where the node's leaves out
+    // With one node, the machine's figure is the node's, and it is right even where the node's leaves out
     // hot-plugged memory.
     if (t_.numa_nodes_.size() == 1 && !t_.from_xml_) {
       if (const auto total = FindBytes(ReadWhole("/proc/meminfo"), "MemTotal"))

@@ -17,8 +17,7 @@
 namespace larder::topology {
 namespace {
 
-// What must hold for every snapshot: ids are indices, the lists agree with each other, no CPU is in two
-// cores.
+// Invariants of every snapshot: ids are indices, the lists agree with each other, no CPU is in two cores.
 void ExpectConsistent(const Topology& t) {
   ASSERT_FALSE(t.cores().empty());
   std::set<int> cpus;
@@ -118,7 +117,7 @@ void ExpectEvenPicks(const Topology& t) {
     const std::vector<CpuId> cpus = t.CpusOf(picked);
     EXPECT_EQ(std::set<CpuId>(cpus.begin(), cpus.end()).size(), n);
   }
-  // more than there are: once round, then from the start
+  // more than there are: all of them, then again from the start
   const std::vector<CoreId> over = t.PickCores(t.cores().size() + 3);
   EXPECT_EQ(over.size(), t.cores().size() + 3);
   EXPECT_EQ(std::set<CoreId>(over.begin(), over.end()).size(), t.cores().size());
@@ -214,7 +213,7 @@ TEST(Detect, ShowsOnlyTheCpusOfTheAffinityMask) {
   EXPECT_EQ(t.cores()[0].cpus[0], CpuId(last));
   ExpectConsistent(all);
   EXPECT_GE(all.cpu_count(), static_cast<size_t>(CPU_COUNT(&before)))
-      << "what it is confined to does not count";
+      << "the CPUs it is confined to do not count";
 }
 
 }  // namespace
