@@ -58,7 +58,7 @@ const char* Text(WaitsHow waits) {
   return "do nothing known";
 }
 
-// Why the two cannot work together, for the own log; empty if they can.
+// Why the two processes cannot work together, for our log; empty if they can.
 std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std::string& peer) {
   if (theirs.magic != mine.magic || theirs.version != mine.version) {
     return fmt::format(
@@ -75,7 +75,7 @@ std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std:
     return fmt::format("{} expects {} bytes of shared memory, this process {}: start both from one build",
                        peer, theirs.memory_bytes, mine.memory_bytes);
   }
-  // A process that takes a sleeper for a spinner never wakes it.
+  // A process that takes a sleeping waiter for a spinning one never wakes it.
   if (theirs.waits != mine.peer_waits || theirs.peer_waits != mine.waits) {
     return fmt::format(
         "{}: its threads {} while they wait, here they are taken to {}; ours {}, there they are taken to {}: "
@@ -85,7 +85,7 @@ std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std:
   return {};
 }
 
-// The same for the peer: which difference, and nothing of ours.
+// The same for the peer: it says which field differs, but not our value.
 std::string HelloRefusal(const Hello& mine, const Hello& theirs) {
   if (theirs.magic != mine.magic || theirs.version != mine.version)
     return fmt::format("another version of the control channel than {}: start both from one build",
@@ -133,7 +133,7 @@ std::string internal::CheckHello(const Message& came, const Hello& mine, Control
   return HelloDisagreement(mine, theirs, channel.peer());
 }
 
-// One attempt of a connector; none: the listener closed the connection before the hellos, *why says when.
+// One attempt of a connector. nullopt: the listener closed the connection before the hellos; *why says when.
 std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms, const LinkKey& key,
                                               std::string* why) {
   Message message;
@@ -146,7 +146,7 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
           throw Error("{} refused: {}", peer(), internal::Text(message.text));
         break;
       case internal::Answer::kTimeout:
-        if (!why->empty()) return false;  // an attempt before knew more
+        if (!why->empty()) return false;  // an earlier attempt gave a better reason
         throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output", peer(), what,
                     timeout_ms);
       case internal::Answer::kEnded:
@@ -159,17 +159,17 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
                 peer());
   };
   internal::Prover prover(key, internal::ConnectionKind::kShm);
-  // If the peer has gone, what it said last is still to be read and says more than this call's errno.
+  // If the peer is gone, its last message can still be read and says more than this call's errno.
   internal::SendBytes(fd(), &prover.greeting(), sizeof(internal::Greeting));
   internal::Challenge challenge;
   if (!answer(&challenge, sizeof(challenge), "hello")) return std::nullopt;
   if (const std::string wrong = prover.Meet(challenge); !wrong.empty())
-    throw Error("{} can't be joined: {}", peer(), wrong);
+    throw Error("cannot connect to {}: {}", peer(), wrong);
   internal::SendBytes(fd(), prover.proof().data(), internal::kMacBytes);
   internal::Mac proof;
   if (!answer(proof.data(), proof.size(), "its proof of the cluster's key")) {
     if (why->find("link.key") == std::string::npos)
-      *why += fmt::format(" (both processes need the same link.key, or neither one; this one has {})",
+      *why += fmt::format(" (both processes need the same link.key, or neither has one; this one has {})",
                           key.open() ? "none" : "one");
     return std::nullopt;
   }
@@ -181,7 +181,7 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
   Descriptor unexpected;
   const Message came = Expect(*this, MessageKind::kHello, "hello", timeout_ms, &unexpected);
   if (!prover.session().Sealed(internal::kListenerHello, &came, sizeof(came)))
-    throw Error("{} sent a hello that somebody changed", peer());
+    throw Error("{} sent a hello that was changed on the way", peer());
   std::string refusal;
   if (const std::string wrong = internal::CheckHello(came, mine, *this, &refusal); !wrong.empty())
     throw Error("{}", wrong);

@@ -1,13 +1,13 @@
-// ControlChannel: how two processes of one server find each other, check that they mean the same, hand over
-// the shared memory and know that the other lives. A SOCK_SEQPACKET Unix socket with a name
-// (rdma/ipc/local_socket.h): a crash leaves nothing that could block the next start.
+// ControlChannel: how two processes of one server find each other, check that they have the same Plan, hand
+// over the shared memory and know that the other is alive. It is a SOCK_SEQPACKET Unix socket with a name
+// (rdma/ipc/local_socket.h), so a crash leaves nothing that could block the next start.
 // Set-up only, blocking, one thread. After WaitReady() both ends start a PeerMonitor
-// (rdma/control/peer_monitor.h); nothing but its signs of life and Bye() travels then. No data of a step ever
-// comes this way.
+// (rdma/control/peer_monitor.h); from then on only its signs of life and Bye() cross the channel. No data of
+// a step does.
 //
-// Before the hellos both prove that they know the cluster's key, as the links between servers do
-// (rdma/proof/link_proof.h); the kernel has said already that they are of one user. The listener says its
-// hello to whoever agrees with it only.
+// Before the hellos both ends prove that they know the cluster's key, as the links between servers do
+// (rdma/proof/link_proof.h); the kernel has already said that they belong to one user. The listener sends its
+// hello only to a peer whose hello agrees with it.
 //
 // In this order, both ends:  ConnectHello / AcceptHello  ->  SendMemory / ReceiveMemory  ->  Ready, WaitReady
 // ->  Bye
@@ -33,9 +33,9 @@ inline constexpr uint64_t kHelloVersion = 4;
 inline constexpr int kNoTimeout = -1;
 inline constexpr size_t kAnyPeers = ~size_t{0};
 
-// What threads do that wait for a flag in memory of two processes: whoever signals it must know.
+// How threads wait for a flag in memory that two processes share. The process that signals it must know.
 enum class WaitsHow : uint32_t {
-  kNotSaid,  // no such flags, or all that signal wake
+  kNotSaid,  // there are no such flags, or every signal wakes
   kSpins,
   kSleeps,  // after a while
 };
@@ -43,12 +43,13 @@ enum class WaitsHow : uint32_t {
 struct Hello {
   uint64_t magic = kHelloMagic;
   uint64_t version = kHelloVersion;
-  uint64_t plan_hash = 0;     // of the whole Plan: must be equal
-  uint64_t memory_bytes = 0;  // of the region to be handed over: must be equal
-  uint64_t session = 0;       // LinkIdentity's, of a frame link
-  // What the sender's threads do, and what it takes the receiver's to do: must be what they do.
+  uint64_t plan_hash = 0;     // the whole Plan's: must be equal
+  uint64_t memory_bytes = 0;  // size of the region to be handed over: must be equal
+  uint64_t session = 0;       // LinkIdentity's session, for a frame link
+  // How the sender's threads wait, and how the sender expects the receiver's threads to wait. Each must be
+  // what the other end says of itself.
   WaitsHow waits = WaitsHow::kNotSaid, peer_waits = WaitsHow::kNotSaid;
-  char socket_name[64] = {};  // the sender's, as in the manifest, ended by a zero
+  char socket_name[64] = {};  // the sender's name in the manifest, zero-terminated
 
   void SetSocketName(const std::string& name);  // Error if it is too long
 };
@@ -57,30 +58,33 @@ static_assert(sizeof(Hello) == 112 && std::is_trivially_copyable_v<Hello>);
 class ControlChannel;
 namespace internal {
 struct Message;
-// Takes the peer's name from its hello. What is wrong with it, for the own log and for the peer.
+// Takes the peer's name from its hello. Returns what is wrong with the hello, for our log; *refusal says it
+// for the peer. Empty: nothing is wrong.
 std::string CheckHello(const Message& came, const Hello& mine, ControlChannel& channel, std::string* refusal);
 }  // namespace internal
 
 class ControlChannel {
  public:
-  // Not connected. Movable; when a connected one ends without Bye(), the peer takes it for a crash.
+  // Not connected. Movable. If a connected channel is destroyed without Bye(), the peer takes that as a
+  // crash.
   ControlChannel() = default;
 
-  // Of a channel that came by Connect() or Accept(): proves, sends mine, returns the peer's. Error if the
-  // peer is something else, does not know the key, has another version, another Plan, another size of
-  // memory or other ways to wait; if it refused (saying why), ended, or sent nothing in time.
+  // For a channel from Connect() or Accept(): proves the key, sends `mine`, returns the peer's hello. Throws
+  // Error if the peer is not a Larder, does not know the key, or has another version, Plan, size of memory or
+  // way to wait; and if it refused (the Error says why), ended, or sent nothing in time.
   Hello ExchangeHello(const Hello& mine, int timeout_ms = kNoTimeout, const LinkKey& key = LinkKey::Open());
 
-  // The descriptor travels by SCM_RIGHTS. Attach's Errors on the receiving side.
+  // The descriptor is sent by SCM_RIGHTS. The receiving side throws the Errors of SharedMemory::Attach.
   void SendMemory(const SharedMemory& memory);
   SharedMemory ReceiveMemory(size_t expected_bytes, int timeout_ms = kNoTimeout);
 
   void Ready();
-  void WaitReady(int timeout_ms = kNoTimeout);  // Error if the peer ends before, or the time is over
+  void WaitReady(int timeout_ms = kNoTimeout);  // Error if the peer ends first, or at the timeout
 
-  // "I end on purpose." Never fails: a peer that has gone needs no goodbye. Any thread.
+  // Tells the peer that this end closes on purpose. Cannot fail: a peer that is gone needs no goodbye. Any
+  // thread may call it.
   void Bye() noexcept;
-  // Instead of what is due: the peer's Error says why.
+  // Sent in place of the message that the peer waits for: the peer throws an Error with this reason.
   void Refuse(const std::string& why);
 
   pid_t peer_pid() const { return peer_pid_; }  // by SO_PEERCRED
@@ -101,30 +105,31 @@ class ControlChannel {
   Hello AnswerHello(const Hello& mine, int timeout_ms, const LinkKey& key);
 
   Descriptor fd_;
-  std::string name_;  // of the channel
+  std::string name_;  // the channel's
   pid_t peer_pid_ = 0;
   bool listens_ = false;  // this end is the listener's
   std::string peer_name_;
 };
 
-// Listens on a name for a set number of peers; when all have come, further ones are refused, with a line that
-// says who is there, for as long as the listener lives (a sleeping thread does it).
+// Listens on a name for a set number of peers. When all have connected, a sleeping thread refuses further
+// ones, with a line that names the connected peers, until the listener is destroyed.
 class ControlListener {
  public:
-  // name: up to 100 bytes; the caller makes it unique among the runs of a server (manifest, socket). Error if
-  // it is in use, with the pid of who has it if the kernel tells.
-  // kAnyPeers: refuses nobody; who comes while nobody accepts, waits.
+  // name: up to 100 bytes; the caller makes it unique among the runs of a server (manifest, socket). Throws
+  // Error if it is in use, with the pid of the process that has it if the kernel says.
+  // kAnyPeers: refuses no peer; one that connects while no Accept() runs waits.
   explicit ControlListener(std::string name, size_t peers = 1);
   ~ControlListener();
   ControlListener(const ControlListener&) = delete;
   ControlListener& operator=(const ControlListener&) = delete;
 
-  ControlChannel Accept(int timeout_ms = kNoTimeout);  // Error if nobody came in time
+  ControlChannel Accept(int timeout_ms = kNoTimeout);  // Error if no peer connected in time
 
-  // The next peer who proves that he knows the key and whose hello agrees with mine. Strangers, however many,
-  // keep nobody waiting (rdma/proof/link_gate.h); whoever knows the key and disagrees is told so, and the
-  // next may do better. session: other sessions' connectors are refused; 0: any. stop_fd: readable: Error at
-  // once. Error if nobody came in time, which says what was wrong with the last one.
+  // The next peer that proves that it knows the key and whose hello agrees with `mine`. Strangers, however
+  // many, do not delay it (rdma/proof/link_gate.h). A peer that knows the key and disagrees is told so, and
+  // the wait goes on. session: connectors of other sessions are refused (0: any is taken). stop_fd: throws
+  // Error at once when it becomes readable. Throws Error at the timeout, with what was wrong with the last
+  // peer.
   ControlChannel AcceptHello(const Hello& mine, int timeout_ms, const LinkKey& key = LinkKey::Open(),
                              uint64_t* session = nullptr, int stop_fd = -1);
 
@@ -133,10 +138,12 @@ class ControlListener {
   std::unique_ptr<State> state_;
 };
 
-// Tries until somebody listens on the name. Error after timeout_ms: names it and says what to start.
+// Retries until a process listens on the name. After timeout_ms it throws an Error that names the channel and
+// says what to start.
 ControlChannel Connect(const std::string& name, int timeout_ms);
-// That and ExchangeHello(), again if the listener closes the connection before the hellos: it has its hands
-// full, or takes somebody else first. Error at once if it knows the key and refuses.
+// Connect() and ExchangeHello(). It retries if the listener closes the connection before the hellos, which
+// means that it is busy or takes another peer first. Throws Error at once if the listener knows the key and
+// refuses.
 ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms,
                             const LinkKey& key = LinkKey::Open());
 

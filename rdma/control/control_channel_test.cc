@@ -55,7 +55,7 @@ struct Pair {
   ControlChannel here;
 };
 
-// What the two ends' ExchangeHello said.
+// The results of the two ends' ExchangeHello.
 std::pair<std::string, std::string> Exchange(Pair& pair, const Hello& here, const Hello& there) {
   auto other = std::async(std::launch::async,
                           [&] { return ErrorOf([&] { pair.there.ExchangeHello(there, kLongMs); }); });
@@ -141,7 +141,7 @@ TEST(ControlChannel, TheNameIsInUseByAPid) {
     const std::string error = ErrorOf([&] { ControlListener again(name); });
     EXPECT_TRUE(Has(error, name)) << error;
     EXPECT_TRUE(Has(error, fmt::format("in use by pid {}", getpid()))) << error;
-    ControlChannel there = Connect(name, kLongMs);  // and asking took nobody's place
+    ControlChannel there = Connect(name, kLongMs);  // asking did not take the peer's place
     EXPECT_EQ(listener.Accept(kLongMs).peer_pid(), getpid());
   }
   ControlListener free_again(name);
@@ -154,7 +154,7 @@ TEST(ControlChannel, OnePeerTooManyIsRefusedAndToldWhy) {
     const std::string error = ErrorOf([&] { second.ExchangeHello(HelloOf("attention0"), kLongMs); });
     EXPECT_TRUE(Has(error, fmt::format("refused: it already has its 1 peer (pid {})", getpid()))) << error;
   }
-  EXPECT_TRUE(Has(ErrorOf([&] { pair.listener.Accept(0); }), "all its 1 peers have come"));
+  EXPECT_TRUE(Has(ErrorOf([&] { pair.listener.Accept(0); }), "all of its 1 peers have connected"));
   const auto [here, there] = Exchange(pair, HelloOf("weight0"), HelloOf("attention0"));  // the first is well
   EXPECT_EQ(here + there, "no errorno error");
 }
@@ -178,7 +178,7 @@ TEST(ControlChannel, NobodyListensOrComes) {
   EXPECT_TRUE(Has(error, name)) << error;
   EXPECT_TRUE(Has(error, "start the process")) << error;
   ControlListener listener(name);
-  EXPECT_TRUE(Has(ErrorOf([&] { listener.Accept(10); }), "0 of 1 peers came in 10 ms"));
+  EXPECT_TRUE(Has(ErrorOf([&] { listener.Accept(10); }), "0 of 1 peers connected in 10 ms"));
 }
 
 TEST(ControlChannel, ConnectWaitsForAListener) {
@@ -200,7 +200,7 @@ TEST(ControlChannel, ImpossibleNamesAreErrors) {
   EXPECT_EQ(HelloOf(std::string(63, 'x')).socket_name[63], 0);
 }
 
-// Packets that no Larder sends, through a socket of our own.
+// Packets that Larder does not send, from a socket of the test.
 TEST(ControlChannel, AnotherProgramIsAnError) {
   for (const size_t bytes : {1, 16, 271, 272, 273, 5000}) {
     const std::string name = NewName();
@@ -237,7 +237,7 @@ TEST(PeerMonitor, ReportsACleanEndOnce) {
   Report report;
   PeerMonitor monitor(pair.here, report.Callback());
   EXPECT_FALSE(monitor.peer_ended());
-  pair.there.Ready();  // late, and no end
+  pair.there.Ready();  // late, and not an end
   pair.there.Bye();
   pair.there = ControlChannel();  // a second report would break the promise
   EXPECT_EQ(report.Get(), std::pair(getpid(), PeerEnd::kGoodbye));
@@ -253,7 +253,7 @@ TEST(PeerMonitor, ReportsAnEndWithoutGoodbye) {
   EXPECT_TRUE(monitor.peer_ended());
 }
 
-// An end that lives and never says so: what a stopped process looks like from here.
+// An end that is alive but sends no sign of life, like a stopped process.
 TEST(PeerMonitor, ReportsSilence) {
   Pair pair;
   Report report;
@@ -282,8 +282,8 @@ TEST(PeerMonitor, TwoThatHaveNothingToSayKeepEachOtherQuietUnderLoad) {
   EXPECT_EQ(reports, 0);
 }
 
-// The thread that makes a monitor is the first of a pool and pinned; the monitor's thread is not to share its
-// core when there is another.
+// The thread that makes a monitor is the first of a pool and is pinned. The monitor's thread must not share
+// its core if there is another.
 TEST(PeerMonitor, RunsWhereTheProcessMayNotWhereItsMakerIsPinned) {
   cpu_set_t before, one, watch;
   ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);

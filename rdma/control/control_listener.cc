@@ -1,4 +1,4 @@
-// Finding each other: listening on, and connecting to, a name (rdma/ipc/local_socket.h).
+// Both ends' connection by name: listening and connecting (rdma/ipc/local_socket.h).
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kFirstRetryMs = 10, kLongestRetryMs = 200;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
-constexpr int kBacklog = 128;  // who comes while nobody accepts
+constexpr int kBacklog = 128;  // connections that wait while no Accept() runs
 
 Descriptor NewSocket(const std::string& name) {
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -35,10 +35,10 @@ Descriptor NewSocket(const std::string& name) {
   return fd;
 }
 
-// The kernel guards no abstract name, so both ends look at who the other is. Root may serve anybody.
+// The kernel does not protect abstract names, so each end checks the other's user. Root is always trusted.
 bool Trusted(const ucred& peer) { return peer.uid == geteuid() || peer.uid == 0; }
 
-// For who looks among abstract names because the units' folder is another user's.
+// A hint for a user who looks among abstract names because the units' folder belongs to another user.
 const char* UnitHasIt(const std::string& name) {
   struct stat found = {};
   const std::string file = std::string(kRuntimeFolder) + "/" + FileOfName(name);
@@ -54,12 +54,12 @@ struct ControlListener::State {
   size_t peers = 1;
   LocalListener listener;
   std::vector<pid_t> accepted;
-  std::optional<FdWatch> refuser;  // after the last peer has come
+  std::optional<FdWatch> refuser;  // exists once the last peer has connected
 
   Descriptor AcceptOne() const {
     return Descriptor(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   }
-  // Who came, and whether the kernel says that he is one of us: what is wrong with him, or nothing.
+  // *who gets the peer's pid. Returns why the peer is refused, by its user; empty: it is admitted.
   std::string Admit(const Descriptor& came, std::string* who) const {
     const ucred peer = PeerOf(came.get());
     *who = fmt::format("pid {}", peer.pid);
@@ -67,7 +67,7 @@ struct ControlListener::State {
     internal::Refuse(came.get(), fmt::format("it belongs to user {}, not {}", geteuid(), peer.uid));
     return fmt::format("belongs to user {}, not {}", peer.uid, geteuid());
   }
-  // Now it has one more peer; who comes after the last one is refused.
+  // Counts one more peer. After the last one, further connections are refused.
   ControlChannel Take(Descriptor connection) {
     const ucred peer = PeerOf(connection.get());
     accepted.push_back(peer.pid);
@@ -77,7 +77,7 @@ struct ControlListener::State {
   std::optional<int> RefuseOne() const {
     const Descriptor one_too_many = AcceptOne();
     if (!one_too_many && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-      std::this_thread::sleep_for(kAcceptPause);  // no descriptors: it stays readable
+      std::this_thread::sleep_for(kAcceptPause);  // no descriptors: the listener stays readable
     std::string who;
     if (one_too_many && Admit(one_too_many, &who).empty()) {
       internal::Refuse(one_too_many.get(),
@@ -101,19 +101,20 @@ ControlListener::~ControlListener() = default;
 ControlChannel ControlListener::Accept(int timeout_ms) {
   State& state = *state_;
   if (state.accepted.size() == state.peers) {
-    throw Error("control channel {}: all its {} peers have come", state.name, state.peers);
+    throw Error("control channel {}: all of its {} peers have connected", state.name, state.peers);
   }
   for (;;) {
     if (!internal::WaitReadable(state.listener.fd(), timeout_ms)) {
       if (state.peers == kAnyPeers) {
-        throw Error("control channel {}: nobody came in {} ms: start the other socket's process too",
+        throw Error("control channel {}: no process connected in {} ms: start the other socket's process too",
                     state.name, timeout_ms);
       }
-      throw Error("control channel {}: {} of {} peers came in {} ms: start the other socket's process too",
-                  state.name, state.accepted.size(), state.peers, timeout_ms);
+      throw Error(
+          "control channel {}: {} of {} peers connected in {} ms: start the other socket's process too",
+          state.name, state.accepted.size(), state.peers, timeout_ms);
     }
     Descriptor fd = state.AcceptOne();
-    if (!fd) {  // it left again, or there are no descriptors
+    if (!fd) {  // the peer has left again, or there are no descriptors
       if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
         std::this_thread::sleep_for(kAcceptPause);
       continue;
@@ -132,7 +133,8 @@ internal::LinkGate::Setup internal::ShmGateSetup(const std::string& what, const 
   return setup;
 }
 
-// Whoever comes here knows the key, or there is none. False: he was told why not.
+// The guest has proven that it knows the key, if there is one. Returns false if it was refused; it was then
+// told why.
 bool internal::AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
                            Hello* theirs, std::string* why) {
   Message came, answer;
@@ -166,9 +168,9 @@ ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, c
     if (!guest) {
       if (gate.stopped()) throw Error("{}: stopped{}{}", what, last.empty() ? "" : "; last: ", last);
       if (!last.empty()) throw Error("{}: {}", what, last);
-      throw Error(
-          "{}: nobody came in {} ms{}: start the other socket's process too", what, timeout_ms,
-          gate.last().empty() ? "" : fmt::format(" who belongs here (the last one: {})", gate.last()));
+      throw Error("{}: no process of this cluster connected in {} ms{}: start the other socket's process too",
+                  what, timeout_ms,
+                  gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
     }
     if (internal::HasLeft(guest->connection.get())) continue;
     const ucred peer = PeerOf(guest->connection.get());
@@ -189,7 +191,7 @@ ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, c
   }
 }
 
-// Of a channel that was accepted without a hello.
+// The listener's half of ExchangeHello(), for a channel that was accepted without a hello.
 Hello ControlChannel::AnswerHello(const Hello& mine, int timeout_ms, const LinkKey& key) {
   const std::string before = peer();
   internal::LinkGate::Setup setup = internal::ShmGateSetup("control channel " + name_, key);
@@ -228,13 +230,13 @@ ControlChannel Connect(const std::string& name, int timeout_ms) {
       }
       return ControlChannel(std::move(fd), name, peer.pid, /*listens=*/false);
     }
-    // nobody listens yet, or its queue is full
+    // no process listens yet, or its queue is full
     if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN && errno != EINTR) {
       throw Error("control channel {}: {}", name, std::strerror(errno));
     }
     if (internal::LeftMs(deadline_ns) == 0) {
       throw Error(
-          "control channel {}: nobody listens there after {} ms: start the process of the socket that "
+          "control channel {}: no process listens there after {} ms: start the process of the socket that "
           "has this name, from the same manifest, on this server{}",
           name, timeout_ms, address.path.empty() ? UnitHasIt(name) : "");
     }

@@ -48,7 +48,7 @@ bool Send(int fd, const Message& message, int passed_fd) {
     std::memcpy(CMSG_DATA(item), &passed_fd, sizeof(int));
   }
   for (;;) {
-    // never waits: a handful of messages fits the socket's buffer
+    // never waits: the few messages of a set-up fit the socket's buffer
     if (sendmsg(fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
     if (errno != EINTR) return false;
   }
@@ -90,8 +90,8 @@ Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int t
 }
 
 Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms) {
-  // Twice at most: a peer that closed with something of ours unread gives one ECONNRESET before the messages
-  // it sent, and its last one (why it refused) is the one that matters.
+  // At most twice: a peer that closed while a message of ours was unread causes one ECONNRESET before the
+  // messages that it sent, and its last message (why it refused) is the one that matters.
   for (int attempt = 0; attempt < 2;) {
     if (!WaitReadable(fd, timeout_ms)) return Received::kTimeout;
     iovec part = {message, sizeof(*message)};

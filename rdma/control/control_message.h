@@ -1,5 +1,5 @@
-// What travels over a control channel: one packet per message, all of one size, and how it is sent and
-// received. Used by control_*.cc and peer_monitor.cc only.
+// The messages of a control channel, and functions that send and receive them. A message is one packet; all
+// have the same size. Used by control_*.cc and peer_monitor.cc only.
 #pragma once
 
 #include <cstddef>
@@ -28,19 +28,19 @@ struct Message {
   MessageKind kind = MessageKind::kHello;
   uint32_t reserved = 0;
   Hello hello;
-  char text[160] = {};          // ended by a zero
-  uint8_t mac[kMacBytes] = {};  // of hellos: by the session's key, of all before it (rdma/proof/link_proof.h)
+  char text[160] = {};          // zero-terminated
+  uint8_t mac[kMacBytes] = {};  // hellos: MAC of all before it by the session's key (rdma/proof/link_proof.h)
 
-  void SetText(std::string_view what);  // cut if it is too long
+  void SetText(std::string_view what);  // cuts a text that is too long
 };
 static_assert(sizeof(Message) == 320 && std::is_trivially_copyable_v<Message>);
 
-// Sends one message, with a descriptor if passed_fd is not -1. False if the peer has gone (errno says how).
+// Sends one message, with a descriptor if passed_fd is not -1. Returns false if the peer is gone (errno).
 bool Send(int fd, const Message& message, int passed_fd = -1);
 void Refuse(int fd, std::string_view why);
-bool SendBytes(int fd, const void* bytes, size_t count);  // a packet that is no message
+bool SendBytes(int fd, const void* bytes, size_t count);  // a packet that is not a Message
 
-// The gate of a control channel, and what it says to a guest (control_listener.cc).
+// The gate of a control channel, and its answer to a guest (control_listener.cc).
 inline constexpr const char* kOtherSession = "it has given up that attempt to connect and begun another";
 LinkGate::Setup ShmGateSetup(const std::string& what, const LinkKey& key);
 bool AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
@@ -50,17 +50,17 @@ enum class Received {
   kMessage,
   kTimeout,
   kEnded,    // the peer's end is closed
-  kForeign,  // a packet that no Larder sends
+  kForeign,  // a packet that Larder does not send
 };
-// Waits up to timeout_ms (kNoTimeout: for ever) for one message. passed: a descriptor that came with it.
+// Waits up to timeout_ms (kNoTimeout: for ever) for one message. passed: gets a descriptor that came with it.
 Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms);
 
-// The proof of a connection comes before its first message. An answer of `count` bytes that is no message.
-// kForeign: neither that nor a message; kMessage: a message instead, as a refusal is one.
+// Receives a packet of `count` bytes that is not a Message: a part of the proof, which comes before the first
+// message. kMessage: a Message came instead (a refusal); kForeign: neither came.
 enum class Answer { kAnswer, kMessage, kTimeout, kEnded, kForeign };
 Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int timeout_ms);
 
-// poll() for reading, not cut short by signals. False when the time is over.
+// poll() for reading that signals do not interrupt. Returns false at the timeout.
 bool WaitReadable(int fd, int timeout_ms);
 
 }  // namespace larder::rdma::internal

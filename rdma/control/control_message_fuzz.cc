@@ -1,6 +1,6 @@
-// What another process of this server may send over a control channel: packets of any bytes and sizes, with
-// descriptors of all sorts. An input is a list of packets: how it is sent, its size (2 bytes), its bytes. Of
-// a packet that is a message but for some bytes, the input has only those.
+// What another process of this server may send over a control channel: packets of arbitrary bytes and sizes,
+// with all kinds of descriptors. An input is a list of packets: how each is sent, its size (2 bytes), its
+// bytes. For a packet that is a message with some bytes changed, the input has only those bytes.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -43,7 +43,8 @@ int DescriptorToPass(uint8_t how) {
   return -1;
 }
 
-// All packets of the input, from the other end. A packet that does not fit the socket's buffer is left out.
+// Sends all packets of the input from the other end. A packet that does not fit the socket's buffer is left
+// out.
 void SendAll(int fd, const uint8_t* data, size_t size) {
   while (size >= 3) {
     const uint8_t how = data[0];
@@ -93,7 +94,7 @@ void Check(const uint8_t* data, size_t size) {
     if (order & 2) {
       const SharedMemory memory = channel.ReceiveMemory(kMemoryBytes, 1000);
       LARDER_CHECK(memory.bytes() == kMemoryBytes);
-      volatile std::byte last = memory.data()[kMemoryBytes - 1];  // it is there
+      volatile std::byte last = memory.data()[kMemoryBytes - 1];  // the memory can be read
       static_cast<void>(last);
     }
     if (order & 4) channel.WaitReady(1000);
@@ -101,7 +102,7 @@ void Check(const uint8_t* data, size_t size) {
       std::atomic<int> lost = 0;
       {
         PeerMonitor monitor(channel, [&](pid_t, PeerEnd) { ++lost; });
-        // The input ends, so the peer has: however many packets there are in front of that.
+        // When the input ends, so does the peer, however many packets come before that.
         for (int i = 0; i < 5000 && !monitor.peer_ended(); ++i) usleep(100);
         LARDER_CHECK(monitor.peer_ended(), "the end of a peer is noticed");
       }

@@ -29,7 +29,7 @@ PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
     if (const SayPeerLost say = say_peer_lost.load()) {
       say(name, reason, line);
     } else {
-      // write, not stdio: whatever thread holds a lock there, this one ends the process
+      // write, not stdio: another thread may hold stdio's lock, and this one must end the process
       const std::string printed = fmt::format("larder: error: {}\n", line);
       [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
     }
@@ -44,7 +44,7 @@ PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLost on_lost)
       woken_ns_(NowNs()),
       watch_(fd_, [this] { return Watch(); }) {}
 
-// All that has come. How the peer ended, if it did.
+// Reads all messages that have arrived. Returns how the peer ended, if it did.
 std::optional<PeerEnd> PeerMonitor::Read() {
   for (;;) {
     internal::Message message;
@@ -64,8 +64,8 @@ std::optional<PeerEnd> PeerMonitor::Read() {
 }
 
 std::optional<int> PeerMonitor::Watch() {
-  // Only time in which this thread was awake when it meant to be counts as the peer's silence: a process that
-  // was itself stopped, or a whole virtual machine, does not blame the peer for it.
+  // Time counts as the peer's silence only if this thread woke when it meant to. A process that was itself
+  // stopped, alone or with its virtual machine, does not blame the peer.
   const int64_t now_ns = NowNs();
   silent_ns_ += std::min(now_ns - std::exchange(woken_ns_, now_ns), 2 * kAliveEveryMs * kMsNs);
   std::optional<PeerEnd> end = Read();
@@ -79,7 +79,7 @@ std::optional<int> PeerMonitor::Watch() {
     next_alive_ns_ = now_ns + kAliveEveryMs * kMsNs;
     internal::Message alive;
     alive.kind = internal::MessageKind::kAlive;
-    internal::Send(fd_, alive);  // if the peer has gone, or reads no more, the next waking sees it
+    internal::Send(fd_, alive);  // if the peer is gone or no longer reads, the next wake-up sees it
   }
   const int64_t sleep_ns = std::min(next_alive_ns_ - now_ns, kSilenceMs * kMsNs - silent_ns_);
   return static_cast<int>(sleep_ns / kMsNs + 1);

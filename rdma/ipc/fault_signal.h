@@ -1,6 +1,6 @@
-// FaultSignal: a link end's fault flag together with what wakes those who sleep in poll(): an eventfd that
-// becomes readable with the first fault and stays so. The data path looks at the flag, sleepers and the
-// LinkMonitor also watch fd(). Any thread may raise.
+// FaultSignal: a link end's fault flag, together with an eventfd that becomes readable with the first fault
+// and stays so. The data path reads the flag; threads that sleep in poll() and the LinkMonitor also watch
+// fd(). Any thread may raise it.
 #pragma once
 
 #include "rdma/ipc/descriptor.h"
@@ -15,9 +15,9 @@ enum class LinkDown : uint32_t {
   kClosed,    // its connection closed: it ended or crashed
   kSilent,    // no sign of life for LinkMonitor::kSilentMs, on one server kSilenceMs
   kNetwork,   // the network or the device reported an error
-  kDataLost,  // the connection of the frames gets no acknowledgement, though the other one lives
+  kDataLost,  // the frames' connection gets no acknowledgement, though the control connection lives
 };
-// The detail of a verbs completion that was not good; status: ibv_wc_status.
+// The fault detail of a verbs completion that failed; status: ibv_wc_status.
 constexpr uint32_t VerbsFaultDetail(uint32_t status) { return 0x100 + status; }
 
 class FaultSignal {

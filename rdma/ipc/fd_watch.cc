@@ -13,7 +13,7 @@
 namespace larder::rdma {
 FdWatch::FdWatch(int fd, std::function<std::optional<int>()> on_wake)
     : on_wake_(std::move(on_wake)), stop_(eventfd(0, EFD_CLOEXEC)) {
-  if (!stop_) throw Error("watching a socket: no eventfd: {}", std::strerror(errno));
+  if (!stop_) throw Error("watching a descriptor: no eventfd: {}", std::strerror(errno));
   thread_ = StartHelper([this, fd] { Run(fd); });
 }
 

@@ -13,14 +13,14 @@
 namespace larder::rdma {
 namespace {
 
-// The CPUs of the calling thread, as sched_setaffinity takes them; empty if the kernel does not tell.
+// The CPUs of the calling thread, as sched_setaffinity takes them; empty if the kernel does not say.
 std::vector<cpu_set_t> OwnCpus() {
   std::vector<cpu_set_t> sets(16);  // 16,384 CPUs
   if (sched_getaffinity(0, sets.size() * sizeof(cpu_set_t), sets.data()) != 0) sets.clear();
   return sets;
 }
 
-// Before main(), thus before any thread is pinned.
+// Initialised before main(), so before any thread is pinned.
 const std::vector<cpu_set_t> kCpusAtStart = OwnCpus();
 
 }  // namespace
@@ -33,7 +33,7 @@ std::thread StartHelper(std::function<void()> body) {
   std::thread thread;
   try {
     thread = std::thread([body = std::move(body)] {
-      // Where that is forbidden it stays where its maker is.
+      // If that is forbidden the thread keeps its creator's CPUs.
       if (!kCpusAtStart.empty())
         sched_setaffinity(0, kCpusAtStart.size() * sizeof(cpu_set_t), kCpusAtStart.data());
       body();
@@ -42,7 +42,7 @@ std::thread StartHelper(std::function<void()> body) {
     problem = error.what();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!problem.empty()) throw Error("no thread to be had: {}: raise the limit of tasks", problem);
+  if (!problem.empty()) throw Error("cannot start a thread: {}: raise the limit of tasks", problem);
   return thread;
 }
 

@@ -1,6 +1,7 @@
-// A thread for what happens rarely and must not cost the data path anything: it takes no signals, those go to
-// the program's own threads; and it may run on every CPU that the process had at its start, not only on the
-// one to which a pool has pinned the thread that makes it, where it would share a core with a spinner.
+// StartHelper: starts a thread for rare events that must not cost the data path anything. The thread takes no
+// signals; those go to the program's own threads. It may run on every CPU that the process had at its start.
+// (It would otherwise inherit the affinity of its creator, which a pool may have pinned, and share that core
+// with a spinning thread.)
 #pragma once
 
 #include <functional>
@@ -8,7 +9,7 @@
 
 namespace larder::rdma {
 
-// Error if the system gives no thread.
+// Throws Error if the system cannot start a thread.
 std::thread StartHelper(std::function<void()> body);
 
 }  // namespace larder::rdma

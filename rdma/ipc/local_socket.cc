@@ -21,9 +21,9 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 100;
 constexpr size_t kMaxPathBytes =
-    sizeof(sockaddr_un::sun_path) - 1;  // a zero ends it, or begins it if abstract
+    sizeof(sockaddr_un::sun_path) - 1;  // one byte is the zero at the end (abstract names: at the start)
 
-// Nobody but its owner, and root, can make a name in it or take one away.
+// Whether only its owner (and root) can make and remove names in the folder.
 bool IsPrivate(const struct stat& folder, uid_t user) {
   return S_ISDIR(folder.st_mode) && folder.st_uid == user && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
@@ -33,8 +33,8 @@ bool IsPlain(char c) {
          c == '.';
 }
 
-// Who listens on an abstract name, from /proc, because asking by connecting would take the place of its real
-// peer. Only processes that this user may look into are found.
+// The process that listens on an abstract name, found in /proc, because connecting to ask would take the
+// place of the real peer. Only processes that this user may inspect are found.
 std::optional<pid_t> OwnerOfAbstract(const std::string& name) {
   std::ifstream sockets("/proc/net/unix");
   std::string link;
@@ -65,13 +65,13 @@ std::optional<pid_t> OwnerOfAbstract(const std::string& name) {
       "{} {}: in use by {}: is this socket already running? Stop it first, or give this run a name of "
       "its own{}",
       what, name, owner ? fmt::format("pid {}", *owner) : "another process",
-      abstract && !owner ? " (if it is another user's: RUNTIME_DIRECTORY=FOLDER, one of yours with mode "
-                           "0700, keeps names apart)"
+      abstract && !owner ? " (if it is another user's: set RUNTIME_DIRECTORY to a folder of yours with mode "
+                           "0700, which keeps names apart)"
                          : "");
 }
 
-// Takes the lock of a path; the file holds the pid of who has it. It is made anew if its last owner took it
-// away between our open and our lock.
+// Takes the lock of a path; the file holds the owner's pid. The file is made again if its last owner removed
+// it between our open and our lock.
 Descriptor Lock(const std::string& what, const std::string& name, const std::string& path) {
   const std::string file = path + ".lock";
   for (;;) {
@@ -98,7 +98,7 @@ Descriptor Lock(const std::string& what, const std::string& name, const std::str
 std::string RuntimeFolder() {
   const char* given = std::getenv("RUNTIME_DIRECTORY");
   std::string folder = given == nullptr ? "" : given;
-  folder = folder.substr(0, folder.find(':'));  // of several that systemd made, the first
+  folder = folder.substr(0, folder.find(':'));  // the first, if systemd made several
   struct stat found = {};
   if (folder.empty()) {
     return stat(kRuntimeFolder, &found) == 0 && IsPrivate(found, geteuid()) ? kRuntimeFolder : "";
@@ -146,11 +146,11 @@ LocalAddress AddressOf(const std::string& name, const std::string& folder) {
   const std::string& shown = address.path.empty() ? name : address.path;
   if (name.empty() || name.size() > kMaxNameBytes || shown.size() > kMaxPathBytes) {
     throw Error(
-        "\"{}\": a socket's name of 1 to {} bytes, {} with its folder, is expected; shorten the manifest's "
+        "\"{}\": expected a socket's name of 1 to {} bytes, {} with its folder; shorten the manifest's "
         "name",
         shown, kMaxNameBytes, kMaxPathBytes);
   }
-  // Abstract: the first byte of the path is zero, and its length is what the address's length says.
+  // An abstract name starts with a zero byte; the address's length gives its end.
   std::memcpy(address.value.sun_path + (address.path.empty() ? 1 : 0), shown.data(), shown.size());
   address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + shown.size());
   return address;
@@ -169,11 +169,11 @@ LocalListener::LocalListener(const std::string& what, const std::string& name, i
   if (!fd_) throw Error("{} {}: no socket: {}", what, name, std::strerror(errno));
   if (!address.path.empty()) {
     lock_ = Lock(what, name, address.path);
-    unlink(address.path.c_str());  // a crash left it: whoever listened had the lock
+    unlink(address.path.c_str());  // a crash left it: we have the lock, so no process listens
   }
   if (bind(fd_.get(), address.get(), address.bytes) != 0) {
     if (errno == EADDRINUSE) ThrowInUse(what, name, OwnerOfAbstract(name), true);
-    throw Error("{} {}: cannot be had: {}", what, name, std::strerror(errno));
+    throw Error("{} {}: cannot take this name: {}", what, name, std::strerror(errno));
   }
   path_ = address.path;
   if (listen(fd_.get(), backlog) != 0) {
@@ -198,7 +198,7 @@ LocalListener& LocalListener::operator=(LocalListener&& other) noexcept {
   return *this;
 }
 
-// Before the lock is dropped, which the next owner waits for.
+// Runs before the lock is released, which lets the next owner in.
 void LocalListener::Remove() {
   if (path_.empty()) return;
   unlink(path_.c_str());

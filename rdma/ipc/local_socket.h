@@ -1,11 +1,11 @@
-// Where processes of one server meet: Unix sockets that have a name, such as "larder/CLUSTER/SOCKET". Used by
-// the control channel and by `larder status`. Set-up only.
+// Named Unix sockets, by which processes of one server find each other: "larder/CLUSTER/SOCKET" and the like.
+// The control channel and `larder status` use them. Set-up only.
 //
-// As units they lie in the runtime folder (systemd's RuntimeDirectory=: /run/larder, mode 0700), where no
-// other user can take a name or listen under one. A lock file beside each socket is held while somebody
-// listens; the kernel drops it with its process, so what a crash left behind is told from what is in use.
-// Without such a folder, by hand, names are abstract: any local user may be first to take one, so whoever
-// asks looks at SO_PEERCRED.
+// Under systemd the sockets lie in the runtime folder (RuntimeDirectory=: /run/larder, mode 0700), where no
+// other user can take a name or listen under one. A lock file beside each socket is locked while a process
+// listens. The kernel drops the lock with the process, so a name that a crash left behind is told from one
+// that is in use. Without such a folder (a program started by hand) names are abstract. Any local user may
+// take an abstract name first, so the connecting side checks SO_PEERCRED.
 #pragma once
 
 #include <sys/socket.h>
@@ -22,8 +22,8 @@ namespace larder::rdma {
 inline constexpr const char* kRuntimeFolder = "/run/larder";
 
 // This process's folder for names: $RUNTIME_DIRECTORY, which systemd sets, else kRuntimeFolder if it belongs
-// to this user; empty: none, names are abstract. Error if $RUNTIME_DIRECTORY is another user's, or others may
-// write into it.
+// to this user, else empty: names are then abstract. Throws Error if $RUNTIME_DIRECTORY belongs to another
+// user or other users may write into it.
 std::string RuntimeFolder();
 
 struct LocalAddress {
@@ -33,21 +33,22 @@ struct LocalAddress {
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
 };
-// Of a name in a folder, or abstract if that is empty. Error if it is too long for a socket's address.
+// The address of a name in `folder`; abstract if the folder is empty. Throws Error if the name is too long
+// for a socket's address.
 LocalAddress AddressOf(const std::string& name, const std::string& folder = RuntimeFolder());
 
-// A name as a file's and back: letters, digits and "-_." stand for themselves, '/' is '+', others are %XX.
+// Converts a name to a file name and back: letters, digits and "-_." are kept, '/' is '+', others are %XX.
 std::string FileOfName(const std::string& name);
 std::string NameOfFile(const std::string& file);
 
 ucred PeerOf(int fd);
 
-// Listens on a name until it ends.
+// Listens on a name until it is destroyed.
 class LocalListener {
  public:
   LocalListener() = default;
-  // type: SOCK_STREAM or SOCK_SEQPACKET; the socket does not block. Error, which begins with `what` and the
-  // name, if the name is in use, with the pid of who has it if that can be known.
+  // type: SOCK_STREAM or SOCK_SEQPACKET; the socket is non-blocking. Throws Error if the name is in use, with
+  // the pid of the process that has it if that can be known. The text begins with `what` and the name.
   LocalListener(const std::string& what, const std::string& name, int type, int backlog);
   ~LocalListener();
   LocalListener(LocalListener&& other) noexcept;

@@ -1,5 +1,5 @@
-// Pauses of a connector that tries again and again: longer each time, and never two of them alike, so that
-// many stages that were started together do not come together.
+// RetryPause: exponential back-off with jitter for a connector that retries, so that many stages that were
+// started together do not connect at the same moments.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace larder::rdma::internal {
 class RetryPause {
  public:
   RetryPause(int first_ms, int longest_ms) : next_ms_(first_ms), longest_ms_(longest_ms) {}
-  // The next one: from half to the whole of what it may be now.
+  // The next pause: random, from half of the current limit to the whole. The limit doubles up to longest_ms.
   int NextMs() {
     const int whole_ms = next_ms_;
     next_ms_ = std::min(2 * next_ms_, longest_ms_);

@@ -8,7 +8,7 @@
 namespace larder::rdma::internal {
 namespace {
 
-// N10: a host that refuses at once is not asked fifty times a second by each of many stages.
+// Many stages must not each try a host that refuses at once fifty times per second.
 TEST(RetryPause, GrowsToItsLimitAndIsNeverTheSameForLong) {
   RetryPause pause(20, 1000);
   for (int whole_ms = 20; whole_ms < 1000; whole_ms = std::min(2 * whole_ms, 1000)) {

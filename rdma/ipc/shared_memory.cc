@@ -20,7 +20,7 @@ namespace {
 
 using topology::Backing;
 
-// Neither end may change the size, nor lift this. Writing stays allowed: that is what the region is for.
+// Neither end may change the size or remove the seals. Writing stays allowed.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 void Append(std::string* notes, const std::string& note) {
@@ -28,7 +28,7 @@ void Append(std::string* notes, const std::string& note) {
   *notes += note;
 }
 
-// A sealed memory file of `bytes` bytes, or none, with errno.
+// A sealed memory file of `bytes` bytes; no descriptor, with errno, if it fails.
 Descriptor MakeFile(const char* label, size_t bytes, unsigned flags) {
   Descriptor fd(static_cast<int>(memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags)));
   if (fd && ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
@@ -52,8 +52,9 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
   SharedMemory memory;
   memory.bytes_ = bytes;
   const size_t huge_bytes = RoundUp(bytes, kHugePageBytes);
-  // Of the node of the thread that makes it: a unit's memory may be bound to it, and pages of other nodes are
-  // none for it then. Free pages may be promised to others that have not touched them yet: hence the touch.
+  // Pages come from the node of this thread: a unit's memory may be bound to that node, and it can then use
+  // no page of another. Free pages may be promised to processes that have not touched them yet, so all are
+  // touched here.
   const NumaNodeId node = topology::NodeOfThisThread();
   const size_t free_huge_bytes = topology::FreeReservedBytes(node);
   if (free_huge_bytes >= huge_bytes) {
@@ -63,7 +64,7 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
         memory.Map(label);
         if (node.valid()) topology::PreferNode(memory.data_, memory.mapped_bytes_, node);  // best effort
         if (topology::TouchAll(memory.data_, memory.mapped_bytes_)) return memory;
-        Append(&memory.notes_, fmt::format("reserved 2 MB pages taken by others: {}", std::strerror(errno)));
+        Append(&memory.notes_, fmt::format("reserved 2 MB pages are in use: {}", std::strerror(errno)));
       } catch (const Error& error) {  // another process took the pages in between
         Append(&memory.notes_, error.what());
       }
@@ -88,7 +89,7 @@ SharedMemory SharedMemory::Create(size_t bytes, const char* label) {
 
 SharedMemory SharedMemory::Attach(int fd, size_t expected_bytes) {
   SharedMemory memory;
-  memory.fd_ = Descriptor(fd);  // closes it however this ends
+  memory.fd_ = Descriptor(fd);  // closes it also when this throws
   memory.bytes_ = expected_bytes;
   struct stat status = {};
   if (fstat(fd, &status) != 0) {
@@ -112,7 +113,7 @@ SharedMemory SharedMemory::Attach(int fd, size_t expected_bytes) {
   return memory;
 }
 
-// The kernel aligns mappings of memory files to 2 MB by itself where it would use such pages for them.
+// The kernel itself aligns mappings of memory files to 2 MB where it would use such pages for them.
 void SharedMemory::Map(const char* what) {
   struct stat status = {};
   if (fstat(fd_.get(), &status) != 0) {
@@ -131,7 +132,7 @@ void SharedMemory::Map(const char* what) {
     notes_.clear();
     return;
   }
-  // of this setting "advise" wants the madvise, the others ("always", "within_size", "force") do not mind it
+  // The setting "advise" needs this madvise; with "always", "within_size" and "force" it does no harm.
   const std::string setting =
       topology::BracketedChoice(topology::ReadLine("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   if (setting.empty() || setting == "never" || setting == "deny") {

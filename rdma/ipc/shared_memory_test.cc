@@ -31,7 +31,7 @@ TEST(SharedMemory, IsZeroAndSaysWhatItGot) {
   EXPECT_EQ(memory.bytes(), 100001u);
   EXPECT_EQ(memory.span().size(), 100001u);
   for (const std::byte byte : memory.span()) ASSERT_EQ(byte, std::byte{0});
-  // on reserved huge pages there is nothing better to be had; else it says why not
+  // reserved huge pages are the best; without them the notes say why
   EXPECT_EQ(memory.notes().empty(), memory.backing() == topology::Backing::kHugeTlb) << memory.notes();
 }
 
@@ -62,7 +62,7 @@ TEST(SharedMemory, AttachRefusesAnotherSize) {
     const int fd = dup(memory.fd());
     EXPECT_NE(ErrorOf([&] { SharedMemory::Attach(fd, expected); }).find("expected"), std::string::npos)
         << expected;
-    EXPECT_FALSE(IsOpen(fd));  // taken over, also then
+    EXPECT_FALSE(IsOpen(fd));  // Attach takes ownership even if it throws
   }
 }
 

@@ -1,4 +1,4 @@
-// Set-up of FrameLinks: which transport, and how long to try.
+// Set-up of FrameLinks: the choice of transport, and retries until the timeout.
 #include "rdma/link/frame_link.h"
 
 #include <infiniband/verbs.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kFirstRetryMs = 20, kLongestRetryMs = 500;
 
-// "no sign of life for more than 2 s: it is stopped ..."; for any detail.
+// A text for the detail of a kLinkDown fault: "no sign of life for more than 2 s: it is stopped ...".
 const char* LinkDownText(uint32_t detail) {
   if (detail >= VerbsFaultDetail(0)) {
     return ibv_wc_status_str(static_cast<ibv_wc_status>(detail - VerbsFaultDetail(0)));
@@ -36,11 +36,10 @@ const char* LinkDownText(uint32_t detail) {
     case LinkDown::kSilent:
       return "no sign of life for more than 2 s: it is stopped or powered off, or the network between is cut";
     case LinkDown::kNetwork:
-      return "the network or the device gave up";
+      return "the network or the device reported an error";
     case LinkDown::kDataLost:
-      return "its frames' connection is lost (nothing is acknowledged for more than 2 s) though it lives: a "
-             "firewall or "
-             "one of several cables between";
+      return "the connection of its frames is lost (nothing is acknowledged for more than 2 s) though it "
+             "lives: check the firewall and the cables between";
     case LinkDown::kUnknown:
       break;
   }
@@ -93,7 +92,7 @@ std::string FrameLink::FaultText() const {
 struct LinkListener::State {
   LinkEndpoint endpoint;
   std::unique_ptr<ControlListener> shm;
-  Descriptor tcp;  // of verbs: the control connections
+  Descriptor tcp;  // also for verbs' control connections
   std::unique_ptr<internal::VerbsListener> verbs;
   Descriptor stop{eventfd(0, EFD_CLOEXEC)};  // readable: stopped
 };
@@ -154,7 +153,7 @@ FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, cons
       auto made = internal::TryConnectTcpLink(endpoint, shape, mine, key, deadline_ns, &now);
       if (made) return {transport, shape, std::move(*made)};
     }
-    // An attempt that the deadline cut short knows less than one before it.
+    // An attempt that the deadline cut short has a worse reason than the one before it.
     const bool over = internal::LeftMs(deadline_ns) == 0;
     if (!over || why.empty()) why = now;
     if (over) {

@@ -1,4 +1,4 @@
-// Which transport a frame goes by: one well-predicted branch, no virtual call.
+// Passes each frame to its transport: one well-predicted branch, no virtual call.
 #include "base/check.h"
 #include "rdma/link/frame_link.h"
 #include "rdma/link/link_ends.h"

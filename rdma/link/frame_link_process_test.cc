@@ -55,7 +55,8 @@ class FrameLinkProcess : public testing::Test {
   void SetUp() override { LARDER_SKIP_UNDER_TSAN(); }
 };
 
-// A sender that does as told after 50 frames, and a receiver that waits for more. What the receiver saw.
+// A sender that does what it is told after 50 frames, and a receiver that waits for more. Returns what the
+// receiver saw.
 sync::Fault AfterTheSender(int signal, const WaitPolicy& policy) {
   LinkListener listener(Endpoint("127.0.0.1", 0));
   const int port = listener.port();
@@ -111,7 +112,8 @@ TEST_F(FrameLinkProcess, AStoppedOrKilledReceiverIsAFault) {
   }
 }
 
-// Both ends of a link of this process, which may not register their rings: does the connector's Error say so?
+// Both ends of a link in this process, which may not register their rings. Returns whether the connector's
+// Error says so.
 int RefusalSays(const std::string& expected) {
   LinkEndpoint endpoint = Endpoint(RdmaAddress(), 0);
   endpoint.transport = Transport::kVerbs;
@@ -134,7 +136,7 @@ int RefusalSays(const std::string& expected) {
   return line.find(expected) != std::string::npos && line.find('\n') == std::string::npos ? 0 : 2;
 }
 
-// Root may lock any memory, so the child gives that right up before it makes a ring.
+// Root may lock any memory, so the child gives up that right before it makes a ring.
 int WithoutLockableMemory() {
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct sets[2] = {};
@@ -182,7 +184,7 @@ TEST_F(FrameLinkProcess, VerbsSaysThatTheDeviceRefusedTheRegistration) {
 
 bool Run(const std::string& command) { return std::system((command + " 2>/dev/null >&2").c_str()) == 0; }
 
-// Namespaces of its own for this process, as root or by a user namespace.
+// Gives this process its own namespaces, as root or by a user namespace.
 bool OwnNetwork() {
   const unsigned uid = getuid(), gid = getgid();
   if (unshare(CLONE_NEWNET) == 0) return true;
@@ -195,14 +197,14 @@ bool OwnNetwork() {
 
 constexpr int kCannot = 77;
 
-// What happens to the network between two namespaces, and what both ends must say then.
+// The faults of the network between two namespaces, and what both ends must report.
 enum class Fate {
   kCable,     // cut: no packet comes and nothing closes
   kBusyData,  // the second connection's packets are lost, while there are frames to send; the first one lives
-  kIdleData,  // and while there are none
+  kIdleData,  // the same, while there are no frames
 };
 
-// A firewall that has forgotten a connection. False: none here.
+// Makes a firewall forget a connection. Returns false if there is no firewall here.
 bool LoseConnection(int fd) {
   sockaddr_in here = {}, there = {};
   socklen_t bytes = sizeof(here);
@@ -286,8 +288,8 @@ TEST_F(FrameLinkProcess, TwoNetworkNamespacesAndALostDataConnection) {
   }
 }
 
-// TCP_USER_TIMEOUT, which would find out a lost connection too, ends this one: its receiver reads nothing for
-// longer than that, as one that computes does, and its window is closed.
+// TCP_USER_TIMEOUT would also detect a lost connection, but it would end this one: like a stage that
+// computes, its receiver reads nothing for longer than that, and its window is closed.
 TEST_F(FrameLinkProcess, AReceiverThatLivesAndDoesNotReadIsNoFault) {
   constexpr LinkShape kLarge = {size_t{2} << 20, 6};
   LinkListener listener(Endpoint("127.0.0.1", 0));

@@ -1,5 +1,5 @@
-// The conformance suite over FrameLinks of every transport, made as a program makes them, and what making
-// and losing them is like.
+// The conformance suite over FrameLinks of every transport, made as a program makes them, and tests of their
+// set-up and loss.
 #include "rdma/link/frame_link.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 using sync::FaultCode;
 using sync::WaitPolicy;
 
-constexpr int kLongMs = 20000;  // a hang, not a timing
+constexpr int kLongMs = 20000;  // limit for a hang, not a timing
 constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
 
 // An address for tests of verbs; empty: there is no device. (Soft-RoCE does not work on the loopback device.)
@@ -73,7 +73,7 @@ Ends Join(Transport transport, const LinkShape& shape, const std::shared_ptr<con
 template <Transport kTransport>
 class FramePair {
  public:
-  // soft-RoCE in an emulated guest, where verbs is tested, takes a millisecond a frame
+  // soft-RoCE in an emulated guest, where verbs is tested, takes a millisecond per frame
   static constexpr uint32_t kStressFrames = kTransport == Transport::kVerbs ? 800 : 8000;
   static constexpr bool kAnyFirstSequence = kTransport != Transport::kSharedMemory;
   FramePair(size_t frame_bytes, size_t slots, uint32_t first_sequence = 0)
@@ -169,13 +169,13 @@ TEST_P(FrameLinkOf, AConnectorOfAnotherSessionIsRefusedAndTheListenerGoesOn) {
     EXPECT_EQ(receiver.session(), 2u);
     EXPECT_FALSE(receiver.fault());
   }
-  // Who names none takes any, and knows whose it is.
+  // A listener without a session accepts any, and knows which one it got.
   auto any = std::async(std::launch::async, [&] { return listener.Accept(shape, Identity("to"), kLongMs); });
   const FrameLink sender = ConnectLink(endpoint, shape, of_session(Identity("from"), 7), kLongMs);
   EXPECT_EQ(any.get().session(), 7u);
 }
 
-// What one end says and the other, while the listener goes on listening; then it is told to stop.
+// Returns the errors of both ends; the listener keeps listening until it is told to stop.
 std::pair<std::string, std::string> Disagree(Transport transport, const LinkIdentity& from,
                                              const LinkIdentity& to, const std::string& says = {}) {
   LinkEndpoint endpoint = Endpoint(transport);
@@ -184,7 +184,7 @@ std::pair<std::string, std::string> Disagree(Transport transport, const LinkIden
   auto accepting = std::async(std::launch::async, [&] {
     return ErrorOf([&] { listener.Accept({64, 2}, to, kNoTimeout); });
   });
-  // The shortest time in which this machine gets as far as that line.
+  // The shortest time in which this machine reaches that line.
   std::string there;
   for (int ms = says.empty() ? kLongMs : 100; ms <= kLongMs && (there.empty() || !Contains(there, says));
        ms *= 3)
@@ -208,7 +208,7 @@ TEST_P(FrameLinkOf, AnotherPlanIsOneLineAtBothEndsAndTheConnectorIsNotToldTheLis
   }
 }
 
-// Another key, none here, none there: nobody is joined, and the connector's line says which of the two it is.
+// A different key, or a key at only one end: no link is made, and the connector's line says which case it is.
 TEST_P(FrameLinkOf, OnlyWhoHasTheKeyIsJoined) {
   const std::shared_ptr<const LinkKey> none;
   for (const auto& [from, to] :
@@ -222,7 +222,7 @@ TEST_P(FrameLinkOf, OnlyWhoHasTheKeyIsJoined) {
   }
 }
 
-// Set-up in the midst of strangers: they have no key, and are silent, slow, many, or say what they heard.
+// Set-up among strangers: they have no key, and are silent, slow, many, or repeat what they heard.
 TEST_P(FrameLinkOf, ARingOfStrangersKeepsNobodyOut) {
   LinkEndpoint endpoint = Endpoint(GetParam());
   LinkListener listener(endpoint);
@@ -235,7 +235,7 @@ TEST_P(FrameLinkOf, ARingOfStrangersKeepsNobodyOut) {
   }
 }
 
-// Whatever a connector was at when its time was over: what it leaves behind ends no listener.
+// A connector may give up at any step; what it leaves behind must not end the listener.
 TEST_P(FrameLinkOf, ConnectorsThatGiveUpInTheSetUpKeepNobodyOut) {
   LinkEndpoint endpoint = Endpoint(GetParam());
   LinkListener listener(endpoint);
@@ -280,7 +280,7 @@ TEST_P(FrameLinkOf, TheListenerAcceptsAgainAfterTheLinkDied) {
     ASSERT_TRUE(ends.receiver.WaitReceive(kSleepAtOnce));
     EXPECT_EQ(WrongBytes(ends.receiver.BeginReceive().bytes, 64, life), 0u);
     ends.sender = FrameLink();
-    EXPECT_FALSE([&] {  // the frame that was looked at was the last
+    EXPECT_FALSE([&] {  // the frame that was received was the last
       ends.receiver.EndReceive();
       return ends.receiver.WaitReceive(kSleepAtOnce);
     }());
@@ -300,7 +300,7 @@ TEST_P(FrameLinkOf, TheReceiversEndEndsTheSendersWait) {
   EXPECT_EQ(ends.sender.fault().code, FaultCode::kLinkDown);
 }
 
-// Frames that no buffer of the kernel holds: EndSend() returns nevertheless, and all arrive.
+// Frames larger than the kernel's buffers: EndSend() returns nevertheless, and all arrive.
 TEST_P(FrameLinkOf, ASenderNeverWaitsInEndSend) {
   constexpr size_t kBytes = size_t{2} << 20, kSlots = 6;
   Ends ends = Join(GetParam(), {kBytes, kSlots});
@@ -319,7 +319,7 @@ TEST_P(FrameLinkOf, ASenderNeverWaitsInEndSend) {
   }
 }
 
-// More than the connection takes at once, while the receiver reads: the helper and the sender take turns.
+// More than the connection takes at once, while the receiver reads: helper thread and sender take turns.
 TEST_P(FrameLinkOf, LargeFramesStress) {
   constexpr size_t kBytes = 300'001;
   const uint32_t frames = GetParam() == Transport::kVerbs ? 20 : 200;
@@ -329,8 +329,8 @@ TEST_P(FrameLinkOf, LargeFramesStress) {
   sender.join();
 }
 
-// It says its hello, is given the region and does nothing more, as a process that is stopped there. (It takes
-// the seconds that a listener gives it.)
+// A peer that sends its hello, gets the region and then does nothing, like a process that is stopped there.
+// (The test takes the seconds that a listener waits for it.)
 TEST(FrameLinkShm, AConnectorThatStopsInTheSetUpDoesNotHoldTheListener) {
   const LinkEndpoint endpoint = Endpoint(Transport::kSharedMemory);
   const LinkShape shape{64, 2};
@@ -424,7 +424,7 @@ size_t WrongFrames(Ends& ends, uint32_t frames) {
 
 constexpr const char* kOneDevice = "fewer than two RDMA devices with an IPv4 address on this machine";
 
-// Both at once; the control connections of both go by one address, which needs to be of neither.
+// Both devices at once; the control connections of both use one address, which need not belong to either.
 TEST(FrameLinkVerbs, EachLinkGoesOverTheDeviceThatItsEndsName) {
   if (RdmaHost().empty() || Devices().size() < 2) GTEST_SKIP() << kOneDevice;
   std::vector<Ends> links;

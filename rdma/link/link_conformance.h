@@ -2,16 +2,16 @@
 // and instantiates the suite:
 //   struct MyPair {
 //     static constexpr bool kAnyFirstSequence;   // can its numbers start anywhere? (they wrap at 2^32)
-//     static size_t CreditBatch(size_t slots);   // so many released frames are never held back
+//     static size_t CreditBatch(size_t slots);   // this many released frames are never held back
 //     MyPair(size_t frame_bytes, size_t slots, uint32_t first_sequence = 0);
-//     static const char* Missing();              // why there can be none on this machine, or null
-//     static constexpr uint32_t kStressFrames;   // how many make a stress run of a second or so
+//     static const char* Missing();              // why this machine cannot make one, or null
+//     static constexpr uint32_t kStressFrames;   // frames of a stress run of about a second
 //     auto& sender();                            // the two may be one object
 //     auto& receiver();
 //     void SendNumbered(uint32_t number);        // the next frame, with a number that may be wrong
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(MyLink, LinkConformance, MyPair);
-// What one end does the other may see a little later: where something must come, the suite waits for it.
+// The other end may see an action a little later, so the suite waits where something must arrive.
 // Only threads are used here, so the suite runs under ThreadSanitizer; processes are in *_process_test.cc.
 #pragma once
 
@@ -34,8 +34,7 @@
 
 namespace larder::rdma {
 
-// What byte i of frame n holds. 251 is prime: no two frames near each other, and no shifts of one, look
-// alike.
+// The contents of byte i of frame n. 251 is prime, so neighbouring frames, and shifts of one frame, differ.
 inline std::byte ConformanceByte(uint32_t n, size_t i) {
   return static_cast<std::byte>((n * 2654435761u >> 8) + i % 251);
 }
@@ -48,12 +47,12 @@ inline size_t WrongBytes(const std::byte* bytes, size_t count, uint32_t n) {
   return wrong;
 }
 
-// How much of frame n is sent: all of every second one, of the others anything from nothing to all.
+// How many bytes of frame n are sent: all of every second frame, otherwise any number from none to all.
 inline size_t FrameSize(uint32_t n, size_t frame_bytes) {
   return n % 2 == 0 ? frame_bytes : n * 2654435761u % (frame_bytes + 1);
 }
 
-// True as soon as condition() is; false after so long that something hangs.
+// Returns true as soon as condition() is true; false after so long that something must hang.
 template <typename Condition>
 bool Soon(Condition condition) {
   for (const int64_t start_ns = NowNs(); SecondsSince(start_ns) < 30;) {
@@ -63,8 +62,8 @@ bool Soon(Condition condition) {
   return false;
 }
 
-// The two loops of a stress run: every frame whole and in order. They give the core away while they wait,
-// because there may be more threads than cores. Both end early on a fault.
+// The two loops of a stress run: every frame arrives whole and in order. They yield while they wait, because
+// there may be more threads than cores. Both end early on a fault.
 template <sync::Link L>
 void SendFrames(L& link, uint32_t first, uint32_t count) {
   for (uint32_t n = first; n != first + count && !link.fault();) {
@@ -78,7 +77,7 @@ void SendFrames(L& link, uint32_t first, uint32_t count) {
     link.EndSend(size_bytes);
   }
 }
-// Bytes, sizes and numbers that were not as they should be; a fault counts as one, too.
+// Returns the number of wrong bytes, sizes and sequence numbers; a fault counts as one.
 inline size_t WrongInFrame(const sync::ReceivedFrame& frame, uint32_t n, size_t frame_bytes) {
   if (frame.sequence != n || frame.size_bytes != FrameSize(n, frame_bytes)) return 1;
   return WrongBytes(frame.bytes, frame.size_bytes, n);
@@ -126,7 +125,7 @@ TYPED_TEST_P(LinkConformance, SaysItsShapeAndHasNothingAtFirst) {
   EXPECT_FALSE(pair.sender().fault());
 }
 
-// All slots can be in flight at first; later as many fewer as a batch of credits may hold back.
+// At first all slots can be in flight; later a batch of credits may hold some back.
 TYPED_TEST_P(LinkConformance, OrderAndContentsUntilTheSlotsAreUsed) {
   for (const size_t slots : {1, 2, 3, 7, 8}) {
     constexpr size_t kBytes = 100;
@@ -153,7 +152,7 @@ TYPED_TEST_P(LinkConformance, OrderAndContentsUntilTheSlotsAreUsed) {
         EXPECT_EQ(frame.sequence, received);
         EXPECT_EQ(frame.size_bytes, kBytes);
         EXPECT_EQ(WrongBytes(frame.bytes, kBytes, received), 0u);
-        EXPECT_FALSE(sent - received == slots && sender.BeginSend());  // looked at is not released
+        EXPECT_FALSE(sent - received == slots && sender.BeginSend());  // BeginReceive() does not release
         receiver.EndReceive();
         ++received;
         if (sent - received + batch <= slots) {
@@ -174,7 +173,7 @@ TYPED_TEST_P(LinkConformance, AFrameNotEndedIsNotReceived) {
   EXPECT_TRUE(Soon([&] { return static_cast<bool>(pair.receiver().BeginReceive()); }));
 }
 
-// Only what was given to EndSend() counts; more than a frame is a whole one.
+// The size is what was given to EndSend(), at most a whole frame.
 TYPED_TEST_P(LinkConformance, FramesShorterThanTheirSlots) {
   constexpr size_t kBytes = 300;
   TypeParam pair(kBytes, 4);
@@ -193,7 +192,7 @@ TYPED_TEST_P(LinkConformance, FramesShorterThanTheirSlots) {
   }
 }
 
-// Sizes round the borders of lines and pages: frames are aligned, do not overlap, and arrive whole.
+// Sizes around the borders of lines and pages: frames are aligned, do not overlap, and arrive whole.
 TYPED_TEST_P(LinkConformance, FramesOfOddSizes) {
   for (const size_t bytes : {1, 3, 4, 63, 64, 65, 127, 128, 129, 191, 192, 193, 4095, 4096, 4097, 12289}) {
     constexpr size_t kSlots = 3;
@@ -228,7 +227,7 @@ TYPED_TEST_P(LinkConformance, NumbersWrapAround) {
         EXPECT_EQ(slot.sequence, n);
         FillFrame(slot.bytes, 64, n);
         pair.sender().EndSend();
-        if (slots > 1 && n == first) continue;  // from here on one frame more is in flight
+        if (slots > 1 && n == first) continue;  // from here on one more frame is in flight
         const uint32_t expected = slots > 1 ? n - 1 : n;
         sync::ReceivedFrame frame;
         ASSERT_TRUE(Soon([&] { return static_cast<bool>(frame = pair.receiver().BeginReceive()); })) << n;
@@ -270,7 +269,7 @@ TYPED_TEST_P(LinkConformance, WaitingByEveryPolicy) {
     GTEST_SKIP() << "this link has no waits of its own";
   } else {
     for (const sync::WaitPolicy& policy : kConformanceWaits) {
-      // few when spinning: each may cost a scheduler's turn
+      // few when spinning: each may cost a time slice
       const uint32_t rounds = policy.mode == sync::WaitPolicy::Mode::kSpin ? 5 : 200;
       TypeParam there(128, 1), back(128, 3);
       std::thread echo([&] {
@@ -310,8 +309,8 @@ TYPED_TEST_P(LinkConformance, WaitingByEveryPolicy) {
   }
 }
 
-// Fail(), at either end, against waits that are just going to sleep, asleep or spinning: a lost wake would
-// hang this test.
+// Fail(), at either end, while waits are about to sleep, asleep or spinning: a lost wake would hang this
+// test.
 TYPED_TEST_P(LinkConformance, FailEndsTheWaitsOfBothEnds) {
   using Link = std::remove_reference_t<decltype(std::declval<TypeParam&>().sender())>;
   if constexpr (!Waits<Link>) {

@@ -1,5 +1,5 @@
-// What a FrameLink holds for each transport: the link and everything that lives as long as it. Members are in
-// the order of their construction: what watches a link ends before it.
+// One class per transport with what a FrameLink owns: the link and everything that lives as long as it. The
+// members' order matters: the monitor is last, so it is destroyed before the link that it watches.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The proof that two ends know one key, and who fails at it: replayed, reflected and changed bytes, a
+// The proof that two ends know one key, and cases that must fail: replayed, reflected and changed bytes, a
 // listener without the key. The listener is a LinkListener, the other side raw bytes.
 #include "rdma/proof/link_proof.h"
 
@@ -25,7 +25,7 @@
 namespace larder::rdma::internal {
 namespace {
 
-constexpr int kLongMs = 20000;  // a hang, not a timing
+constexpr int kLongMs = 20000;  // limit for a hang, not a timing
 
 template <typename Call>
 std::string ErrorOf(Call call) {
@@ -55,7 +55,7 @@ TEST(LinkProof, BothBelieveWhoHasTheKeyAndNobodyElse) {
     EXPECT_EQ(verifier.Believes(prover.proof()), good);
     EXPECT_EQ(prover.Believes(verifier.proof()), good);
     EXPECT_NE(prover.proof(), verifier.proof());
-    // Reflected: neither takes its own words, nor the other's in its own place.
+    // Reflected: neither end accepts its own proof, nor the other's proof in its own place.
     EXPECT_FALSE(prover.Believes(prover.proof()));
     EXPECT_FALSE(verifier.Believes(verifier.proof()));
     WireHello hello;
@@ -100,9 +100,9 @@ TEST_F(LinkKeyFile, SixtyFourDigitsThatOnlyItsOwnerReads) {
   EXPECT_FALSE(key->open());
   for (const std::string& wrong : {std::string(), digits.substr(1), digits + "0", "x" + digits.substr(1),
                                    digits.substr(0, 32) + " " + digits.substr(32), std::string(5000, 'a')}) {
-    EXPECT_TRUE(Contains(Load(wrong), "64 hexadecimal digits are expected")) << wrong;
+    EXPECT_TRUE(Contains(Load(wrong), "expected 64 hexadecimal digits")) << wrong;
   }
-  EXPECT_TRUE(Contains(Load(std::string(64, '0')), "no secret"));
+  EXPECT_TRUE(Contains(Load(std::string(64, '0')), "not a secret"));
   for (const mode_t mode : {0640, 0604, 0660}) {
     const std::string line = Load(digits, mode);
     EXPECT_TRUE(Contains(line, "others may read it")) << line;
@@ -115,7 +115,7 @@ TEST_F(LinkKeyFile, SixtyFourDigitsThatOnlyItsOwnerReads) {
   EXPECT_TRUE(Contains(ErrorOf([] { LinkKey::Load("/tmp", true); }), "is not a file"));
 }
 
-// A listener with a key, one at a time talked to by raw bytes until a right connector ends the test.
+// A listener with a key, to which raw connections talk one at a time, until a right connector ends the test.
 class LinkProofOf : public testing::TestWithParam<Transport> {
  protected:
   LinkProofOf() {
@@ -128,7 +128,7 @@ class LinkProofOf : public testing::TestWithParam<Transport> {
       return listener_->Accept({64, 2}, {42, "to", "test", 0, Key(7)}, kNoTimeout);
     });
   }
-  // The listener lives, nobody has got in so far, and the right one does.
+  // The listener is alive, has admitted no peer so far, and admits the right one.
   ~LinkProofOf() override {
     EXPECT_EQ(accepting_.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
     const FrameLink right = ConnectLink(endpoint_, {64, 2}, {42, "from", "test", 0, Key(7)}, kLongMs);
@@ -142,7 +142,7 @@ class LinkProofOf : public testing::TestWithParam<Transport> {
   static bool Hear(const Descriptor& fd, Message& message) {
     return ReceiveAll(fd, &message, sizeof(message), DeadlineNs(kLongMs));
   }
-  // What comes until the connection closes.
+  // The bytes that arrive until the connection closes.
   static size_t Rest(const Descriptor& fd) {
     char byte;
     size_t bytes = 0;
@@ -197,7 +197,7 @@ TEST_P(LinkProofOf, ReplayedBytesOfAGoodConnectorDoNothing) {
     Challenge challenge;
     ASSERT_TRUE(Say(fd, &prover.greeting(), sizeof(Greeting)) && Hear(fd, challenge));
     ASSERT_EQ(prover.Meet(challenge), "");
-    ASSERT_TRUE(Say(fd, prover.proof().data(), kMacBytes) && Hear(fd, proof));  // it was good,
+    ASSERT_TRUE(Say(fd, prover.proof().data(), kMacBytes) && Hear(fd, proof));  // it was right,
     EXPECT_TRUE(prover.Believes(proof));                                        // and leaves before its hello
   }
   const Descriptor fd = ConnectRaw(endpoint_);
@@ -209,7 +209,7 @@ TEST_P(LinkProofOf, ReplayedBytesOfAGoodConnectorDoNothing) {
   EXPECT_EQ(Rest(fd), 0u);
 }
 
-// The listener's own proof, fetched by somebody who plays both parts at once, is no connector's.
+// The listener's own proof, obtained by a peer that plays both parts at once, is not a connector's proof.
 TEST_P(LinkProofOf, AReflectedChallengeDoesNothing) {
   const Descriptor one = ConnectRaw(endpoint_), other = ConnectRaw(endpoint_);
   Greeting greeting;
@@ -241,7 +241,7 @@ TEST_P(LinkProofOf, AHelloThatWasChangedOnTheWayDoesNothing) {
   }
 }
 
-// A second connection of nobody's session, and one whose session was not this.
+// A second connection without a session, and one of another session.
 TEST_P(LinkProofOf, ASecondConnectionAloneDoesNothing) {
   const Descriptor fd = ConnectRaw(endpoint_);
   const Greeting greeting = DataGreeting(SessionKey());
@@ -249,8 +249,8 @@ TEST_P(LinkProofOf, ASecondConnectionAloneDoesNothing) {
   EXPECT_EQ(Rest(fd), 0u);
 }
 
-// Somebody who listens in the right place without the key, and says whatever it likes: it gets a nonce and a
-// proof for its own nonce, never a hello.
+// A stranger that listens at the right address without the key, and sends arbitrary bytes: it gets a nonce
+// and a proof for its own nonce, never a hello.
 TEST(LinkProof, AListenerWithoutTheKeyLearnsNothing) {
   LinkEndpoint endpoint;
   endpoint.transport = Transport::kTcp;
@@ -308,7 +308,7 @@ TEST(LinkProof, AnotherHostThanTheManifestsIsNotLetIn) {
   EXPECT_TRUE(Contains(accepting.get().peer(), "socket from (127.0.0.2:"));
 }
 
-// Nobody else may take a listener's time: not who says hello and leaves before the link is made,
+// A peer that sends its hello and leaves before the link is made must not take the listener's time.
 TEST(LinkProof, AConnectorThatEndsAfterItsHelloIsNotTheLast) {
   LinkEndpoint endpoint;
   endpoint.name = fmt::format("proof-left-{}", getpid());
@@ -324,7 +324,7 @@ TEST(LinkProof, AConnectorThatEndsAfterItsHelloIsNotTheLast) {
   EXPECT_TRUE(Contains(accepting.get().peer(), "socket from ("));
 }
 
-// nor a process that has no descriptor left for a connection: it waits, and does not spin.
+// Without descriptors for a connection the listener sleeps; it does not spin.
 TEST(LinkGate, WithoutDescriptorsItSleeps) {
   const Descriptor listening = ListenTcp("127.0.0.1", 0, "full");
   std::string why;
@@ -347,10 +347,10 @@ TEST(LinkGate, WithoutDescriptorsItSleeps) {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_FALSE(guest);
-  EXPECT_TRUE(Contains(gate.last(), "no connection can be taken")) << gate.last();
+  EXPECT_TRUE(Contains(gate.last(), "no connection can be accepted")) << gate.last();
   const double used_s = static_cast<double>(ended.tv_sec - began.tv_sec) +
                         static_cast<double>(ended.tv_nsec - began.tv_nsec) * 1e-9;
-  EXPECT_LT(used_s, 0.1);  // of 0.5, all of which a loop takes that asks again at once
+  EXPECT_LT(used_s, 0.1);  // of 0.5 s, all of which a busy loop would use
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The control connection's proofs and hellos.
+// The proofs and hellos of a control connection.
 #include "rdma/link/link_setup.h"
 
 #include <algorithm>
@@ -53,14 +53,14 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
   Handshake made;
   made.control = TryConnectTcp(endpoint.host, endpoint.port, endpoint.own_host, deadline_ns, why);
   if (!made.control) return std::nullopt;
-  // Whatever goes wrong before the listener's proof may be a stranger's doing: tried again.
+  // A failure before the listener's proof may be caused by a stranger, so the connector tries again.
   const auto failed = [&](std::string reason) {
     *why = std::move(reason);
     return std::nullopt;
   };
   Prover prover(key, KindOf(endpoint));
   Challenge challenge;
-  // The listener may be busy with something else, loading its weights; so there is no shorter deadline.
+  // The listener may be busy, for example loading its weights, so there is no shorter deadline.
   if (!SendAll(made.control, &prover.greeting(), sizeof(Greeting), deadline_ns) ||
       !ReceiveAll(made.control, &challenge, sizeof(challenge), deadline_ns)) {
     return failed(LeftMs(deadline_ns) == 0 ? "it took the connection and sent no answer"
@@ -68,14 +68,14 @@ std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const Wire
                                              "expect this server: its log says)");
   }
   if (const std::string wrong = prover.Meet(challenge); !wrong.empty())
-    return failed("what answers there can't be joined: " + wrong);
+    return failed("cannot connect to what answers there: " + wrong);
   Mac proof;
   if (!SendAll(made.control, prover.proof().data(), kMacBytes, deadline_ns) ||
       !ReceiveAll(made.control, proof.data(), kMacBytes, deadline_ns)) {
-    return failed(
-        fmt::format("it took no proof of the cluster's key, of which this process has {}: both need the same "
-                    "link.key, or neither one",
-                    key.open() ? "none" : "one"));
+    return failed(fmt::format(
+        "it did not accept the proof of the cluster's key, of which this process has {}: both need "
+        "the same link.key, or neither may have one",
+        key.open() ? "none" : "one"));
   }
   if (!prover.Believes(proof))
     return failed("what answers there does not know the cluster's key: it is an impostor");
@@ -122,7 +122,7 @@ Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const Wi
   LinkGate::Setup setup = GateSetup(door, endpoint, KindOf(endpoint));
   setup.hello_bytes = sizeof(WireHello);
   LinkGate gate(std::move(setup));
-  std::string last;  // of those who know the key
+  std::string last;  // the last refusal of a peer that knows the key
   for (;;) {
     std::optional<Guest> guest = gate.Next(deadline_ns);
     if (!guest) {
@@ -130,18 +130,17 @@ Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const Wi
         throw Error("{}: stopped{}{}", What(endpoint), last.empty() ? "" : "; last: ", last);
       if (!last.empty()) throw Error("{}: {}", What(endpoint), last);
       throw Error(
-          "{}: nobody connected in time{}: start the socket that sends to it, or check its manifest and "
-          "the firewall",
-          What(endpoint),
-          gate.last().empty() ? "" : fmt::format(" who belongs here (the last one: {})", gate.last()));
+          "{}: no socket of this cluster connected in time{}: start the socket that sends to it, or check "
+          "its manifest and the firewall",
+          What(endpoint), gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
     }
     Handshake made;
     made.control = std::move(guest->connection);
     made.session = guest->session;
     std::memcpy(static_cast<void*>(&made.theirs), guest->hello.data(), sizeof(made.theirs));
     made.peer = fmt::format("socket {} ({})", Text(made.theirs.name), guest->who);
-    if (HasLeft(made.control.get())) continue;  // while nobody accepted
-    // Only somebody who knows the key comes this far, or anybody where there is none.
+    if (HasLeft(made.control.get())) continue;  // it left before this Accept()
+    // The peer has proven that it knows the key, if there is one.
     const auto answer = [&](WireHello hello) {
       made.session.Seal(kListenerHello, hello);
       return SendAll(made.control, &hello, sizeof(hello), 0);

@@ -18,7 +18,7 @@
 
 namespace larder::rdma::internal {
 
-// A link that is made, not yet wrapped.
+// A link that is set up, before it becomes a FrameLink.
 template <typename End>
 struct MadeLink {
   std::unique_ptr<End> end;
@@ -27,7 +27,7 @@ struct MadeLink {
   std::string description;
 };
 
-// A control connection on which both proofs and both hellos went well.
+// A control connection on which both proofs and both hellos succeeded.
 struct Handshake {
   Descriptor control;
   WireHello theirs;
@@ -35,26 +35,27 @@ struct Handshake {
   std::string peer;  // "socket stage1 (10.0.0.2:40112)"
 };
 
-// Where a listener waits, and whom it lets in.
+// Where a listener waits, and the key that it demands.
 struct Door {
   const Descriptor& listener;
   const LinkKey& key;
-  int stop_fd = -1;  // readable: whoever waits is to stop
+  int stop_fd = -1;  // the wait ends when it becomes readable
 };
 
 std::string What(const LinkEndpoint& endpoint);  // "link to socket stage1 at 10.0.0.2:7000"
-// Error if a name is too long.
+// Throws Error if a name is too long.
 WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity);
 
-// Of a gate at a TCP listener: connections come from the neighbour's address only, where one is known.
+// The set-up of a gate at a TCP listener. It admits the neighbour's address only, if that is known.
 LinkGate::Setup GateSetup(const Door& door, const LinkEndpoint& endpoint, ConnectionKind kind);
 
-// One attempt of a connector; none: *why is set, try again. Error if a listener that knows the key refused.
+// One attempt of a connector. nullopt: it failed, *why says why; try again. Throws Error if a listener that
+// knows the key refused.
 std::optional<Handshake> ConnectControl(const LinkEndpoint& endpoint, const WireHello& mine,
                                         const LinkKey& key, int64_t deadline_ns, std::string* why);
-// The next connector of the session whose proof and hello are right. Others are sent away: who knows the key
-// is told what he disagrees about. Error if the time is over, which quotes the last one, or the listener is
-// stopped.
+// The next connector of the session whose proof and hello are right. Others are refused; one that knows the
+// key is told what it disagrees about. Throws Error at the deadline, with the reason of the last refusal, or
+// when the listener is stopped.
 Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const WireHello& mine,
                         int64_t deadline_ns);
 
@@ -64,14 +65,14 @@ MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoi
                            const LinkIdentity& identity, int timeout_ms, int stop_fd);
 std::string ShmName(const LinkEndpoint& endpoint);
 
-// Its attempts, too, say why and are repeated.
+// One attempt, as with ConnectControl: nullopt and *why if it failed.
 std::optional<MadeLink<TcpEnd>> TryConnectTcpLink(const LinkEndpoint& endpoint, const LinkShape& shape,
                                                   const WireHello& mine, const LinkKey& key,
                                                   int64_t deadline_ns, std::string* why);
 MadeLink<TcpEnd> AcceptTcpLink(const Door& door, const LinkEndpoint& endpoint, const LinkShape& shape,
                                const WireHello& mine, int64_t deadline_ns);
 
-// Listens for queue pairs on an address that leads to a device.
+// Listens for queue pairs on an address that belongs to an RDMA device.
 class VerbsListener {
  public:
   explicit VerbsListener(const LinkEndpoint& endpoint);  // Error: no device, wrong device, wrong GID

@@ -1,8 +1,8 @@
-// Who comes to the set-up of a link over TCP: what it sends to a listener, and what it answers a connector,
-// is a link that was agreed on, an Error of one line, or is passed over. An input: a byte for the side, one
-// for how far it gets: a stranger, who says any bytes at once, or somebody who proves that he knows the key
-// (here that of links without one) and says a hello then: places and bytes of a right one that are to be
-// others, sealed as the right one would be; after it, bytes as they come: what is left of the input.
+// A peer in the set-up of a link over TCP. What it sends to a listener, or answers to a connector, leads to
+// an agreed link or to an Error of one line, or is ignored. An input has a byte for the side and one for how
+// far the peer gets: a stranger, which sends arbitrary bytes at once, or a peer that proves that it knows the
+// key (here that of links without one) and then sends a hello. For the hello the input has places and new
+// bytes of a right one, which is sealed like the right one. The rest of the input is sent after it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -44,7 +44,7 @@ LinkEndpoint Endpoint(int port) {
 constexpr uint8_t kStranger = 0x80;
 bool IsStranger(std::string_view input) { return input.empty() || (input[0] & kStranger) != 0; }
 
-// A hello that is right but for some bytes, and sealed; what is left of the input behind it.
+// A right hello with some bytes changed, sealed, followed by the rest of the input.
 std::string Hello(std::string_view input, HelloKind kind, const SessionKey& session, std::string_view label) {
   const auto how = static_cast<uint8_t>(input[0]);
   input.remove_prefix(1);
@@ -64,7 +64,7 @@ void CheckLine(const char* line) {
   for (; *line != '\0'; ++line) LARDER_CHECK(*line >= 0x20 && *line < 0x7f, "a line of printable text");
 }
 
-// Whatever goes wrong on the way ends it: the listener has gone on.
+// Any failure ends it; the listener then has gone on.
 void VisitListener(int port, std::string_view input) {
   const int64_t deadline_ns = DeadlineNs(1000);
   std::string why;
@@ -72,7 +72,7 @@ void VisitListener(int port, std::string_view input) {
   LARDER_CHECK(bool(socket), "{}", why);
   if (IsStranger(input)) {
     SendAll(socket, input.data(), input.size(), deadline_ns);
-    shutdown(socket.get(), SHUT_WR);  // it hears its answer, but says no more
+    shutdown(socket.get(), SHUT_WR);  // it reads the answer, but sends no more
     return;
   }
   Prover prover(LinkKey::Open(), ConnectionKind::kTcp);
@@ -102,7 +102,7 @@ void FuzzListener(std::string_view input) {
   visitor.join();
 }
 
-// Answers each that connects as the input at hand says; lives as long as the process.
+// Answers each connector as the current input says; lives as long as the process.
 class Answerer {
  public:
   Answerer() : listener_(ListenTcp("127.0.0.1", 0, "fuzz")) {
@@ -118,7 +118,7 @@ class Answerer {
       poll(&watched, 1, 1000);
       const Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!connection) continue;
-      const std::string* what = input.exchange(nullptr);  // the second connection hears nothing
+      const std::string* what = input.exchange(nullptr);  // the second connection gets no answer
       if (what == nullptr) continue;
       Answer(connection, *what);
       delete what;
@@ -133,7 +133,7 @@ class Answerer {
       SendAll(connection, what.data(), what.size(), deadline_ns);
       return;
     }
-    if (greeting.kind == ConnectionKind::kData) return;  // on a busy machine: of the input before
+    if (greeting.kind == ConnectionKind::kData) return;  // on a busy machine: from the previous input
     Verifier verifier;
     Mac proof;
     WireHello hello;
@@ -158,7 +158,7 @@ void FuzzConnector(std::string_view input) {
   static Answerer& answerer = *new Answerer;
   delete answerer.input.exchange(new std::string(input));
   try {
-    // It tries again until its time is over; later attempts are closed without a word.
+    // It retries until its time is over; later attempts are closed without an answer.
     const FrameLink link = ConnectLink(Endpoint(answerer.port()), kShape, kOurs, 5);
     CheckLine(link.peer().c_str());
     CheckLine(link.description().c_str());

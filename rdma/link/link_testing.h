@@ -1,4 +1,4 @@
-// What only tests do with a link: start its numbers elsewhere, send a frame with a wrong one.
+// Test support: starts a link's sequence numbers elsewhere, sends a frame with a wrong one.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace larder::rdma {
 
 struct LinkTesting {
-  // Both ends, before the first frame.
+  // Called for both ends, before the first frame.
   static void StartAt(TcpLink& link, uint32_t sequence) { link.position_ = link.other_ = sequence; }
   static void SendNumbered(TcpLink& link, uint32_t sequence) {
     link.BeginSend();

@@ -88,7 +88,7 @@ TEST(LinkWire, BeatsOfUnknownFaultsAreALostLink) {
   EXPECT_FALSE(IsBeat(beat));
 }
 
-// One end of a connection is a link's, the other the test's.
+// One end of a connection belongs to a link, the other to the test.
 struct Wire {
   Wire() {
     int fds[2];
@@ -115,7 +115,7 @@ TEST(LinkWire, ABadFrameHeaderEndsTheLinkBeforeItsBytesAreUsed) {
   EXPECT_EQ(link.fault().detail, 101u);
 }
 
-// Frames that come byte by byte, and several at once.
+// Frames that arrive byte by byte, and several at once.
 TEST(LinkWire, FramesInPiecesOfEverySize) {
   for (const size_t piece_bytes : {1, 2, 15, 16, 17, 31, 100, 500}) {
     Wire wire;
@@ -185,7 +185,7 @@ TEST(LinkMonitor, AnythingButBeatsIsAFault) {
   EXPECT_EQ(wire.fault.Read().code, FaultCode::kMalformed);
 }
 
-// Beats without end, as fast as they are read: the monitor can be ended, and its own beats go on.
+// Beats without end, as fast as they are read: the monitor can still be ended, and its own beats go on.
 TEST(LinkMonitor, AFloodOfBeatsKeepsItFromNothing) {
   Wire wire;
   std::atomic<bool> over{false};
@@ -233,7 +233,8 @@ TEST(LinkListener, StrangersDoNotKeepItFromItsPeer) {
   hello.transport = static_cast<uint32_t>(Transport::kTcp);
   ASSERT_TRUE(SendAll(lost, &hello, sizeof(hello), deadline_ns));
   lost.Reset();
-  // Its end of the link lives until the listener's does: a connector that leaves at once is a stranger too.
+  // Its end of the link lives as long as the listener's: a connector that leaves at once counts as a
+  // stranger.
   std::future<FrameLink> real = std::async(std::launch::async, [&] {
     return ConnectLink(endpoint, {100, 4}, {5, "real", "rack"}, 20000);
   });

@@ -1,4 +1,5 @@
-// The conformance suite over the links there are, and what only ShmLink has: attaching, waiting, failing.
+// The conformance suite over LoopbackLink and ShmLink, and tests of ShmLink alone: attaching, waiting,
+// failing.
 #include "rdma/shm/shm_link.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ using sync::WaitPolicy;
 constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
 constexpr WaitPolicy kSpin = {WaitPolicy::Mode::kSpin, 0};
 
-// Both keep a frame's number at the start of the cache line before it.
+// Both links keep a frame's number at the start of the cache line before the frame.
 template <typename L>
 void SendWithNumber(L& link, uint32_t number) {
   std::byte* frame = link.BeginSend().bytes;
@@ -49,8 +50,9 @@ SharedMemory Formatted(const ShmLinkShape& shape, uint32_t first_sequence = 0) {
   return memory;
 }
 
-// Two mappings: the two ends see the region at two addresses, as two processes would. One mapping: as two
-// threads do; only there does ThreadSanitizer, which goes by addresses, see that the ends share anything.
+// With two mappings the two ends see the region at two addresses, as two processes do. With one mapping they
+// are like two threads; only then does ThreadSanitizer, which goes by addresses, see that the ends share
+// memory.
 template <int kMappings>
 class MappedPair {
  public:
@@ -131,7 +133,7 @@ TEST(ShmLink, AttachingChecksTheHeader) {
   EXPECT_NE(AttachError(memory.span(), shape).find("version"), std::string::npos);
   --header.version;
   header.magic = 0;
-  EXPECT_NE(AttachError(memory.span(), shape).find("nobody formatted it"), std::string::npos);
+  EXPECT_NE(AttachError(memory.span(), shape).find("it was not formatted"), std::string::npos);
 }
 
 TEST(ShmLink, ARegionServesOneRun) {
@@ -175,8 +177,8 @@ TEST(ShmLink, ALengthBeyondTheSlotIsAFault) {
   EXPECT_EQ(pair.sender().fault().detail, 65u);
 }
 
-// An end that was told of a fault by Fail() never takes the moved counter for frames: slot 0 of a fresh
-// region even holds the number that the receiver expects.
+// After Fail() an end never takes the moved counter for frames, even though slot 0 of a fresh region holds
+// the number that the receiver expects.
 TEST(ShmLink, FailGivesNoFrame) {
   ShmPair pair(64, 2);
   pair.sender().Fail(FaultCode::kLinkDown, 9);
@@ -224,7 +226,7 @@ TEST(ShmLinkStress, WaitingAsleepOnTheFutex) { WaitingPingPong(kSleepAtOnce, 300
 TEST(ShmLinkStress, WaitingAdaptive) {
   WaitingPingPong({WaitPolicy::Mode::kAdaptive, sync::SpinIterationsFor(2000)}, 3000);
 }
-TEST(ShmLinkStress, WaitingSpinning) { WaitingPingPong(kSpin, 20); }  // few: each may cost a scheduler's turn
+TEST(ShmLinkStress, WaitingSpinning) { WaitingPingPong(kSpin, 20); }  // few: each may cost a time slice
 
 // A sender that is always ahead sleeps for slots; the receiver never does.
 TEST(ShmLinkStress, TheSenderSleepsForSlots) {
@@ -240,7 +242,7 @@ TEST(ShmLinkStress, TheSenderSleepsForSlots) {
   sender.join();
 }
 
-// Fail() against an end that is just going to sleep, asleep or spinning: a lost wake would hang this test.
+// Fail() while an end is about to sleep, asleep or spinning: a lost wake would hang this test.
 TEST(ShmLinkStress, FailEndsBothEndsWaits) {
   for (int round = 0; round < 200; ++round) {
     const WaitPolicy& policy = round % 50 == 49 ? kSpin : kSleepAtOnce;

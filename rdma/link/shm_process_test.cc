@@ -1,4 +1,4 @@
-// Two real processes: the link between them, and what is left when one of them is killed.
+// Two real processes: the link between them, and the state after one of them is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ namespace {
 using sync::FaultCode;
 using sync::WaitPolicy;
 
-// Sends back what comes, checked against what it must be. The number of wrong bytes, at most 50.
+// Sends back the frames that arrive, and checks them. Returns the number of wrong bytes, at most 50.
 int Echo(Side& side, uint32_t first, uint32_t count, const WaitPolicy& policy) {
   size_t wrong = 0;
   for (uint32_t n = first; n != first + count; ++n) {
@@ -46,7 +46,7 @@ TEST(TwoProcesses, OrderContentsOddSizesAndWrapAroundAsleepAndSpinning) {
   LARDER_SKIP_UNDER_TSAN();
   for (const size_t frame_bytes : {1, 63, 129, 12289}) {
     for (const size_t slots : {1, 3}) {
-      const bool spins = frame_bytes == 129;  // few frames then: a hand-over may cost a scheduler's turn
+      const bool spins = frame_bytes == 129;  // few frames then: a hand-over may cost a time slice
       const uint32_t count = spins ? 30 : 500;
       const WaitPolicy policy = spins ? kSpin : kSleepAtOnce;
       const Shape shape = {{frame_bytes, slots}, 0u - 15};
@@ -98,13 +98,13 @@ TEST(TwoProcesses, AWrongNumberFaultsBoth) {
   EXPECT_FALSE(side.out->WaitSend(kSpin));
 }
 
-// The parent's part in one round of being abandoned: set-up, monitor, frames for ever until the link fails.
-// How it ended: by an Error of the set-up, or by the monitor. `up` is set when the set-up is over, either
-// way.
+// The parent's part in one round in which its peer is killed: set-up, monitor, frames until the link fails.
+// Returns how it ended: by an Error of the set-up, or by the monitor. `up` is set when the set-up has ended,
+// either way.
 enum class Ended { kSettingUp, kRunning };
 Ended RunUntilAbandoned(const std::string& name, const Shape& shape, pid_t child, const WaitPolicy& policy,
                         int accept_ms, std::atomic<bool>& up) {
-  ControlListener listener(name);  // the same name every time: nothing of the last round may be in the way
+  ControlListener listener(name);  // the same name every time: the last round must not block it
   std::optional<Side> side;
   try {
     side.emplace(listener.Accept(accept_ms), shape, true, "weight0");
@@ -154,7 +154,7 @@ TEST(TwoProcesses, KilledAtRandomMoments) {
       }
       return 0;
     });
-    // every fifth dies about when the two find each other, the others while frames travel
+    // every fifth dies at about the time of the connection, the others while frames cross
     const bool early = round % 5 == 0;
     const auto delay = std::chrono::microseconds(random() % (early ? 3000 : 20000));
     std::atomic<bool> up{false};
@@ -169,7 +169,7 @@ TEST(TwoProcesses, KilledAtRandomMoments) {
     const int64_t ended_ns = NowNs();
     killer.join();
     EXPECT_TRUE(Killed(WaitFor(child))) << "round " << round;
-    // the bound that a user is promised, a thousand times what it takes
+    // the promised bound, a thousand times what it usually takes
     EXPECT_LT(ended_ns - killed_ns, 2'000'000'000) << "round " << round;
     running += ended == Ended::kRunning;
   }

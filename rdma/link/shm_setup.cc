@@ -1,4 +1,4 @@
-// Making a shared-memory link: the receiver makes the region and hands it over.
+// Set-up of a shared-memory link: the receiver makes the region and hands it over.
 #include <algorithm>
 #include <utility>
 
@@ -37,7 +37,8 @@ ShmEnd::~ShmEnd() { channel.Bye(); }
 namespace internal {
 namespace {
 
-// From the hellos on both ends have nothing to do but this: one that does not is stopped or ended.
+// After the hellos neither end does other work, so an end that takes longer than this is stopped or has
+// ended.
 constexpr int kMakeMs = 10'000;
 
 Hello ShmHello(const ShmLinkShape& shape, const LinkIdentity& identity) {
@@ -94,7 +95,7 @@ MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoi
       channel.SendMemory(memory);
       return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, session,
                   std::min(kMakeMs, LeftMs(deadline_ns)));
-    } catch (const Error& error) {  // it ended, or is stopped: the next one
+    } catch (const Error& error) {  // the peer ended or is stopped: wait for the next one
       if (LeftMs(deadline_ns) == 0) throw;
       WarnOfLink(LinkWarning::kDisagreement, fmt::format("{}: {}", What(endpoint), error.what()));
     }

@@ -1,5 +1,5 @@
-// Test support: those who come to a listener and do not belong there, as many as one thread makes. Included
-// by tests only.
+// Test support: strangers that connect to a listener, as fast as one thread can make them. Included by tests
+// only.
 #pragma once
 
 #include <sys/socket.h>
@@ -25,7 +25,7 @@ inline internal::ConnectionKind KindOfTransport(Transport transport) {
                                                : internal::ConnectionKind::kVerbs;
 }
 
-// A connection to an endpoint's listener, past anything that ConnectLink does.
+// A plain connection to an endpoint's listener, without the proof and hello of ConnectLink.
 inline Descriptor ConnectRaw(const LinkEndpoint& endpoint) {
   if (endpoint.transport != Transport::kSharedMemory) {
     std::string why;
@@ -40,12 +40,13 @@ inline Descriptor ConnectRaw(const LinkEndpoint& endpoint) {
   return fd;
 }
 
-// A few hundred a second, each one of: silent; a byte of a greeting now and then; a greeting and then
-// nothing; bytes that are no greeting; a greeting and a proof without the key; gone at once.
+// Makes a few hundred connections per second. Each is silent, sends a byte of a greeting now and then, sends
+// a greeting and then nothing, sends bytes that are not a greeting, sends a greeting and a proof without the
+// key, or closes at once.
 class Strangers {
  public:
   explicit Strangers(LinkEndpoint endpoint) : endpoint_(std::move(endpoint)), thread_([this] { Run(); }) {
-    while (count_ < 8) std::this_thread::yield();  // some are there before anybody else
+    while (count_ < 8) std::this_thread::yield();  // some connect before the test's own peers
   }
   ~Strangers() {
     stop_ = true;

@@ -1,5 +1,5 @@
-// Making a TCP link: the control connection, then the one for the frames, which proves that it is of the same
-// session.
+// Set-up of a TCP link: the control connection, then the connection of the frames, which proves that it
+// belongs to the same session.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -24,7 +24,7 @@ MadeLink<TcpEnd> Make(Handshake control, Descriptor data, const LinkShape& shape
   return made;
 }
 
-// The second connection of this session, or none if it did not come or the control connection closed.
+// The second connection of this session; none if it did not come or the control connection closed.
 Descriptor AcceptData(const Door& door, const LinkEndpoint& endpoint, const Handshake& control,
                       int64_t deadline_ns) {
   LinkGate::Setup setup = GateSetup(door, endpoint, ConnectionKind::kData);

@@ -1,6 +1,6 @@
-// Making a verbs link: hellos on the control connection, then a queue pair by rdma_cm, joined by what
-// only the two ends of that connection can say. The listener answers the connection request with the address
-// and key of its ring.
+// Set-up of a verbs link: hellos on the control connection, then a queue pair by rdma_cm. A MAC that only the
+// two ends of the control connection can make ties the two together. The listener answers the connection
+// request with the address and key of its ring.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,23 +30,23 @@ VerbsEnd::~VerbsEnd() = default;
 namespace internal {
 namespace {
 
-constexpr int kStepMs = 3000;  // for the other end's next step of set-up
-// 6: after that many repetitions the link is lost. 7 would mean "for ever" to soft-RoCE.
+constexpr int kStepMs = 3000;  // time limit of the other end's next step of set-up
+// After 6 repetitions the link is lost. 7 would mean "for ever" to soft-RoCE.
 constexpr uint8_t kRetries = 6;
 constexpr uint32_t kLargestMtu = 4096;
 
-// Private data of the connection request (of which rdma_cm takes 56 bytes) and its answer. mac: by the
-// session of the control connection, of all before it and the queue pair that it comes from; so a request
-// belongs to its control connection, and neither can be changed on the way, nor sent back.
+// Private data of the connection request (rdma_cm carries 56 bytes) and of its answer. mac: by the session
+// key of the control connection, over all before it and the number of the sending queue pair. So a request
+// belongs to one control connection, and neither message can be changed on the way or reflected.
 struct RequestData {
-  uint32_t mtu = 0;   // bytes of a packet at most; 0: what the path takes
+  uint32_t mtu = 0;   // the most bytes per packet; 0: what the path allows
   uint32_t pair = 0;  // its number
   uint8_t mac[kMacBytes] = {};
 };
 struct AnswerData {
   uint64_t ring_address = 0;
   uint32_t ring_key = 0;
-  uint32_t mtu = 0;  // what both use
+  uint32_t mtu = 0;  // bytes per packet that both ends use
   uint32_t pair = 0;
   uint32_t reserved = 0;
   uint8_t mac[kMacBytes] = {};
@@ -56,12 +56,12 @@ static_assert(sizeof(RequestData) == 40 && sizeof(AnswerData) == 56);
 struct CmEvent {
   rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_ERROR;
   int status = 0;
-  rdma_cm_id* id = nullptr;  // of a request: new, ours
+  rdma_cm_id* id = nullptr;  // of a connection request: new, and ours to free
   uint32_t pair = 0;         // the other end's queue pair
   std::vector<std::byte> data;
 };
 
-// Is the event's private data of this session, and of the queue pair that sent it?
+// Whether the event's private data has a valid MAC of this session and of the queue pair that sent it.
 template <typename Data>
 bool FromPeer(const CmEvent& event, const SessionKey& session, std::string_view label, Data* data) {
   if (event.data.size() < sizeof(Data)) return false;
@@ -69,8 +69,8 @@ bool FromPeer(const CmEvent& event, const SessionKey& session, std::string_view 
   return session.Sealed(label, data, sizeof(Data)) && data->pair == event.pair;
 }
 
-// The next event of a channel, acknowledged; none when the time is over or `watched` (a control connection)
-// closed.
+// The next event of a channel, acknowledged; nullopt at the deadline or when `watched` (a control connection)
+// is closed.
 std::optional<CmEvent> NextEvent(rdma_event_channel* channel, int64_t deadline_ns, int watched_fd = -1) {
   for (;;) {
     rdma_cm_event* event = nullptr;
@@ -114,7 +114,7 @@ CmId NewId(rdma_event_channel* channel, const std::string& what) {
   return CmId(id);
 }
 
-// An IPv4 or IPv6 address; in 16 bytes as in a GID, IPv4 mapped.
+// An IPv4 or IPv6 address; as 16 bytes it has the form of a GID, with IPv4 mapped.
 struct Address {
   sockaddr_storage value = {};
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&value); }
@@ -141,7 +141,7 @@ struct Address {
     }
   }
   bool IsAny() { return value.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&ip6()->sin6_addr); }
-  // A link-local address is reached over the interface of the own one.
+  // A link-local address is reached over the interface of our own address.
   void SetScope(Address& own) {
     if (value.ss_family == AF_INET6 && own.value.ss_family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&ip6()->sin6_addr))
@@ -155,12 +155,12 @@ struct Address {
     return text;
   }
   void SetPort(uint16_t port) {
-    // the port lies at the same place in both
+    // the port has the same offset in both structs
     reinterpret_cast<sockaddr_in*>(&value)->sin_port = htons(port);
   }
 };
 
-// The IP address that a RoCE GID stands for.
+// The IP address that a RoCE GID contains.
 Address AddressOfGid(const ibv_gid_entry& entry) {
   Address address = Address::OfBytes(entry.gid.raw);
   if (address.value.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.ip6()->sin6_addr))
@@ -168,9 +168,9 @@ Address AddressOfGid(const ibv_gid_entry& entry) {
   return address;
 }
 
-// This end's own address on the device that the manifest names: of its GID of that index, or of its first
-// RoCE v2 one with an IPv4 address. None if no device is named, or it is InfiniBand, where routes are made
-// from addresses of IP over InfiniBand.
+// This end's own address on the device that the manifest names: that of the GID with the given index, or of
+// the first RoCE v2 GID with an IPv4 address. nullopt if no device is named, or if it is InfiniBand, where
+// addresses of IP over InfiniBand determine the route.
 std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::string& what) {
   if (endpoint.device.empty()) {
     if (endpoint.gid_index >= 0) {
@@ -219,7 +219,7 @@ std::optional<Address> OwnAddress(const LinkEndpoint& endpoint, const std::strin
       VerbsGids(device.get(), endpoint.device_port));
 }
 
-// rdma_cm took the device by the route; the manifest may have named another.
+// rdma_cm chose the device by the route; throws Error if the manifest names another.
 void CheckDevice(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::string& what) {
   if (endpoint.device.empty()) return;
   const std::string name = ibv_get_device_name(id.verbs->device);
@@ -231,8 +231,8 @@ void CheckDevice(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::
   }
 }
 
-// The port of a link whose device is known. Frames of a whole MTU need the interface's to be larger: packets
-// have headers.
+// The port of a link whose device is known. Packets have headers, so the interface's MTU must be larger than
+// the link's.
 void CheckMtu(const rdma_cm_id& id, const LinkEndpoint& endpoint, const std::string& what) {
   ibv_port_attr port = {};
   if (endpoint.mtu == 0 || ibv_query_port(id.verbs, id.port_num, &port) != 0) return;
@@ -275,11 +275,11 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   const std::string what = What(endpoint);
   EventChannel channel = NewChannel(what);
   CmId id = NewId(channel.get(), what);
-  std::optional<Address> own = OwnAddress(endpoint, what);  // before anybody waits for this end
+  std::optional<Address> own = OwnAddress(endpoint, what);  // may throw: before the other end waits for us
   std::optional<Handshake> control = ConnectControl(endpoint, mine, key, deadline_ns, why);
   if (!control) return std::nullopt;
 
-  // Each step: start it, wait for its event. A listener that went away meanwhile is tried again.
+  // Each step is started, then its event is awaited. If the listener goes away meanwhile, the caller retries.
   const int control_fd = control->control.get();
   const auto failed = [&](const char* step, const std::optional<CmEvent>& event) {
     *why = fmt::format(
@@ -330,7 +330,7 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   if (rdma_connect(resources->id.get(), &parameters) != 0) return failed("connecting", std::nullopt);
   event = NextEvent(resources->channel.get(), step_ns(), control_fd);
   if (!event || event->type != RDMA_CM_EVENT_CONNECT_RESPONSE) {
-    // the control connection works, so it is the RDMA network that does not
+    // the control connection works, so the fault is in the RDMA network
     const std::string step = fmt::format(
         "device {} port {} does not reach {} (are both ends' devices on one network?): connecting",
         ibv_get_device_name(resources->id->verbs->device), resources->id->port_num, there.Text());
@@ -341,7 +341,7 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
     return failed("answer of another link", event);
   if (!resources->Connect(ring, LinkSide::kSend, static_cast<int>(answer.mtu), what) ||
       rdma_establish(resources->id.get()) != 0)
-    return failed("joining the queue pairs", std::nullopt);
+    return failed("connecting the queue pairs", std::nullopt);
   return Make(std::move(*control), std::move(resources), shape, LinkSide::kSend, answer);
 }
 
@@ -350,9 +350,9 @@ struct VerbsListener::State {
   std::string what;
   EventChannel channel;
   CmId id;
-  std::optional<Address> own;  // of the device that the manifest names
+  std::optional<Address> own;  // address of the device that the manifest names
 
-  // Of a connector that has been answered; none: it went away, or did not come with its queue pair.
+  // The link to a connector that has been answered; null if it went away or its queue pair did not come.
   std::optional<MadeLink<VerbsEnd>> Complete(Handshake control, const LinkShape& shape, int64_t deadline_ns);
 };
 
@@ -363,20 +363,20 @@ VerbsListener::VerbsListener(const LinkEndpoint& endpoint) : state_(std::make_un
   state.channel = NewChannel(state.what);
   state.id = NewId(state.channel.get(), state.what);
   Address address;
-  address.value.ss_family = AF_INET6;  // every address, IPv4 too
+  address.value.ss_family = AF_INET6;  // every address, IPv4 included
   state.own = OwnAddress(endpoint, state.what);
   if (state.own) {
     address = *state.own;
   } else if (!endpoint.host.empty()) {
     const Descriptor probe =
-        ListenTcp(endpoint.host, 0, state.what);  // the host's first address that is here
+        ListenTcp(endpoint.host, 0, state.what);  // finds the host's first address that is local
     socklen_t bytes = sizeof(address.value);
     getsockname(probe.get(), address.get(), &bytes);
   }
   address.SetPort(0);
   const bool bound = rdma_bind_addr(state.id.get(), address.get()) == 0;
   const bool has_device =
-      state.id->verbs != nullptr;  // not before a connector comes, if every address may be
+      state.id->verbs != nullptr;  // when listening on every address, the device is known with a connector
   if (!bound || (!endpoint.host.empty() && !has_device)) {
     throw Error(
         "{}: {} belongs to no RDMA device{}; devices here: {}: name one as device, give the address of the "
@@ -415,7 +415,7 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   }
   CheckDevice(*request, endpoint, what);
   CheckMtu(*request, endpoint, what);
-  // A channel of its own: the link outlives this listener and its events.
+  // The link gets its own event channel, because it outlives this listener.
   EventChannel own_channel = NewChannel(what);
   if (rdma_migrate_id(request.get(), own_channel.get()) != 0) {
     throw Error("{}: rdma_cm: {}", what, std::strerror(errno));

@@ -16,11 +16,12 @@
 namespace larder::rdma::internal {
 namespace {
 
-// No descriptors or memory for another connection: the listener stays readable, so looking again at once
-// would be a loop at full speed.
+// The pause after accept4() failed for lack of descriptors or memory. The listener stays readable, so trying
+// again at once would be a busy loop.
 constexpr int64_t kAcceptPauseNs = 100'000'000;
 
-// A few bytes to somebody who may not read: they fit an empty socket, or he has to go.
+// Sends a few bytes to a peer that may not be reading. They fit an empty buffer; if they do not, the
+// connection is dropped.
 bool SendNow(const Descriptor& connection, const void* bytes, size_t count) {
   return send(connection.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(count);
 }
@@ -38,7 +39,7 @@ void LinkGate::Add(Descriptor connection, std::string who) {
   if (pending_.size() == kPlaces) {
     auto out = std::min_element(pending_.begin(), pending_.end(),
                                 [](const Pending& a, const Pending& b) { return a.step < b.step; });
-    Turn(*out, "makes room: more connections than can be set up at once");
+    Turn(*out, "dropped for a newer connection: more come than can be set up at once");
     pending_.erase(out);
   }
   Pending& added = pending_.emplace_back();
@@ -59,8 +60,8 @@ void LinkGate::Turn(const Pending& pending, const std::string& why) {
   WarnOfLink(LinkWarning::kStranger, fmt::format("{}: {}", setup_.what, last_));
 }
 
-// A few: then those who wait here get their turn, and who just came and has said something gets beyond those
-// who have not, which make room first.
+// Accepts a few connections only. Then all pending ones are read, so that a new connection that has sent its
+// greeting advances beyond those that have sent nothing, which are dropped first.
 void LinkGate::AcceptAll() {
   for (size_t i = 0; i < kPlaces / 4; ++i) {
     Descriptor connection(accept4(setup_.listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -68,7 +69,7 @@ void LinkGate::AcceptAll() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EAGAIN) {
         accept_after_ns_ = NowNs() + kAcceptPauseNs;
-        last_ = fmt::format("no connection can be taken: {}", std::strerror(errno));
+        last_ = fmt::format("no connection can be accepted: {}", std::strerror(errno));
         WarnOfLink(LinkWarning::kStranger, fmt::format("{}: {}", setup_.what, last_));
       }
       return;
@@ -84,7 +85,7 @@ void LinkGate::AcceptAll() {
   }
 }
 
-// What has come, as far as the next step.
+// Reads what has arrived, and takes the steps that are complete.
 LinkGate::Progress LinkGate::Read(Pending& pending) {
   for (;;) {
     const ssize_t received = recv(pending.connection.get(), pending.bytes.data() + pending.have,
@@ -92,8 +93,7 @@ LinkGate::Progress LinkGate::Read(Pending& pending) {
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && errno == EAGAIN) return Progress::kWaits;
     if (received <= 0) {
-      // One that gave up, or looked whether the port is open, is not worth a line; unless it was about to
-      // prove itself: then it has seen that this listener is none of its own.
+      // A peer that gave up, or only looked whether the port is open, is not worth a line in the log.
       return Progress::kGone;
     }
     pending.have += static_cast<size_t>(received);
@@ -103,14 +103,15 @@ LinkGate::Progress LinkGate::Read(Pending& pending) {
   }
 }
 
-// All bytes of a step are there.
+// Handles a step whose bytes have all arrived.
 LinkGate::Progress LinkGate::Finish(Pending& pending) {
   switch (pending.step) {
     case Step::kGreeting: {
       const auto greeting = From<Greeting>(pending.bytes);
       if (setup_.kind == ConnectionKind::kData) {
         if (IsDataGreeting(*setup_.session, greeting)) return Progress::kArrived;
-        // Another connector of this listener comes again; it is no stranger for coming now.
+        // A control connection of another connector of this listener is dropped without a warning; it
+        // retries.
         if (greeting.magic != kWireMagic) pending.wrong = "is another program";
         if (greeting.kind == ConnectionKind::kData)
           pending.wrong = "brings the second connection of another link";
@@ -127,7 +128,7 @@ LinkGate::Progress LinkGate::Finish(Pending& pending) {
       if (!pending.verifier.Believes(From<Mac>(pending.bytes))) {
         pending.wrong =
             setup_.key->open()
-                ? "uses a link key, and this process has none: give both the same link.key, or neither one"
+                ? "uses a link key, and this process has none: give both the same link.key, or neither"
                 : "does not prove that it knows this cluster's key: a stranger, or a socket with "
                   "another link.key, or without one";
         return Progress::kGone;
@@ -140,7 +141,7 @@ LinkGate::Progress LinkGate::Finish(Pending& pending) {
     case Step::kHello:
       if (pending.verifier.session().Sealed(kConnectorHello, pending.bytes.data(), pending.bytes.size()))
         return Progress::kArrived;
-      pending.wrong = "sent a hello that somebody changed on the way";
+      pending.wrong = "sent a hello that was changed on the way";
       return Progress::kGone;
   }
   return Progress::kGone;
@@ -148,7 +149,7 @@ LinkGate::Progress LinkGate::Finish(Pending& pending) {
 
 std::optional<Guest> LinkGate::Next(int64_t deadline_ns) {
   for (;;) {
-    // Who has come or said something; somebody may have been ready before this call.
+    // All pending connections are read first, since some may have been readable before this call.
     int64_t until_ns = deadline_ns;
     for (auto pending = pending_.begin(); pending != pending_.end();) {
       const Progress progress = Read(*pending);
@@ -159,7 +160,7 @@ std::optional<Guest> LinkGate::Next(int64_t deadline_ns) {
         return guest;
       }
       if (progress == Progress::kWaits && NowNs() >= pending->until_ns) {
-        pending->wrong = fmt::format("sent nothing that is a link's in {} ms", setup_.step_ms);
+        pending->wrong = fmt::format("did not send the next message of a link in {} ms", setup_.step_ms);
       }
       if (!pending->wrong.empty()) Turn(*pending, pending->wrong);
       if (progress == Progress::kGone || !pending->wrong.empty()) {
@@ -173,7 +174,7 @@ std::optional<Guest> LinkGate::Next(int64_t deadline_ns) {
     if (now_ns >= deadline_ns) return std::nullopt;
     const bool paused = now_ns < accept_after_ns_;
     if (paused) until_ns = std::min(until_ns, accept_after_ns_);
-    // a descriptor of -1 is passed over; not POLLIN of leave_fd: its first sign of life may be there already
+    // poll() ignores a descriptor of -1. leave_fd is not watched for POLLIN: a sign of life may be there.
     std::vector<pollfd> watched = {{setup_.stop_fd, POLLIN, 0},
                                    {setup_.leave_fd, POLLRDHUP, 0},
                                    {paused ? -1 : setup_.listener, POLLIN, 0}};

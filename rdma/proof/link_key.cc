@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kHowToMake =
     "`larder-cluster key` makes one, or `openssl rand -hex 32 > link.key; chmod 600 link.key`";
 
-// Wiped when it goes.
+// A buffer that is wiped when it is destroyed.
 struct Secret {
   ~Secret() { sodium_memzero(this, sizeof(*this)); }
   char text[1024];
@@ -71,11 +71,11 @@ std::shared_ptr<const LinkKey> LinkKey::Load(const std::string& path, bool crede
       sodium_hex2bin(secret.bytes, kBytes, secret.text + begin, end - begin, nullptr, &decoded, nullptr) !=
           0 ||
       decoded != kBytes) {
-    throw Error("link key {}: {} hexadecimal digits are expected and nothing else (it has {} characters): {}",
+    throw Error("link key {}: expected {} hexadecimal digits and nothing else (it has {} characters): {}",
                 path, 2 * kBytes, end - begin, kHowToMake);
   }
   if (sodium_is_zero(secret.bytes, kBytes) != 0)
-    throw Error("link key {}: zeros only are no secret: {}", path, kHowToMake);
+    throw Error("link key {}: all zeros is not a secret: {}", path, kHowToMake);
   return std::make_shared<const LinkKey>(secret.bytes);
 }
 

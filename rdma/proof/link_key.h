@@ -1,6 +1,6 @@
 // LinkKey: the secret that the processes of one cluster share. Links prove to each other that they have it
-// before anything else is said (rdma/proof/link_proof.h). Kept in locked memory that no core dump has and
-// that is wiped at the end; nothing prints it. Any thread may use a key; it never changes.
+// before they say anything else (rdma/proof/link_proof.h). It is kept in locked memory that is excluded from
+// core dumps and wiped at the end; nothing prints it. Any thread may use a key; it never changes.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,13 @@ class LinkKey {
  public:
   static constexpr size_t kBytes = 32;
 
-  // Of a file with 64 hexadecimal digits, white space around them allowed. Error if it is anything else, of
-  // zeros only, or if others than its owner may read it. credential: it is one of systemd's, which guards
-  // it; a blank one, the unit's default where a server has no key, is null.
+  // Reads a file with 64 hexadecimal digits, with or without white space around them. Throws Error if the
+  // file has other contents, the key is all zeros, or users other than its owner may read it. credential: the
+  // file is a systemd credential, which systemd protects; an empty one (the unit's default on a server
+  // without a key) returns null.
   static std::shared_ptr<const LinkKey> Load(const std::string& path, bool credential = false);
-  // What links use that have none: known to everybody, so it proves nothing. One protocol for both, and
-  // nobody on the way is told whether there is a key.
+  // The key of links that have no key. It is public, so it proves nothing. With it the protocol is the same
+  // with and without a key, and an observer cannot tell which is used.
   static const LinkKey& Open();
   static const LinkKey& Of(const std::shared_ptr<const LinkKey>& key) { return key ? *key : Open(); }
 

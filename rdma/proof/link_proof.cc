@@ -11,7 +11,7 @@ namespace {
 static_assert(kMacBytes == crypto_auth_hmacsha256_BYTES &&
               LinkKey::kBytes == crypto_auth_hmacsha256_KEYBYTES);
 
-// Labels end with a zero and have none within, so no two inputs of one key are alike.
+// Labels end with a zero byte and contain none, so no two inputs of one key are equal.
 Mac Hmac(const uint8_t* key, std::string_view label, const void* first, size_t first_bytes,
          const void* second, size_t second_bytes) {
   crypto_auth_hmacsha256_state state;
@@ -35,10 +35,10 @@ Mac OfBoth(const LinkKey& key, std::string_view label, const Greeting& greeting,
 constexpr std::string_view kConnector = "larder link: connector", kListener = "larder link: listener",
                            kSession = "larder link: session";
 
-// Of both sorts: is it of this protocol, of this version?
+// What is wrong with a Greeting or Challenge of another protocol or version; empty: nothing.
 template <typename Message>
 std::string Foreign(const Message& message) {
-  if (message.magic != kWireMagic) return "it is another program, or speaks the control channel of before";
+  if (message.magic != kWireMagic) return "it is another program, or an older version of this one";
   if (message.version != kWireVersion) {
     return fmt::format(
         "it speaks version {} of the links' protocol, this process version {}: install one build on all "

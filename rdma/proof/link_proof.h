@@ -1,6 +1,6 @@
-// How two ends of a set-up connection prove to each other that they know the cluster's key, before anything
-// of the Plan is said. For every such connection: TCP's and verbs' control connections, shared memory's
-// control channel (frame links and attention sockets).
+// How the two ends of a set-up connection prove to each other that they know the cluster's key, before either
+// says anything about the Plan. Every such connection does it: the control connections of TCP and verbs, and
+// the control channel of shared memory (frame links and attention sockets).
 //
 //   connector                                   listener
 //     Greeting: magic, version, kind, nonce  ->            32 random bytes, new for each connection
@@ -12,20 +12,20 @@
 //   A TCP link's second connection: a Greeting of kind kData whose nonce is HMAC(session, "data connection").
 //   rdma_cm's private data carry HMAC(session, what they say and the queue pair's number).
 //
-// HMAC-SHA-256, random bytes and comparison in constant time are libsodium's. Every message that is proven
-// covers both nonces (through the whole Greeting and Challenge, so version and kind as well), thus:
-// - replayed bytes of an earlier connection fail: the other side's nonce is another one;
-// - a proof that is reflected fails: the two directions have labels of their own, as the hellos have;
-// - a proof for shared memory, TCP or verbs is none for another kind;
-// - who has no key learns a nonce, and may keep one of 32 places until somebody else needs it
-// (rdma/proof/link_gate.h);
-// - a listener without the key learns the same: the hello comes after its proof.
-// An eavesdropper sees the hellos, the frames and the beats: nothing is encrypted. A man in the middle can't
-// change a hello, nor what rdma_cm carries; but he can pass the proofs on and then change frames and beats,
-// which are not authenticated: that would cost the data path. Where the network is not trusted that far,
-// WireGuard below the links is the recipe (docs/cluster.md). Who has the key once can read nothing that
-// was recorded but what was in clear anyhow; there is no need of forward secrecy.
-// Without a key both ends use LinkKey::Open(), which everybody knows: the same bytes, proving nothing.
+// libsodium provides HMAC-SHA-256, random bytes and comparison in constant time. Every proof covers both
+// nonces (through the whole Greeting and Challenge, so version and kind as well). Therefore:
+// - replayed bytes of an earlier connection fail, because the other side's nonce is new;
+// - a reflected proof fails, because each direction has its own label, as the hellos do;
+// - a proof for one kind of link (shared memory, TCP, verbs) is not valid for another;
+// - a connector without the key learns only a nonce, and may keep one of 32 places until another connection
+//   needs it (rdma/proof/link_gate.h);
+// - a listener without the key learns as little: the connector's hello comes after the listener's proof.
+// An eavesdropper sees the hellos, the frames and the beats: nothing is encrypted. A man in the middle cannot
+// change a hello or the private data of rdma_cm. He can forward the proofs and then change frames and beats,
+// which are not authenticated because that would slow the data path. If the network is not trusted that far,
+// put WireGuard below the links (docs/cluster.md). Forward secrecy is not needed: someone who learns the key
+// later can read nothing in a recording that was not in clear text already.
+// Without a key both ends use LinkKey::Open(), which is public: the same bytes cross, and prove nothing.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ enum class ConnectionKind : uint32_t {
   kShm = 1,
   kTcp,  // control connections
   kVerbs,
-  kData,  // a TCP link's second
+  kData,  // the second connection of a TCP link
 };
 
 struct Greeting {
@@ -63,15 +63,15 @@ static_assert(sizeof(Greeting) == 48 && std::is_trivially_copyable_v<Greeting>);
 static_assert(sizeof(Challenge) == 48 && std::is_trivially_copyable_v<Challenge>);
 
 using Mac = std::array<uint8_t, kMacBytes>;
-bool Equal(const uint8_t* a, const uint8_t* b);  // of kMacBytes, in constant time
+bool Equal(const uint8_t* a, const uint8_t* b);  // compares kMacBytes bytes in constant time
 
-// Labels of what a session authenticates.
+// Labels of the messages that a session authenticates.
 inline constexpr std::string_view kConnectorHello = "hello of the connector",
                                   kListenerHello = "hello of the listener",
                                   kDataConnection = "data connection", kVerbsRequest = "queue pair's request",
                                   kVerbsAnswer = "queue pair's answer";
 
-// What only the two ends of one connection know.
+// The secret that only the two ends of one connection know.
 class SessionKey {
  public:
   SessionKey() = default;
@@ -82,7 +82,7 @@ class SessionKey {
 
   Mac Of(std::string_view label, const void* bytes, size_t count) const;
 
-  // Of a message whose last member is its `mac`.
+  // Sets the MAC of a message whose last member is `mac`.
   template <typename Message>
   void Seal(std::string_view label, Message& message) const {
     const Mac mac = Of(label, &message, sizeof(Message) - kMacBytes);
@@ -100,7 +100,7 @@ class Prover {
  public:
   Prover(const LinkKey& key, ConnectionKind kind);
   const Greeting& greeting() const { return greeting_; }
-  std::string Meet(const Challenge& challenge);  // what is wrong with it; empty: nothing
+  std::string Meet(const Challenge& challenge);  // returns what is wrong with it; empty: nothing
   const Mac& proof() const { return proof_; }
   bool Believes(const Mac& listeners) const { return Equal(listeners.data(), expected_.data()); }
   const SessionKey& session() const { return session_; }
@@ -118,7 +118,7 @@ class Verifier {
   std::string Meet(const LinkKey& key, const Greeting& greeting, ConnectionKind kind);
   const Challenge& challenge() const { return challenge_; }
   bool Believes(const Mac& connectors) const { return Equal(connectors.data(), expected_.data()); }
-  const Mac& proof() const { return proof_; }  // sent to who is believed only
+  const Mac& proof() const { return proof_; }  // sent only to a connector that Believes() accepted
   const SessionKey& session() const { return session_; }
 
  private:
@@ -127,7 +127,7 @@ class Verifier {
   SessionKey session_;
 };
 
-// The first message of a TCP link's second connection, and whether one is of this session.
+// The first message of a TCP link's second connection, and the test whether one belongs to this session.
 Greeting DataGreeting(const SessionKey& session);
 bool IsDataGreeting(const SessionKey& session, const Greeting& greeting);
 

@@ -1,20 +1,21 @@
-// What links have to say that is no Error: who came and was not let in. At most a line of each sort every few
-// seconds, however many come.
+// Warnings of links that are not Errors: connections that were not admitted. Each kind is reported at most
+// once every few seconds, however many connections come.
 #pragma once
 
 #include <string>
 
 namespace larder::rdma {
 
-// How it is said; before the first link. Any thread calls it. Not set: "larder: warning: LINE" on stderr.
+// Sets where warnings go; called before the first link is made. Any thread may call `say`. By default
+// "larder: warning: LINE" goes to stderr.
 using SayLinkWarning = void (*)(const std::string& line);
 void SetSayLinkWarning(SayLinkWarning say);
 
 namespace internal {
 
 enum class LinkWarning {
-  kStranger,      // somebody who does not prove that he belongs here
-  kDisagreement,  // a socket of this cluster that runs something else
+  kStranger,      // a peer that does not prove that it knows the key
+  kDisagreement,  // a socket of this cluster that runs another Plan or version
 };
 void WarnOfLink(LinkWarning sort, const std::string& line);
 

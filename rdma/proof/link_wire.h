@@ -1,8 +1,7 @@
-// What two ends of a link between servers say to each other once they know who they are
-// (rdma/proof/link_proof.h), and the checks of what came before any of it is used: the hello of a connection,
-// the beats of its control connection, the header of each frame. Fixed sizes, little-endian (as every machine
-// that Larder runs on); no pointer, shape or type is taken from the wire. Pure functions; fuzzed by
-// rdma/tcp/link_wire_fuzz.cc.
+// The messages of a link between servers after the proof (rdma/proof/link_proof.h), and the checks that they
+// pass before use: the hello of a connection, the beats of its control connection, the header of each frame.
+// They have fixed sizes and are little-endian (as every machine that Larder runs on). No pointer, shape or
+// type is taken from the wire. Pure functions; fuzzed by rdma/tcp/link_wire_fuzz.cc.
 #pragma once
 
 #include <bit>
@@ -20,15 +19,15 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 inline constexpr uint64_t kWireMagic = 0x4b4e4c5244524cull;  // "LRDRLNK"
 inline constexpr uint32_t kWireVersion = 4;
 
-inline constexpr size_t kMacBytes = 32;  // of HMAC-SHA-256
+inline constexpr size_t kMacBytes = 32;  // HMAC-SHA-256
 
 enum class HelloKind : uint32_t {
-  kControl = 1,  // connector -> listener: I would like a link like this
-  kAccepted,     // listener -> connector: here it is; rdma_port is set
+  kControl = 1,  // connector -> listener: asks for a link with these properties
+  kAccepted,     // listener -> connector: agrees; rdma_port is set
   kRefused,      // listener -> connector: text says why; no other field is set
 };
 
-// Text fields end with a zero; Text() copes with one that does not.
+// Text fields are zero-terminated; Text() can also read one that is not.
 struct WireHello {
   uint64_t magic = kWireMagic;
   uint32_t version = kWireVersion;
@@ -38,13 +37,13 @@ struct WireHello {
   uint64_t plan_hash = 0;
   uint64_t frame_bytes = 0;
   uint64_t slots = 0;
-  uint64_t session = 0;  // LinkIdentity's; in an answer the connector's own
-  uint8_t rdma_address[16] =
-      {};  // of the listener's device, IPv4 mapped; zeros: the one that was connected to
+  uint64_t session = 0;  // LinkIdentity's; an answer repeats the connector's
+  // The address of the listener's device, IPv4 mapped. Zeros: the address that was connected to.
+  uint8_t rdma_address[16] = {};
   char name[64] = {};
   char cluster[64] = {};
   char text[216] = {};
-  uint8_t mac[kMacBytes] = {};  // by the session's key, of all before it (rdma/proof/link_proof.h)
+  uint8_t mac[kMacBytes] = {};  // MAC of all before it by the session's key (rdma/proof/link_proof.h)
 };
 static_assert(sizeof(WireHello) == 448 && std::is_trivially_copyable_v<WireHello>);
 
@@ -57,18 +56,19 @@ std::string Text(const char (&field)[kSize]) {
   }
   return text;
 }
-// Cuts what does not fit.
+// Copies the text into the field; cuts what does not fit.
 template <size_t kSize>
 void SetText(char (&field)[kSize], const std::string& text) {
   const size_t length = text.size() < kSize - 1 ? text.size() : kSize - 1;
   for (size_t i = 0; i < kSize; ++i) field[i] = i < length ? text[i] : '\0';
 }
 
-// Is this a hello at all (of any version)?
+// Whether this is a hello, of any version.
 bool IsHello(const WireHello& hello);
-// Why the two ends cannot be joined, for the own log; empty if they can. `theirs` is a hello.
+// Why the two ends cannot be linked, for our log; empty if they can. IsHello(theirs) must hold.
 std::string Disagreement(const WireHello& mine, const WireHello& theirs);
-// The same for the other end: which difference, and nothing of ours that it could use to agree next time.
+// The same for the other end. It says which field differs, but not our value, with which the other end could
+// pretend to agree next time.
 std::string Refusal(const WireHello& mine, const WireHello& theirs);
 
 enum class BeatKind : uint32_t { kAlive = 1, kFault, kBye };
@@ -80,7 +80,7 @@ struct WireBeat {
 };
 static_assert(sizeof(WireBeat) == 16 && std::is_trivially_copyable_v<WireBeat>);
 bool IsBeat(const WireBeat& beat);
-// Of a kFault beat: a code that this build does not know, or none, counts as kLinkDown.
+// The fault of a kFault beat. A code that this build does not know, or kNone, counts as kLinkDown.
 sync::Fault FaultOf(const WireBeat& beat);
 
 // In front of each frame of a TCP link, on the wire and in the receiver's ring. (Verbs has no header.)
@@ -93,7 +93,7 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16 && std::is_trivially_copyable_v<FrameHeader>);
 
-// A frame that may not be used: its fault. Inline: each frame passes here.
+// The fault of a frame that may not be used; none if it may. Inline, because it runs for each frame.
 inline sync::Fault CheckFrameHeader(const FrameHeader& header, uint32_t expected_sequence,
                                     size_t frame_bytes) {
   if (header.magic != FrameHeader::kMagic || header.reserved != 0) [[unlikely]]

@@ -18,7 +18,8 @@
 namespace larder::rdma::internal {
 namespace {
 
-// Strangers may come while a chain runs and nobody accepts; beyond this the kernel lets connectors wait.
+// Strangers may connect while a chain runs and no Accept() does; beyond this the kernel makes connectors
+// wait.
 constexpr int kBacklog = 512;
 
 struct FreeAddresses {
@@ -43,7 +44,7 @@ Descriptor NewSocket(const addrinfo& address) {
   return Descriptor(socket(address.ai_family, address.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// poll() that signals do not cut short. False when the time is over.
+// poll() that signals do not interrupt. Returns false at the deadline.
 bool WaitFor(const Descriptor& socket, short events, int64_t deadline_ns) {
   for (;;) {
     pollfd watched = {socket.get(), events, 0};
@@ -71,7 +72,7 @@ Descriptor ListenTcp(const std::string& host, uint16_t port, const std::string& 
   const Addresses addresses = Resolve(host, port, AI_PASSIVE, &why);
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
     Descriptor socket = NewSocket(*address);
-    // A restarted stage must get its port back while connections of its former life are still in TIME_WAIT.
+    // A restarted stage must get its port back while connections of its last run are still in TIME_WAIT.
     const int on = 1;
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (socket && bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 &&
@@ -106,10 +107,10 @@ void SetLinkOptions(const Descriptor& socket) {
 
 namespace {
 
-// Empty: connected or on the way.
+// Starts a connection. Returns why it failed; empty: connected or in progress.
 std::string Begin(const Descriptor& socket, const addrinfo& address, const addrinfo* from) {
   if (from != nullptr) {
-    const int on = 1;  // the port is chosen when it is known where to
+    const int on = 1;  // the port is chosen by connect(), when the destination is known
     setsockopt(socket.get(), SOL_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
     if (bind(socket.get(), from->ai_addr, from->ai_addrlen) != 0) return std::strerror(errno);
   }
@@ -133,7 +134,7 @@ Descriptor TryConnectTcp(const std::string& host, uint16_t port, const std::stri
       continue;
     }
     std::string problem = Begin(socket, *address, source);
-    if (!problem.empty() && source != nullptr) {  // no address of this server, or it does not lead there
+    if (!problem.empty() && source != nullptr) {  // not an address of this server, or it has no route there
       socket = NewSocket(*address);
       problem = socket ? Begin(socket, *address, nullptr) : std::strerror(errno);
     }

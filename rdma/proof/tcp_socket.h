@@ -1,5 +1,5 @@
-// TCP for the set-up of links: listen, connect with patience, send and receive whole messages until a
-// deadline. Every socket is non-blocking, closes on exec, and has the options of links. Set-up only.
+// TCP connections for the set-up of links: listen, connect, send and receive whole messages until a deadline.
+// Every one is non-blocking, closes on exec, and has the options of links. Set-up only.
 #pragma once
 
 #include <array>
@@ -12,25 +12,28 @@
 
 namespace larder::rdma::internal {
 
-// host empty: every address of this server. port 0: one that is free. what: for the Error, "link to x".
+// An empty host means every address of this server, port 0 any free port. `what` begins the Error: "link to
+// x".
 Descriptor ListenTcp(const std::string& host, uint16_t port, const std::string& what);
 int PortOf(const Descriptor& socket);
 
-// One attempt that ends at the deadline. No descriptor: *why says what the system said. from: the address of
-// this server to come from, if it is one and leads there; empty: as the route says.
+// One attempt, which ends at the deadline. Returns no descriptor if it fails; *why is then the system's
+// reason. from: the local address to connect from, used if it is one and has a route there; empty: the route
+// decides.
 Descriptor TryConnectTcp(const std::string& host, uint16_t port, const std::string& from, int64_t deadline_ns,
                          std::string* why);
-// TCP_NODELAY; and keepalive, so that an idle connection whose packets are lost is found out
-// (rdma/tcp/link_monitor.h). Not TCP_USER_TIMEOUT: it also ends a connection whose receiver lives and is slow
-// to read (window 0 for so long; tried on Linux 6.18), as a stage that computes a long prompt is.
+// Sets TCP_NODELAY and keepalive; keepalive detects an idle connection whose packets are lost
+// (rdma/tcp/link_monitor.h). TCP_USER_TIMEOUT is not set, because it also ends a connection whose receiver is
+// alive but slow to read (a window of 0 for that long; tried on Linux 6.18), such as a stage that computes a
+// long prompt.
 void SetLinkOptions(const Descriptor& socket);
 
-bool HasLeft(int connection);  // the other end has closed it; what it sent before may still be unread
-// False if the other end closed, an error occurred, or the time is over.
+bool HasLeft(int connection);  // the other end has closed it; bytes sent before may still be unread
+// Both return false if the other end closed the connection, an error occurred, or the deadline has passed.
 bool SendAll(const Descriptor& socket, const void* bytes, size_t count, int64_t deadline_ns);
 bool ReceiveAll(const Descriptor& socket, void* bytes, size_t count, int64_t deadline_ns);
 
-// As in an IPv6 address, IPv4 mapped. Of a name or literal: none if it is empty or unknown.
+// Addresses as 16 bytes of IPv6, with IPv4 mapped. AddressesOf gives none for an empty or unknown host.
 using AddressBytes = std::array<uint8_t, 16>;
 std::vector<AddressBytes> AddressesOf(const std::string& host);
 bool IsLoopbackAddress(const AddressBytes& address);

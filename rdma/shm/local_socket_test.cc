@@ -35,7 +35,8 @@ TEST(LocalName, AFileNameAndBack) {
   EXPECT_EQ(FileOfName("larder/my rack+1/a-weights.0_"), "larder+my%20rack%2B1+a-weights.0_");
   for (const std::string name : {"larder/a/b", "a b", "100%", "+/+", "\xc3\xa4\n", "../x", "%2", "."})
     EXPECT_EQ(NameOfFile(FileOfName(name)), name);
-  EXPECT_EQ(FileOfName("../../etc/x").find('/'), std::string::npos) << "no name leads out of the folder";
+  EXPECT_EQ(FileOfName("../../etc/x").find('/'), std::string::npos)
+      << "a name must not lead out of the folder";
   for (const std::string odd : {"%", "%2", "%zz", "%00"}) NameOfFile(odd);  // another program's file
 }
 
@@ -76,8 +77,8 @@ TEST(LocalListener, IsAFileWhileItListens) {
     ControlChannel there = Connect(name, kLongMs);
     EXPECT_EQ(listener.Accept(kLongMs).peer_pid(), getpid());
   }
-  EXPECT_EQ(FilesIn(folder.path()), 0) << "it took its names away";
-  EXPECT_TRUE(Has(ErrorOf([&] { Connect(name, 20); }), "nobody listens")) << "no file";
+  EXPECT_EQ(FilesIn(folder.path()), 0) << "it removed its names";
+  EXPECT_TRUE(Has(ErrorOf([&] { Connect(name, 20); }), "no process listens")) << "no file";
   ControlListener again(name);
 }
 
@@ -92,7 +93,7 @@ TEST(LocalListener, WhatACrashLeftIsNotInUse) {
   });
   WaitFor(child);
   EXPECT_EQ(FilesIn(folder.path()), 2) << "a socket and its lock";
-  EXPECT_TRUE(Has(ErrorOf([&] { Connect(name, 20); }), "nobody listens")) << "a file without a listener";
+  EXPECT_TRUE(Has(ErrorOf([&] { Connect(name, 20); }), "no process listens")) << "a file without a listener";
   ControlListener listener(name);
   ControlChannel there = Connect(name, kLongMs);
   EXPECT_EQ(listener.Accept(kLongMs).peer_pid(), getpid());
@@ -110,7 +111,7 @@ TEST(LocalListener, OthersWithTheNameDoNotKeepASocketFromStarting) {
     ControlChannel there = Connect(name, kLongMs);
     EXPECT_EQ(listener.Accept(kLongMs).peer_pid(), getpid());
   }
-  // By hand, without a folder: it can't be had, and nobody works with the stranger.
+  // By hand, without a folder: the name cannot be taken, and no process works with the stranger.
   EXPECT_TRUE(Has(ErrorOf([&] { ControlListener listener(name); }), "in use by"));
   EXPECT_TRUE(Has(ErrorOf([&] { Connect(name, kLongMs); }), "of user 65534, not 0"));
 }

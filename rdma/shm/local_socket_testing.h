@@ -1,5 +1,5 @@
-// Test support: a runtime folder of its own, and another user's process that was first to take a name.
-// Included by tests only.
+// Test support: a test's own runtime folder, and another user's process that has taken a name first. Included
+// by tests only.
 #pragma once
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 namespace larder::rdma {
 
-// $RUNTIME_DIRECTORY while it lives, as systemd sets it.
+// Sets $RUNTIME_DIRECTORY, as systemd does, until it is destroyed.
 class TestRuntimeFolder {
  public:
   explicit TestRuntimeFolder(mode_t mode = 0700) {
@@ -36,7 +36,7 @@ class TestRuntimeFolder {
   std::string path_;
 };
 
-// Listens on an abstract name as user 65534 and says something to whoever comes. Only root can make one.
+// Listens on an abstract name as user 65534 and sends a text to each connection. Only root can make one.
 class Squatter {
  public:
   Squatter(const std::string& name, int type, const std::string& says) {

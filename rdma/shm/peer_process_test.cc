@@ -1,4 +1,4 @@
-// What a process sees when the other one is gone, stopped, or stopped for a moment only.
+// What a process sees when the other one is gone, stopped, or stopped only for a moment.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kMsNs = 1'000'000;
 constexpr Shape kShape = {{64, 2}};
 
-// A child as `larder node` is one: no callback of its own, its data path spins on a frame that will never
-// come. What it says on standard error comes through a pipe.
+// A child like `larder node`: it has no callback of its own, and its data path spins on a frame that will
+// never come. Its standard error comes through a pipe.
 class Node {
  public:
   explicit Node(const std::string& name) {
@@ -55,7 +55,8 @@ TEST(PeerProcess, AProgramWhosePeerIsGoneSaysSoAndExits75) {
   const Node node(name);
   { Side side = ListenSide(name, kShape); }  // ends without a goodbye, as a killed process would
   EXPECT_TRUE(Exited(WaitFor(node.pid), kPeerLostExitCode));
-  // By its end, not by the silence that followed: of that it would say that nothing was answered for 2 s.
+  // Noticed by its end, not by the following silence, for which the text would be "has not answered for 2.0
+  // s".
   EXPECT_EQ(node.Said(), fmt::format("larder: error: socket weight0 (pid {}) is gone; stopping\n", getpid()));
 }
 
@@ -78,19 +79,19 @@ TEST(PeerProcess, AProgramWhosePeerIsStoppedSaysSoAndExits75) {
   const int64_t stopped_ns = NowNs();
   kill(peer, SIGSTOP);
   EXPECT_TRUE(Exited(WaitFor(node.pid), kPeerLostExitCode));
-  EXPECT_GT(NowNs() - stopped_ns, (kSilenceMs - 2 * kAliveEveryMs) * kMsNs) << "it was not patient";
+  EXPECT_GT(NowNs() - stopped_ns, (kSilenceMs - 2 * kAliveEveryMs) * kMsNs) << "it gave up too early";
   EXPECT_EQ(
       node.Said(),
       fmt::format("larder: error: socket weight0 (pid {}) has not answered for 2.0 s; stopping\n", peer));
-  // Awake again, it finds that the other has gone, and ends as well.
+  // When it runs again, it finds that the other is gone, and ends as well.
   kill(peer, SIGCONT);
   EXPECT_TRUE(Exited(WaitFor(peer), kPeerLostExitCode));
   close(ready[0]);
   close(ready[1]);
 }
 
-// Half of the limit, twice: neither the one that was stopped nor the other counts that as silence. A machine
-// that is busy may make a stop longer than was meant; then nothing follows from it, and it is tried again.
+// A stop of half of the limit, twice: neither the stopped process nor the other counts it as silence. A busy
+// machine may make a stop longer than intended; it then proves nothing and is repeated.
 TEST(PeerProcess, AProgramThatIsStoppedForAMomentGoesOn) {
   LARDER_SKIP_UNDER_TSAN();
   for (int attempt = 0; attempt < 5; ++attempt) {
@@ -115,12 +116,12 @@ TEST(PeerProcess, AProgramThatIsStoppedForAMomentGoesOn) {
       WaitFor(node.pid);
       continue;
     }
-    // It is there: its data path still spins on the link and ends with it.
+    // It is still there: its data path spins on the link and ends with it.
     side.out->Fail(sync::FaultCode::kLinkDown);
     EXPECT_TRUE(Exited(WaitFor(node.pid), 1));
     return;
   }
-  GTEST_SKIP() << "this machine is too busy to stop a process for a second only";
+  GTEST_SKIP() << "this machine is too busy to stop a process for only a second";
 }
 
 }  // namespace

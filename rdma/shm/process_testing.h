@@ -1,6 +1,6 @@
 // Test support: two real processes with a pair of links between them. The child is forked before this process
-// has a listener or a thread, so it holds nothing of it. ThreadSanitizer does not follow a fork; the same
-// code runs under it between threads in rdma/link/shm_link_test.cc and rdma/control/control_channel_test.cc.
+// has a listener or a thread, so it inherits neither. ThreadSanitizer does not follow a fork; the same code
+// runs under it between threads in rdma/link/shm_link_test.cc and rdma/control/control_channel_test.cc.
 // Included by tests only.
 #pragma once
 
@@ -35,16 +35,16 @@ namespace larder::rdma {
 #define LARDER_SKIP_UNDER_TSAN() (void)0
 #endif
 
-inline constexpr int kLongMs = 20000;  // a hang, not a timing
+inline constexpr int kLongMs = 20000;  // limit for a hang, not a timing
 inline constexpr sync::WaitPolicy kSleepAtOnce = {sync::WaitPolicy::Mode::kAdaptive, 0};
 inline constexpr sync::WaitPolicy kSpin = {sync::WaitPolicy::Mode::kSpin, 0};
 
 // The child's body's return value is its exit status; 99 for an Error.
 inline pid_t Fork(const std::function<int()>& body) {
-  std::fflush(nullptr);  // else the child prints it again
+  std::fflush(nullptr);  // otherwise the child prints buffered text again
   const pid_t pid = fork();
   if (pid != 0) return pid;
-  alarm(60);  // whatever goes wrong, no child outlives the test for long
+  alarm(60);  // no child outlives the test for long, whatever goes wrong
   int status = 99;
   try {
     status = body();
@@ -69,7 +69,7 @@ inline std::string NewName() {
   return fmt::format("larder-process-test-{}-{}", getpid(), ++count);
 }
 
-// One side of a pair of links, one in each direction, as a program sets it up.
+// One side of a pair of links, one per direction, set up as a program does it.
 struct Shape {
   ShmLinkShape link;
   uint32_t first_sequence = 0;

@@ -27,13 +27,13 @@ void CheckRegion(std::span<std::byte> region, const ShmLinkShape& shape) {
                "a link's region starts at a multiple of {} bytes", kFalseSharingBytes);
 }
 
-// The header of a region that Format() or the other process made, its identity checked.
+// The header of a region that Format() or the other process made, after a check of its identity.
 internal::ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const ShmLinkShape& shape) {
   CheckRegion(region, shape);
   auto* header = std::launder(reinterpret_cast<internal::ShmLinkHeader*>(region.data()));
   if (header->magic != kMagic) {
     throw Error(
-        "shared-memory link: the region starts with {:#x}, not with a link's {:#x}: nobody formatted it",
+        "shared-memory link: the region starts with {:#x}, not with a link's {:#x}: it was not formatted",
         header->magic, kMagic);
   }
   if (header->version != kVersion) {
@@ -70,7 +70,7 @@ void ShmLink::Format(std::span<std::byte> region, const ShmLinkShape& shape, uin
   header->frame_bytes = shape.frame_bytes;
   header->first_sequence = first_sequence;
   header->sent.count.store(first_sequence, std::memory_order_relaxed);
-  // release: for threads that attach without any other hand-over than the region; processes have a socket's
+  // release: for threads to which only the region is handed over; processes synchronise by their Unix socket
   header->received.count.store(first_sequence, std::memory_order_release);
 }
 
@@ -81,7 +81,7 @@ ShmLink::ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSid
       header_(CheckedHeader(region, shape)),
       slots_(region.data() + sizeof(internal::ShmLinkHeader)),
       position_(header_->first_sequence),
-      other_(position_) {  // read once: the other process may write there
+      other_(position_) {  // not read a second time: the other process may write there
   const bool sends = side == LinkSide::kSend;
   const uint32_t own = (sends ? header_->sent : header_->received).count.load(std::memory_order_acquire);
   if (own != position_) {

@@ -1,11 +1,11 @@
 // ShmLink: a sync::Link whose two ends are two processes of a server, or two threads, that map the same
-// region. The region holds counters, numbered slots and a fault flag, and no pointer; each end holds its own
-// position, so that nothing the other end writes decides where this end reads or writes.
+// region. The region holds counters, numbered slots and a fault flag, but no pointer. Each end keeps its own
+// position, so nothing that the other end writes decides where this end reads or writes.
 //
-// One end formats the region once, before the other attaches; each end then makes one ShmLink for its side
-// and uses it from one thread. A region serves one run: after a crash the next run makes a new one. Faults
-// are in the region: both ends see them. Fail() may be called from any thread of either process (a
-// PeerMonitor's), and ends the waits of both.
+// One end formats the region once, before the other attaches. Each end then makes one ShmLink for its side
+// and uses it from one thread. A region serves one run: after a crash the next run makes a new one. The fault
+// flag is in the region, so both ends see a fault. Any thread of either process (such as a PeerMonitor's) may
+// call Fail(), which ends the waits of both ends.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ namespace larder::rdma {
 struct ShmLinkShape {
   size_t frame_bytes = 0;
   size_t slots = 0;
-  // What the region must have. Error for impossible shapes: 1..65536 slots of 1 byte to 1 GiB.
+  // The size that the region must have. Throws Error unless the shape is 1..65536 slots of 1 byte to 1 GiB.
   size_t bytes() const;
 };
 
@@ -34,10 +34,10 @@ enum class LinkSide : uint32_t { kSend, kReceive };
 
 namespace internal {
 
-// One end's counter, alone with those who sleep until it moves.
+// One end's counter, on cache lines that it shares only with the number of sleepers that wait for it.
 struct alignas(kFalseSharingBytes) ShmCounter {
   std::atomic<uint32_t> count;
-  std::atomic<uint32_t> sleepers;  // of the other end
+  std::atomic<uint32_t> sleepers;  // threads of the other end
 };
 
 // The start of a region; the slots follow.
@@ -65,11 +65,11 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t
 
 class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every frame
  public:
-  // Makes the region (shape.bytes() bytes or more, aligned to a cache line) a link with nothing in flight.
-  // first_sequence: for tests of the numbers' wrap-around; a link starts at 0.
+  // Turns the region (shape.bytes() bytes or more, aligned to a cache line) into a link with no frame in
+  // flight. first_sequence is not 0 only in tests of the sequence numbers' wrap-around.
   static void Format(std::span<std::byte> region, const ShmLinkShape& shape, uint32_t first_sequence = 0);
 
-  // Attaches one side. Error if the region is not a link of this shape, or this side of it was used before.
+  // Attaches one side. Throws Error if the region is not a link of this shape, or this side is already taken.
   ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSide side);
   ShmLink(const ShmLink&) = delete;
   ShmLink& operator=(const ShmLink&) = delete;
@@ -81,8 +81,8 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
 
   sync::SendSlot BeginSend() {
     LARDER_CHECK(side_ == LinkSide::kSend, "a receiver does not send");
-    // acquire: pairs with the receiver's Publish in EndReceive; it has done with the slots' old bytes. The
-    // fault is looked at afterwards: Fail() raises it before it moves the counter.
+    // acquire: pairs with the receiver's Publish in EndReceive; the receiver no longer reads the slots' old
+    // bytes. The fault is read after the counter, because Fail() raises it before it moves the counter.
     if (position_ - other_ == shape_.slots) other_ = header_->received.count.load(std::memory_order_acquire);
     if (header_->fault.raised()) return {};
     const uint32_t in_flight = position_ - other_;
@@ -102,7 +102,7 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
 
   sync::ReceivedFrame BeginReceive() {
     LARDER_CHECK(side_ == LinkSide::kReceive, "a sender does not receive");
-    // acquire: pairs with the sender's Publish in EndSend; the frames' bytes and numbers are there
+    // acquire: pairs with the sender's Publish in EndSend; the frames' bytes and numbers are visible
     if (other_ == position_) other_ = header_->sent.count.load(std::memory_order_acquire);
     if (header_->fault.raised()) return {};
     const uint32_t waiting = other_ - position_;
@@ -121,19 +121,20 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
   }
   void EndReceive() { Advance(header_->received); }
 
-  // Return when a slot is free, when a frame has come: the next BeginSend(), BeginReceive() gives it, unless
-  // somebody called Fail() in between: look at what they return. False if the link has a fault already. With
-  // a spinning policy a dead peer is waited for until somebody calls Fail().
+  // WaitSend returns when a slot is free, WaitReceive when a frame has arrived. The next BeginSend() or
+  // BeginReceive() gives it, unless Fail() was called in between, so check its result too. Both return false
+  // if the link has a fault. Nothing but Fail() ends the wait for a peer that died.
   bool WaitSend(const sync::WaitPolicy& policy);
   bool WaitReceive(const sync::WaitPolicy& policy);
 
-  // Any thread of either process: raises the fault (the first one wins) and ends the waits of both ends.
+  // Raises the fault (the first one wins) and ends the waits of both ends. Any thread of either process may
+  // call it.
   void Fail(sync::FaultCode code, uint32_t detail = 0);
 
  private:
   friend struct LinkTesting;
-  // A slot: the frame's number and length, then its bytes on a cache line of their own. The header shares a
-  // pair of lines with the frame's first bytes, so the adjacent-line prefetcher brings both with one miss.
+  // A slot holds the frame's number and length, then its bytes from the next cache line on. The header shares
+  // a pair of lines with the frame's first bytes, so the adjacent-line prefetcher loads both with one miss.
   static constexpr size_t kSlotHeaderBytes = kCacheLineBytes;
 
   std::byte* Slot() const { return slots_ + slot_ * stride_; }
@@ -149,8 +150,8 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
   internal::ShmLinkHeader* const header_;
   std::byte* const slots_;
   // This end's thread only:
-  uint32_t position_;  // the number of the frame that this end is at
-  uint32_t other_;     // the other end's counter when it was last looked at
+  uint32_t position_;  // the number of this end's current frame
+  uint32_t other_;     // the other end's counter, as last read
   size_t slot_ = 0;
 };
 static_assert(sync::Link<ShmLink>);

@@ -1,4 +1,4 @@
-// Waiting and failing: the parts of a ShmLink that are not worth a place at each call.
+// Waiting and failing: the parts of a ShmLink that are too rare to be inlined.
 #include "rdma/shm/shm_link.h"
 
 namespace larder::rdma {
@@ -18,9 +18,9 @@ bool ShmLink::WaitReceive(const sync::WaitPolicy& policy) {
   return static_cast<bool>(BeginReceive());
 }
 
-// After the fault both counters move, so that a futex that is about to sleep on the old value does not. Only
-// the first fault moves them: two moves could bring the old value back. The flipped bit may be overwritten by
-// an end that is still running; that store wakes the sleeper as well.
+// Moves both counters after the fault, so that a futex that is about to sleep on the old value does not. Only
+// the first fault moves them: two moves could restore the old value. An end that is still running may
+// overwrite the flipped bit; that store wakes the sleeper as well.
 void ShmLink::Fail(sync::FaultCode code, uint32_t detail) {
   if (!header_->fault.Raise(code, detail)) return;
   constexpr uint32_t kMoved = 0x8000'0000u;

@@ -22,8 +22,8 @@ using internal::WireBeat;
 
 namespace {
 
-// A peer that sends without end keeps this thread neither from its stop nor from its own beats.
-constexpr int kReadsATurn = 32;
+// A limit, so that a peer that sends without end does not keep this thread from its stop or its own beats.
+constexpr int kReadsPerTurn = 32;
 
 }  // namespace
 
@@ -38,12 +38,12 @@ LinkMonitor::~LinkMonitor() {
   thread_.join();
 }
 
-// Never waits: a connection whose buffer is full of beats is one that silence ends.
+// Never waits. If the buffer is full of beats, the other end does not read; its silence will end the link.
 void LinkMonitor::Send(const WireBeat& beat) {
   send(connection_.get(), &beat, sizeof(beat), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// Twice, since the one look may fall between a probe and its acknowledgement.
+// Two looks must agree, since one look may fall between a probe and its acknowledgement.
 void LinkMonitor::LookAtData() {
   tcp_info info = {};
   socklen_t bytes = sizeof(info);
@@ -54,7 +54,7 @@ void LinkMonitor::LookAtData() {
 }
 
 bool LinkMonitor::ReadBeats() {
-  for (int i = 0; i < kReadsATurn; ++i) {
+  for (int i = 0; i < kReadsPerTurn; ++i) {
     auto* bytes = reinterpret_cast<std::byte*>(&partial_);
     const ssize_t received =
         recv(connection_.get(), bytes + partial_bytes_, sizeof(partial_) - partial_bytes_, MSG_DONTWAIT);
@@ -84,8 +84,8 @@ bool LinkMonitor::ReadBeats() {
   return true;
 }
 
-// Beats are read before silence is judged: a process that was itself stopped for a while finds those that
-// came meanwhile, and only then sees whether the other end took it for dead.
+// Beats are read before silence is judged. A process that was itself stopped for a while first finds the
+// beats that came meanwhile, and then whether the other end took it for dead.
 void LinkMonitor::Run() {
   constexpr int64_t kMsNs = 1'000'000;
   heard_ns_ = NowNs();
@@ -100,7 +100,7 @@ void LinkMonitor::Run() {
     }
     const int64_t until_ns = std::min(next_beat_ns, heard_ns_ + kSilentMs * kMsNs);
     const int sleep_ms = over ? -1 : static_cast<int>(std::max<int64_t>(0, (until_ns - now_ns) / kMsNs + 1));
-    // a descriptor of -1 is passed over
+    // poll() ignores a descriptor of -1
     pollfd watched[3] = {{stop_.get(), POLLIN, 0},
                          {told ? -1 : signal_.fd(), POLLIN, 0},
                          {over ? -1 : connection_.get(), POLLIN, 0}};
@@ -110,7 +110,7 @@ void LinkMonitor::Run() {
     if (!told && signal_.raised()) {
       const sync::Fault fault = signal_.Read();
       Send({.kind = BeatKind::kFault, .code = static_cast<uint32_t>(fault.code), .detail = fault.detail});
-      told = over = true;  // nothing that could come now changes anything
+      told = over = true;  // nothing that arrives from now on matters
     }
     if (watched[0].revents != 0) {
       if (!told) Send({.kind = BeatKind::kBye});

@@ -1,5 +1,5 @@
-// What comes over the wire before it is trusted: hellos, beats, and a receiver's and a sender's byte stream.
-// The first byte of the input says which. (Whole set-ups: rdma/link/link_setup_fuzz.cc.)
+// Untrusted bytes of the wire: hellos, beats, and the byte streams of a receiver and a sender. The first byte
+// of the input chooses. (Whole set-ups: rdma/link/link_setup_fuzz.cc.)
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -77,8 +77,8 @@ void FuzzSender(const uint8_t* data, size_t size) {
     link.EndSend();
     ++sent;
   }
-  // A credit is the number of frames that the receiver is done with, so far; one that is more than were sent
-  // is a fault.
+  // A credit is the number of frames that the receiver has released so far; a number above those sent is a
+  // fault.
   uint32_t largest = 0;
   for (size_t at = 0; at + sizeof(largest) <= size; at += sizeof(largest)) {
     uint32_t credit;

@@ -46,9 +46,9 @@ TcpLink::~TcpLink() {
   helper_.join();
 }
 
-// Asleep but for the times when frames wait for room in the connection.
+// The helper thread sleeps, except while frames wait for room in the connection.
 void TcpLink::RunHelper() {
-  bool mine = false;  // the writing
+  bool mine = false;  // this thread owns the writing
   for (;;) {
     pollfd watched[2] = {
         {stop_.get(), POLLIN, 0},

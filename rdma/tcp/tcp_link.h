@@ -1,14 +1,16 @@
-// TcpLink: one direction of a link over a TCP connection, for servers without an RDMA device. A sync::Link;
-// its price against verbs is a system call and a copy through the kernel at each end.
+// TcpLink: one direction of a link over a TCP connection, for servers without an RDMA device. It is a
+// sync::Link. Compared with verbs it costs a system call and a copy through the kernel at each end.
 //
-// Each end uses its TcpLink from one thread. The sender has a ring of slots, a frame is written from its slot
-// without another copy, and the slot is free again when the receiver's credit for it has come (credits come
-// in batches of half a ring, on the same connection's way back). The receiver reads into place: it asks for
-// as many bytes as the last frame had, so that a frame of the usual size costs one system call; what it read
-// of the next frame moves to that frame's slot. It needs two slots only: the kernel holds the rest.
+// Each end uses its TcpLink from one thread. The sender has a ring of slots. A frame is written from its slot
+// without another copy; the slot is free again when the receiver's credit for it has arrived (credits come in
+// batches of half a ring, in the other direction of the same connection). The receiver reads into its slot:
+// it asks for as many bytes as the last frame had, so that a frame of the usual size costs one system call,
+// and moves what it has read of the next frame to that frame's slot. It needs only two slots: the kernel
+// holds the rest.
 //
-// EndSend() never waits, whatever the receiver does: what the connection does not take at once a helper
-// thread sends when it does. Else a ring of stages that all send before they receive could stand still.
+// EndSend() never waits, whatever the receiver does. If the connection does not take all bytes at once, a
+// helper thread sends the rest when it does. Otherwise a ring of stages that all send before they receive
+// could deadlock.
 #pragma once
 
 #include <atomic>
@@ -27,17 +29,17 @@
 
 namespace larder::rdma {
 
-// Frames whose credits go back together: few small messages, and the sender has the other half of the ring
-// meanwhile. They go when the receiver next looks for a frame and finds none, so that they do not delay what
-// it sends on; at the latest one frame later.
+// The number of frames whose credits go back together. It keeps these small messages few, and the sender has
+// the other half of the ring meanwhile. The credits go when the receiver next looks for a frame and finds
+// none, so that they do not delay what it sends on to the next stage; at the latest one frame later.
 constexpr size_t CreditBatch(size_t slots) { return slots < 2 ? 1 : slots / 2; }
-// So many released frames are never held back.
+// The number of released frames whose credits are sent at once.
 constexpr size_t CreditLimit(size_t slots) { return slots < 2 ? 1 : slots / 2 + 1; }
 
 class alignas(kFalseSharingBytes) TcpLink {
  public:
-  // connection: non-blocking, connected, with TCP_NODELAY, nothing read from it yet. fault must outlive the
-  // link. Error for impossible shapes (as ShmLinkShape) or missing memory.
+  // connection: non-blocking, connected, with TCP_NODELAY, not read from yet. `fault` must outlive the link.
+  // Throws Error for a shape that ShmLinkShape refuses, or if there is not enough memory.
   TcpLink(Descriptor connection, const ShmLinkShape& shape, LinkSide side, FaultSignal& fault);
   ~TcpLink();
   TcpLink(const TcpLink&) = delete;
@@ -54,15 +56,15 @@ class alignas(kFalseSharingBytes) TcpLink {
   sync::ReceivedFrame BeginReceive();
   void EndReceive();
 
-  // As ShmLink's. A spinning policy polls the socket for ever; an adaptive one sleeps in poll().
+  // As ShmLink's. A spinning policy polls the connection without end; an adaptive one sleeps in poll().
   bool WaitSend(const sync::WaitPolicy& policy);
   bool WaitReceive(const sync::WaitPolicy& policy);
 
  private:
   friend struct LinkTesting;
   using Header = internal::FrameHeader;
-  // A slot: unused bytes, the header, the frame on a cache line of its own; so header and frame are one
-  // piece.
+  // A slot holds unused bytes, the header, and the frame from the next cache line on, so that header and
+  // frame are contiguous.
   static constexpr size_t kFrameOffset = kCacheLineBytes;
   static constexpr size_t kHeaderOffset = kFrameOffset - sizeof(Header);
 
@@ -87,26 +89,27 @@ class alignas(kFalseSharingBytes) TcpLink {
   topology::Arena memory_;
 
   // The end's thread only:
-  uint32_t position_ = 0;  // the number of the frame that this end is at
-  uint32_t other_ =
-      0;             // sender: frames released, as credits say; receiver: frames that credits were sent for
-  size_t slot_ = 0;  // of position_
-  // receiver: bytes of slot_, from kHeaderOffset on, that have come; and whether they hold the whole frame
+  uint32_t position_ = 0;  // the number of this end's current frame
+  // Sender: frames that credits say are released. Receiver: frames for which credits were sent.
+  uint32_t other_ = 0;
+  size_t slot_ = 0;  // the slot of position_
+  // Receiver: bytes of slot_, from kHeaderOffset on, that have arrived, and whether they hold the whole
+  // frame.
   size_t have_bytes_ = 0;
-  size_t usual_bytes_ = 0;  // header and frame, of the frame before
+  size_t usual_bytes_ = 0;  // header and frame of the previous frame
   bool complete_ = false;
-  // sender: a credit of which credit_bytes_ have come
+  // Sender: a credit of which credit_bytes_ have arrived.
   uint32_t credit_ = 0;
   size_t credit_bytes_ = 0;
 
-  // Who writes to the connection. Whoever finds writing_ false and sets it owns the fields after it; the
-  // helper inherits them from a sender whose connection was full.
+  // The right to write to the connection. The thread that finds writing_ false and sets it owns the fields
+  // after it. A sender whose connection is full passes them on to the helper thread.
   alignas(kFalseSharingBytes) std::atomic<uint32_t> queued_{0};  // frames that EndSend() handed over
   std::atomic<bool> writing_{false};
   uint32_t written_ = 0;      // frames
-  size_t written_slot_ = 0;   // of the frame that is being written
-  size_t written_bytes_ = 0;  // of that frame with its header
-  Descriptor help_;           // eventfd: the helper owns the writing now
+  size_t written_slot_ = 0;   // the slot of the frame that is being written
+  size_t written_bytes_ = 0;  // how much of that frame with its header is written
+  Descriptor help_;           // eventfd: tells the helper thread that it owns the writing now
   Descriptor stop_;           // eventfd
   std::thread helper_;        // sender only
 };

@@ -33,15 +33,17 @@ void TcpLink::EndSend(size_t size_bytes) {
   std::memcpy(Slot(slot_) + kHeaderOffset, &header, sizeof(header));
   slot_ = slot_ + 1 == shape_.slots ? 0 : slot_ + 1;
   ++position_;
-  // seq_cst, here and in Flush(): of two who may write at least one sees the other (as in sync/wait.h)
+  // seq_cst, here and in Flush(): of two threads that may write, at least one sees the other (see
+  // sync/wait.h)
   queued_.store(queued_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   Flush();
 }
 
-// Writes what is queued, unless somebody else is at it, who looks at queued_ again after letting go.
+// Writes what is queued, unless the other thread is writing; that thread reads queued_ again after it lets
+// go.
 void TcpLink::Flush() {
   while (!writing_.exchange(true, std::memory_order_seq_cst)) {
-    if (!WriteQueued()) {             // full: the helper has the writing from here on
+    if (!WriteQueued()) {             // full: the helper thread owns the writing from here on
       eventfd_write(help_.get(), 1);  // datapath-ok: only when the connection is full
       return;
     }
@@ -51,9 +53,9 @@ void TcpLink::Flush() {
   }
 }
 
-// By the owner of writing_ only. False if the connection takes no more for now.
+// Called only by the owner of writing_. Returns false if the connection takes no more bytes for now.
 bool TcpLink::WriteQueued() {
-  // acquire: pairs with EndSend()'s store; the frames' bytes are there
+  // acquire: pairs with EndSend()'s store; the frames' bytes are visible
   while (written_ != queued_.load(std::memory_order_acquire) && !fault_.raised()) {
     const std::byte* start = Slot(written_slot_) + kHeaderOffset;
     Header header;
@@ -77,7 +79,7 @@ bool TcpLink::WriteQueued() {
   return true;
 }
 
-// A credit is the number of frames that were released so far. Those that came are read; each replaces the one
+// A credit is the number of frames released so far. This reads all that have arrived; each replaces the one
 // before.
 void TcpLink::ReadCredits() {
   for (;;) {
@@ -94,7 +96,7 @@ void TcpLink::ReadCredits() {
     credit_bytes_ += static_cast<size_t>(received);
     if (credit_bytes_ < sizeof(credit_)) continue;
     credit_bytes_ = 0;
-    // forward, and not beyond what was sent
+    // it must move forward, and not beyond what was sent
     if (credit_ - other_ == 0 || credit_ - other_ > position_ - other_) {
       fault_.Raise(FaultCode::kMalformed, credit_);
       return;
@@ -134,7 +136,7 @@ void TcpLink::EndReceive() {
 }
 
 void TcpLink::ReturnCredits() {
-  // datapath-ok: the transport; four bytes always fit, or the sender has left some 10^5 of them unread
+  // datapath-ok: the transport; four bytes always fit, unless the sender has left some 10^5 credits unread
   const ssize_t sent = send(connection_.get(), &position_, sizeof(position_), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent == sizeof(position_)) {
     other_ = position_;
@@ -144,7 +146,7 @@ void TcpLink::ReturnCredits() {
   }
 }
 
-// Up to ask_bytes more into the slot. False if nothing came.
+// Reads up to ask_bytes more into the slot. Returns false if nothing arrived.
 bool TcpLink::ReadSome(size_t ask_bytes) {
   std::byte* next = Slot(slot_) + kHeaderOffset + have_bytes_;
   for (;;) {
@@ -163,12 +165,12 @@ bool TcpLink::ReadSome(size_t ask_bytes) {
   }
 }
 
-// What has come of the frame at position_. Sets complete_ and usual_bytes_ when it is whole and right.
+// Reads what has arrived of the frame at position_. Sets complete_ and usual_bytes_ if it is whole and valid.
 void TcpLink::ReadFrame() {
   for (;;) {
     if (have_bytes_ < sizeof(Header)) {
-      // usual_bytes_ of the frame before; not beyond the slot, as have_bytes_ < sizeof(Header) <=
-      // usual_bytes_
+      // usual_bytes_ is of the previous frame. It does not reach beyond the slot, and have_bytes_ <
+      // sizeof(Header) <= usual_bytes_.
       if (!ReadSome(usual_bytes_ - have_bytes_)) return;
       continue;
     }
@@ -190,13 +192,14 @@ void TcpLink::ReadFrame() {
 
 // ---- waiting
 
-// Done: looks at the connection once. A look is a system call, several times a pause, so the policy's spin
-// has as many fewer of them. Not on sync::WaitUntil: no word of memory changes when a frame comes.
+// done() looks at the connection once. A look is a system call, which takes as long as several pauses, so the
+// policy's spin has fewer looks than pauses. sync::WaitUntil cannot be used: no word of memory changes when a
+// frame arrives.
 template <typename Done>
 bool TcpLink::Wait(const sync::WaitPolicy& policy, Done done) {
-  constexpr uint32_t kPausesALook = 8;
+  constexpr uint32_t kPausesPerLook = 8;
   const bool spin = policy.mode == sync::WaitPolicy::Mode::kSpin;
-  for (uint32_t look = 0; spin || look <= policy.spin_iterations / kPausesALook; ++look) {
+  for (uint32_t look = 0; spin || look <= policy.spin_iterations / kPausesPerLook; ++look) {
     if (done()) return true;
     if (fault_.raised()) return false;
     sync::CpuPause();

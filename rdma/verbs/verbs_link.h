@@ -1,17 +1,16 @@
 // VerbsLink: one direction of a link over a reliable connected queue pair. A sync::Link.
 //
 // Both ends have a registered ring. EndSend() writes the frame from the sender's slot into the same slot of
-// the receiver's ring (RDMA write with immediate), inline when the device takes that much. Nothing else is
-// sent: the immediate number is the frame's, and its size is what the receiver's completion says was written.
-// (16 bytes of header would make a second packet of each frame of a whole MTU.)
-// Only every few writes ask for a completion, and a slot is free again when its write completed
-// and the receiver's credit came: half a ring at a time, as the immediate number of an empty message. The
-// status of each completion is looked at; one that is not good is a kLinkDown fault with
-// VerbsFaultDetail(status).
+// the receiver's ring (RDMA write with immediate), inline if the device takes that many bytes. Nothing else
+// is sent: the immediate value is the frame's number, and the receiver's completion gives its size. (A header
+// of 16 bytes would add a second packet to each frame that fills the MTU.) Only every few writes ask for a
+// completion. A slot is free again when its write has completed and the receiver's credit has arrived.
+// Credits come for half a ring at a time, as the immediate value of an empty message. The status of each
+// completion is checked; a bad one is a kLinkDown fault with VerbsFaultDetail(status).
 //
-// Sends and receives have a completion queue each, so that a receiver is not woken for its own credits.
-// Waiting polls; an adaptive policy then sleeps until the device has an event of what is waited for. A
-// vanished peer that owes nothing is noticed by the LinkMonitor only: queue pairs have no sign of life.
+// Sends and receives each have a completion queue, so that a receiver is not woken by its own credits. A wait
+// polls; an adaptive policy then sleeps until the device has an event of the awaited queue. Only the
+// LinkMonitor notices that an idle peer has vanished: queue pairs send no sign of life.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +33,8 @@ class VerbsResources;
 
 class alignas(kFalseSharingBytes) VerbsLink {
  public:
-  // resources: connected. remote_address, remote_key: of the receiver's ring; the receiver has none. fault
-  // must outlive the link.
+  // resources: connected. remote_address, remote_key: those of the receiver's ring; unused at the receiver.
+  // `fault` must outlive the link.
   VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
             uint64_t remote_address, uint32_t remote_key, FaultSignal& fault);
   ~VerbsLink();
@@ -75,7 +74,7 @@ class alignas(kFalseSharingBytes) VerbsLink {
 
   const ShmLinkShape shape_;
   const LinkSide side_;
-  const size_t batch_;  // frames a credit, writes a completion
+  const size_t batch_;  // frames per credit, and writes per completion
   FaultSignal& fault_;
   std::unique_ptr<VerbsResources> resources_;
   std::byte* const ring_;
@@ -84,16 +83,16 @@ class alignas(kFalseSharingBytes) VerbsLink {
   const uint32_t remote_key_;
   std::vector<uint32_t> sizes_;  // receiver: bytes of the frame in each slot
 
-  // The end's thread only; numbers of frames, that wrap.
-  uint32_t position_ = 0;      // the frame that this end is at
-  uint32_t other_ = 0;         // sender: released, as credits say; receiver: credits were sent for
+  // The end's thread only; counts of frames, which wrap.
+  uint32_t position_ = 0;      // this end's current frame
+  uint32_t other_ = 0;         // sender: released according to credits; receiver: those credits were sent for
   uint32_t completed_ = 0;     // sender: frames whose writes have completed
-  uint32_t arrived_ = 0;       // receiver: frames that have come
-  uint32_t unsignalled_ = 0;   // sender: writes since the last that asked for a completion
-  uint32_t credits_ = 0;       // receiver: messages sent
+  uint32_t arrived_ = 0;       // receiver: frames that have arrived
+  uint32_t unsignalled_ = 0;   // sender: writes since the last one that asked for a completion
+  uint32_t credits_ = 0;       // receiver: credit messages sent
   uint32_t credits_done_ = 0;  // receiver: those known to have completed
-  size_t slot_ = 0;            // of position_
-  size_t arrived_slot_ = 0;    // of arrived_
+  size_t slot_ = 0;            // the slot of position_
+  size_t arrived_slot_ = 0;    // the slot of arrived_
   bool flushed_ = false;       // a flushed completion has been seen
 };
 static_assert(sync::Link<VerbsLink>);

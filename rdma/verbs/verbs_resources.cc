@@ -14,7 +14,7 @@
 namespace larder::rdma {
 namespace {
 
-// Enough for a small batch of rows of a small model, and less than what every device offers.
+// Enough for a small batch of rows of a small model, and less than any device offers.
 constexpr uint32_t kWantedInlineBytes = 220;
 // How long a packet's acknowledgement may take before it is sent again: 4.096 us * 2^16 = 0.27 s, times 7
 // tries 1.9 s, within what the control connection allows. rdma_cm's own choice is seconds for each lost
@@ -114,7 +114,7 @@ VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const ShmL
   const char* name = ibv_get_device_name(id->verbs->device);
   domain.reset(ibv_alloc_pd(id->verbs));
   if (!domain) throw Error("{}: device {}: no protection domain: {}", what, name, std::strerror(errno));
-  // Only the receiver's ring is written from outside.
+  // Only the receiver's ring is written by the other end.
   const int access = side == LinkSide::kReceive ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE : 0;
   region.reset(ibv_reg_mr(domain.get(), memory.data(), ring_bytes, access));
   if (!region) {
@@ -166,7 +166,7 @@ void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, cons
   asked.recv_cq = receives.get();
   uint8_t ack_timeout = kAckTimeout;
   rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &ack_timeout, sizeof(ack_timeout));
-  for (uint32_t wanted = kWantedInlineBytes;; wanted /= 2) {  // a device may have less room, or none
+  for (uint32_t wanted = kWantedInlineBytes;; wanted /= 2) {  // a device may allow less, or none
     ibv_qp_init_attr attributes = asked;
     attributes.cap.max_inline_data = wanted;
     pair.reset(ibv_create_qp(domain.get(), &attributes));
@@ -181,7 +181,7 @@ void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, cons
   }
 }
 
-// A receive takes the immediate number of a frame or a credit; the bytes go where the sender says.
+// A receive takes the immediate value of a frame or a credit; the sender says where the bytes go.
 void VerbsResources::PostReceives(const ShmLinkShape& shape, LinkSide side, const std::string& what) {
   const VerbsWork work = side == LinkSide::kSend ? VerbsWork::kCreditReceive : VerbsWork::kFrameReceive;
   const size_t count = side == LinkSide::kSend ? kCreditReceives : shape.slots;
@@ -196,7 +196,7 @@ void VerbsResources::PostReceives(const ShmLinkShape& shape, LinkSide side, cons
   }
 }
 
-// To the state, with the attributes that rdma_cm has found for it.
+// Moves the queue pair to the state, with the attributes that rdma_cm gives for it.
 bool VerbsResources::Move(ibv_qp_state state, int mtu) const {
   ibv_qp_attr attributes = {};
   attributes.qp_state = state;
