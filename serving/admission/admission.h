@@ -1,8 +1,8 @@
-// Admission: one budget for what clients make the server hold, whoever in the server holds it: their
-// connections, their requests that have begun, the bytes that they have sent (not yet a request, waiting to
-// be read, being read, the prompts that wait for a slot) or have not taken yet. Three limits for each: of a
-// connection, of a peer's address (IPv6: its /64) and of all. Made before the first connection and there
-// after the last; I/O thread.
+// Admission: one budget for all that clients make the server hold, in whatever part of the server: their
+// connections, their requests that have begun, the bytes that they have sent (incomplete requests, requests
+// that wait to be read or are being read, prompts that wait for a slot) and the bytes that they have not read
+// yet. Each resource has three limits: per connection, per peer address (IPv6: its /64), and in all. It
+// exists from before the first connection until after the last. I/O thread.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ namespace larder::serving {
 enum class Resource {
   kConnections,
   kRequests,     // texts that are being generated or wait for a slot
-  kBytes,        // all that is held of what came and of what is to be sent
-  kQueuedBytes,  // of them, those of large requests that wait to be read by the background thread
+  kBytes,        // all bytes that are held, received or to be sent
+  kQueuedBytes,  // those of kBytes in large requests that wait for the background thread
 };
 inline constexpr size_t kResources = 4;
 const char* ResourceName(Resource);
@@ -37,27 +37,28 @@ struct Limit {
 };
 
 struct AdmissionLimits {
-  Limit connections{.peer = 64};                   // of all: ConnectionLimits, for each port
-  Limit requests{.connection = 128, .peer = 128};  // of all: Service's queue
+  Limit connections{.peer = 64};                   // in all: ConnectionLimits, for each port
+  Limit requests{.connection = 128, .peer = 128};  // in all: Service's queue
   Limit bytes{.connection = size_t{16} << 20, .peer = size_t{64} << 20, .all = size_t{256} << 20};
-  // The background thread reads 5 to 10 MB/s: who comes last waits for seconds, not for a minute.
+  // The background thread reads 5 to 10 MB/s, so the last request waits for seconds, not for a minute.
   Limit queued_bytes{.peer = size_t{8} << 20, .all = size_t{32} << 20};
-  // So much of a connection's bytes is never too much, so that who asks for little is served while others
-  // fill the house.
+  // This many bytes per connection are always allowed, so that a client with small requests is served while
+  // others use up the budget.
   size_t free_bytes = size_t{16} << 10;
-  // A proxy and a load generator beside the server have one address: limits of a peer do not hold there.
+  // Whether the limits per peer apply to loopback. By default they do not: all clients of a local proxy or
+  // load generator have that one address.
   bool loopback_is_a_peer = false;
 
   const Limit& of(Resource) const;
 };
 
-// Whose connection it is. The name is the key of a peer.
+// The peer of a connection. Connections with the same name share a peer's limits.
 struct PeerAddress {
   std::string name;
   bool loopback = false;
 };
-// "10.0.0.1", "::ffff:10.0.0.1" (the same), "2001:db8::1%eth0" (2001:db8::/64); what is no address is its own
-// name.
+// The peer of an address: "10.0.0.1", "::ffff:10.0.0.1" (the same), "2001:db8::1%eth0" (2001:db8::/64). A
+// text that is not an address is its own name.
 PeerAddress PeerOf(const std::string& address);
 
 class Admission {
@@ -65,14 +66,14 @@ class Admission {
   struct Account;
 
  public:
-  // An amount of a resource, given back when it is dropped, once. I/O thread.
+  // An amount of a resource. It is given back, once, by the destructor. I/O thread.
   class Hold {
    public:
     Hold() = default;
     Hold(Hold&& other) noexcept { *this = std::move(other); }
     Hold& operator=(Hold&& other) noexcept;
     ~Hold() { Resize(0); }
-    void Resize(size_t amount);  // whatever the limits say: it is held already
+    void Resize(size_t amount);  // not checked against the limits: the bytes are already held
     size_t amount() const { return amount_; }
 
    private:
@@ -86,12 +87,12 @@ class Admission {
   class Client {
    public:
     Client() = default;
-    // The limit that `more` would break, or none.
+    // The limit that `more` would exceed, or nullopt.
     std::optional<Scope> Exceeded(Resource, size_t more) const;
-    // The same, counted as a refusal.
+    // The same, and counts it as a refusal.
     std::optional<Scope> WhyNot(Resource, size_t more) const;
     void CountRefused(Resource, Scope) const;
-    Hold Take(Resource, size_t amount) const;  // whatever the limits say
+    Hold Take(Resource, size_t amount) const;  // not checked against the limits
     size_t used(Resource) const;
     const std::string& peer() const;
 
@@ -101,7 +102,7 @@ class Admission {
   };
 
   explicit Admission(const AdmissionLimits& limits) : limits_(limits) {}
-  ~Admission();  // nothing may be held any more
+  ~Admission();  // all holds must have been given back
   Admission(const Admission&) = delete;
   Admission& operator=(const Admission&) = delete;
 
@@ -111,7 +112,7 @@ class Admission {
   uint64_t refused(Resource resource, Scope scope) const {
     return refused_[static_cast<size_t>(resource)][static_cast<size_t>(scope)];
   }
-  size_t peers() const { return peers_.size(); }  // that have a connection, or left something behind
+  size_t peers() const { return peers_.size(); }  // those with a connection or a hold
 
  private:
   using Used = std::array<size_t, kResources>;

@@ -78,7 +78,7 @@ TEST(Admission, AHoldIsGivenBackOnceWhereverItHasMoved) {
     EXPECT_EQ(client.used(Resource::kBytes), 500u);
     second = client.Take(Resource::kBytes, 7);
     EXPECT_EQ(client.used(Resource::kBytes), 7u);
-    client = {};  // it outlives its connection
+    client = {};  // the hold outlives the connection
     EXPECT_EQ(admission.used(Resource::kBytes), 7u);
     EXPECT_EQ(admission.peers(), 1u);
   }

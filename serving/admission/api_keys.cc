@@ -11,7 +11,7 @@ namespace larder::serving {
 ApiKeys& ApiKeys::operator=(std::vector<std::string> keys) {
   std::vector<One> known;
   for (std::string& key : keys) {
-    // Of the key, not of its place: a file that is read again may have another order.
+    // Derived from the key, not from its place: a file that is read again may have another order.
     const Tenant tenant = std::max<Tenant>(std::hash<std::string>()(key), kEverybody + 1);
     known.push_back({std::move(key), tenant});
   }

@@ -1,4 +1,5 @@
-// ApiKeys: who is welcome. Read by every request, exchanged when the key file changes. Any thread.
+// ApiKeys: the keys that the server accepts. Every request reads them; they are exchanged when the key file
+// changes. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +12,21 @@
 
 namespace larder::serving {
 
-// Who shares what was kept for him, and with nobody else: the clients of one key. All are one where there are
-// no keys.
+// The clients of one key. They share cached prompts with each other and with no other tenant. Without keys
+// all clients are one tenant.
 using Tenant = uint64_t;
 inline constexpr Tenant kEverybody = 0;
 
 class ApiKeys {
  public:
-  // Shorter ones are guessed, or are a variable that was not set.
+  // Shorter keys can be guessed, or come from a variable that was not set.
   static constexpr size_t kLeastBytes = 8;
 
   ApiKeys& operator=(std::vector<std::string> keys);
-  bool empty() const;  // everybody is welcome
-  // Whose key it is; nothing: nobody's. Takes as long for a wrong key as for a right one.
+  bool empty() const;  // no key is needed
+  // The tenant with this key, or nullopt. Takes as long for a wrong key as for a right one.
   std::optional<Tenant> Find(std::string_view key) const;
-  // Whether his key still counts.
+  // Whether the tenant's key is still accepted.
   bool Knows(Tenant) const;
 
  private:
@@ -37,7 +38,7 @@ class ApiKeys {
   std::vector<One> keys_;
 };
 
-// What is wrong with a key that somebody wants to give out; empty: nothing. Never shows the key.
+// What is wrong with a key that the operator wants to use; empty: nothing. The text never contains the key.
 std::string WhyNotKey(std::string_view key);
 
 }  // namespace larder::serving

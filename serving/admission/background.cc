@@ -10,7 +10,7 @@
 
 namespace larder::serving {
 
-constexpr int kNice = 15;  // a thirtieth of the core while somebody else wants it
+constexpr int kNice = 15;  // a thirtieth of the core while another thread wants it
 
 struct Background::Queue {
   struct Job {
@@ -26,7 +26,7 @@ struct Background::Queue {
     return std::find_if(peers.begin(), peers.end(), [&](const Peer& one) { return one.name == name; });
   }
 
-  // The first job of the peer whose turn it is; that peer is the last then.
+  // Takes the first job of the peer whose turn it is; that peer goes to the end of the list.
   std::function<void()> Next() {
     Peer& peer = peers.front();
     std::function<void()> work = std::move(peer.jobs.front().work);
@@ -54,7 +54,7 @@ struct Background::Queue {
 
   mutable std::mutex mutex;
   std::condition_variable wake;
-  std::list<Peer> peers;  // whose turn it is first; few: each has a large request that waits
+  std::list<Peer> peers;  // in order of their turns; few, since each has a large request that waits
   uint64_t next_id = 1;
   bool stop = false;
 };
@@ -95,7 +95,8 @@ size_t Background::waiting() const {
 
 void Background::Run() {
   pthread_setname_np(pthread_self(), "larder-prepare");
-  // Of this thread only, as Linux has it: where it must share a core, the thread that computes there goes on.
+  // On Linux it applies to this thread only. If the thread must share a core, the compute thread there goes
+  // on.
   setpriority(PRIO_PROCESS, 0, kNice);
   std::unique_lock lock(queue_->mutex);
   for (;;) {

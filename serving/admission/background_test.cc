@@ -11,12 +11,12 @@
 namespace larder::serving {
 namespace {
 
-// Keeps the thread busy until it is let go.
+// Keeps the thread busy until the test lets it go on.
 struct Busy {
   explicit Busy(Background& background) {
     ticket = background.Post("busy", [this, gone = let_go.get_future().share()] {
       begun.set_value();
-      gone.wait();  // nothing of this object after that: it may be gone
+      gone.wait();  // after that this object must not be used: it may be destroyed
     });
     begun.get_future().wait();
   }

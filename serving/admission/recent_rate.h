@@ -1,5 +1,5 @@
-// How many of something there were a second, lately: bins of an eighth of a second, the last two seconds of
-// them. Any thread.
+// RecentRate: events per second over the last two seconds, counted in bins of an eighth of a second. Any
+// thread.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@ namespace larder::serving {
 
 class RecentRate {
  public:
-  // Times are NowNs() and never fall by more than the bins hold.
+  // Times are NowNs(). They may go back, but never by more than the bins hold.
   void Add(int64_t now_ns, uint64_t n = 1) {
     const std::lock_guard lock(mutex_);
     Advance(now_ns / kBinNs);
     counts_[Index(now_ns / kBinNs)] += n;
   }
 
-  // Over whole bins, the current one left out: it has only begun.
+  // The mean over the complete bins; the current one has only begun and is left out.
   double PerSecond(int64_t now_ns) {
     const std::lock_guard lock(mutex_);
     const int64_t bin = now_ns / kBinNs;
@@ -30,7 +30,7 @@ class RecentRate {
 
  private:
   static constexpr int64_t kBinNs = 125'000'000;
-  static constexpr size_t kBins = 17;  // 16 whole ones and the current
+  static constexpr size_t kBins = 17;  // 16 complete bins and the current one
 
   static size_t Index(int64_t bin) { return static_cast<size_t>(bin % static_cast<int64_t>(kBins)); }
   void Advance(int64_t bin) {

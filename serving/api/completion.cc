@@ -4,14 +4,15 @@
 
 namespace larder::serving {
 
-// Chunks of one choice differ in their text only: what is around it is made once. A tree of JSON for each
-// token costs the I/O thread more than all else that it does with it outside the kernel.
+// Chunks of one choice differ only in their text, so the JSON around it is made once. A JSON tree for each
+// token would cost the I/O thread more than everything else that it does for the token outside the kernel.
 class ChunkMaker {
  public:
   ChunkMaker(const ReplyHead& head, size_t index) {
     constexpr std::string_view kText = "\"the text goes here\"";
     const std::string whole = Dump(ChunkJson(head, index, kText.substr(1, kText.size() - 2), nullptr, 0));
-    const size_t text = whole.find(kText);  // the first: a model may be called so, later
+    const size_t text =
+        whole.find(kText);  // the first match: the model's name, which may contain it, is later
     LARDER_CHECK(text != std::string::npos);
     before_ = whole.substr(0, text);
     after_ = whole.substr(text + kText.size());
@@ -42,7 +43,7 @@ struct Completion::Choice : GenerationListener {
   Completion& completion;
   const size_t index;
   const ChunkMaker chunk;
-  size_t bytes = 0;  // of text so far
+  size_t bytes = 0;  // length of the text so far
   GenerationHandle handle;
 };
 

@@ -1,5 +1,6 @@
-// Completion: the choices of one request on their way, gathered into an answer: chunks as they come, or all
-// at the end. Owned by the session that asked; dropping it cancels what still runs. I/O thread.
+// Completion: the running choices of one request, collected into an answer: chunks as they come, or one
+// object at the end. The session that made the request owns it; its destructor cancels what still runs. I/O
+// thread.
 #pragma once
 
 #include <memory>
@@ -17,22 +18,22 @@ namespace larder::serving {
 class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
-  virtual void OnChunk(std::string object) = 0;  // of a streamed request: a JSON object's text
-  // The last call. Of a request that is not streamed, the answer; else nothing.
+  virtual void OnChunk(std::string object) = 0;  // streamed requests: the text of a JSON object
+  // The last call. `whole` is the answer of a request that is not streamed, else null.
   virtual void OnDone(const nlohmann::json* whole) = 0;
   virtual void OnFailure(int status, const std::string& message) = 0;  // the last call
 };
 
 class Completion {
  public:
-  // Starts all choices or throws Refused and starts none.
+  // Starts all choices, or throws Refused and starts none.
   Completion(Service&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead, Protocol,
              CompletionSink&);
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
 
-  void Cancel();  // the choices end as they are; the sink is told as usual
+  void Cancel();  // the choices end with the text that they have; the sink is called as usual
 
  private:
   struct Choice;
@@ -41,7 +42,7 @@ class Completion {
   CompletionSink& sink_;
   ReplyHead head_;
   bool stream_;
-  bool cancelled_ = false;  // by the client; else the server ends it
+  bool cancelled_ = false;  // by the client, not by the server
   size_t running_ = 0;
   std::vector<std::unique_ptr<Choice>> choices_;
   std::vector<ChoiceResult> results_;

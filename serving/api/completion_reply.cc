@@ -83,7 +83,7 @@ const char* StopType(FinishReason reason) {
   return "none";
 }
 
-// llama-server's last part, or all of it.
+// llama-server's last chunk, or its whole answer.
 json NativeLast(const ReplyHead& head, size_t index, std::string_view text, const GenerationEnd& end) {
   return {{"index", index},
           {"content", text},

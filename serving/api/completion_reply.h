@@ -13,7 +13,7 @@
 
 namespace larder::serving {
 
-// What all parts of an answer share.
+// The fields that all parts of an answer share.
 struct ReplyHead {
   Dialect dialect = Dialect::kCompletion;
   std::string id, model;
@@ -26,18 +26,17 @@ struct ChoiceResult {
   std::string text;
   std::vector<TokenLogprobs> logprobs;
   bool with_logprobs = false;
-  size_t prompt = 0;  // which one: choices of one prompt share its tokens in the usage
+  size_t prompt = 0;  // its index: choices of one prompt share its tokens in the usage
   GenerationEnd end;
 };
 
 // {"error":{"message","type","param","code"}}
 nlohmann::json ErrorJson(int status, std::string_view message, std::string_view param = {});
 
-// A piece of a choice's text; `first`: the choice's first, which says the role in a chat. `text_offset`:
-// bytes of the choice before it.
+// A piece of a choice's text. `text_offset`: the bytes of the choice before this piece.
 nlohmann::json ChunkJson(const ReplyHead&, size_t index, std::string_view text,
                          const std::vector<TokenLogprobs>* logprobs, size_t text_offset);
-// The opening chunk of a chat's choice: nothing but the role.
+// The first chunk of a chat's choice; it has only the role.
 nlohmann::json RoleChunkJson(const ReplyHead&, size_t index);
 nlohmann::json LastChunkJson(const ReplyHead&, size_t index, const GenerationEnd&);
 nlohmann::json UsageChunkJson(const ReplyHead&, const std::vector<ChoiceResult>&);
@@ -45,7 +44,7 @@ nlohmann::json WholeJson(const ReplyHead&, const std::vector<ChoiceResult>&);
 
 nlohmann::json UsageJson(const std::vector<ChoiceResult>&);
 nlohmann::json TimingsJson(const GenerationStats&);
-// For clients: what is not UTF-8 becomes U+FFFD.
+// The JSON text for clients; bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::json&);
 
 }  // namespace larder::serving

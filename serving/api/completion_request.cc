@@ -14,13 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMostDepth = 32;  // of a request's JSON; ours need 5
+constexpr size_t kMostDepth = 32;  // nesting of a request's JSON; valid requests need 5
 constexpr size_t kMostStops = 16;
-constexpr size_t kMostStopBytes = 1024;  // each; the text's end is searched for each of them at each token
+constexpr size_t kMostStopBytes = 1024;  // each; every token searches the end of the text for all of them
 constexpr size_t kMostBiases = 4096;
 constexpr size_t kMostMessages = 4096;
 
-// A parser's tree of many small arrays is many times the text: depth is checked before.
+// The parser's tree of many small arrays is many times larger than the text, so depth is checked first.
 void CheckDepth(std::string_view text) {
   size_t depth = 0;
   bool in_string = false;
@@ -95,7 +95,7 @@ std::string ReadContent(const JsonFields& message) {
     const JsonFields fields(part);
     if (fields.String("type", "") != "text")
       JsonFields::Fail("messages.content.type", part.value("type", json()),
-                       "\"text\": this model reads no other");
+                       "\"text\": this model reads nothing else");
     text += fields.String("text", "");
   }
   return text;
@@ -130,11 +130,10 @@ std::vector<std::pair<TokenId, float>> ReadLogitBias(const json& field, const Co
       TokenId id = -1;
       const auto end = std::from_chars(key.data(), key.data() + key.size(), id);
       if (end.ec != std::errc() || end.ptr != key.data() + key.size())
-        JsonFields::Fail("logit_bias", key, "a token id for each bias");
+        JsonFields::Fail("logit_bias", key, "token ids as names");
       biases.emplace_back(static_cast<TokenId>(ToInteger(id, "logit_bias", 0, most)), bias(value));
     } else {
-      if (!value.is_array() || value.size() != 2)
-        JsonFields::Fail("logit_bias", value, "[token id, bias] for each");
+      if (!value.is_array() || value.size() != 2) JsonFields::Fail("logit_bias", value, "[token id, bias]");
       biases.emplace_back(static_cast<TokenId>(ToInteger(value[0], "logit_bias", 0, most)), bias(value[1]));
     }
   }
@@ -192,19 +191,20 @@ int ReadLogprobs(const JsonFields& fields, Dialect dialect) {
   return -1;
 }
 
-// What would change the answer and is not there must not be passed over in silence.
+// Refuses fields that would change the answer and that Larder does not support; ignoring them would be wrong.
 void RefuseUnknown(const JsonFields& fields) {
   for (const char* name : {"tools", "functions"}) {
     const json* field = fields.Find(name);
-    if (field != nullptr && !field->empty()) JsonFields::Fail(name, *field, "none: Larder calls no tools");
+    if (field != nullptr && !field->empty())
+      JsonFields::Fail(name, *field, "none: Larder does not support tools");
   }
   for (const char* name : {"suffix", "grammar", "json_schema"}) {
     const json* field = fields.Find(name);
-    if (field != nullptr && *field != "") JsonFields::Fail(name, *field, "none: Larder does not have it");
+    if (field != nullptr && *field != "") JsonFields::Fail(name, *field, "none: Larder does not support it");
   }
   if (const json* format = fields.Find("response_format")) {
     if (JsonFields(*format).String("type", "") != "text")
-      JsonFields::Fail("response_format", *format, "{\"type\":\"text\"}: Larder has no other");
+      JsonFields::Fail("response_format", *format, "{\"type\":\"text\"}: Larder supports no other");
   }
 }
 
@@ -216,7 +216,7 @@ std::string Today() {
   return {text, std::strftime(text, sizeof text, "%d %b %Y", &local)};
 }
 
-// Megabytes are not cut into tokens only to be counted.
+// Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be counted.
 void CheckTextFits(const std::string& text, const char* field, const CompletionDefaults& defaults) {
   if (text.size() / defaults.longest_token_bytes <= defaults.context) return;
   throw Refused(400,
@@ -335,7 +335,7 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
     request.include_usage = JsonFields(*options).Bool("include_usage", false);
   request.echo = dialect == Dialect::kCompletion && fields.Bool("echo", false);
   if (request.echo && request.spec.logprobs >= 0)
-    throw Refused(400, "echo is true with logprobs: expected one of them, Larder has no logprobs of prompts")
+    throw Refused(400, "echo is true with logprobs: expected only one; Larder has no logprobs of prompts")
         .On("echo");
   request.n = static_cast<size_t>(fields.Integer("n", 1, 1, kMostChoices));
   if (request.choices() > kMostChoices)
@@ -344,7 +344,7 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
         .On("n");
   if (fields.Integer("best_of", static_cast<int64_t>(request.n), 1, kMostChoices) !=
       static_cast<int64_t>(request.n))
-    throw Refused(400, "best_of is not n: expected no other number of candidates").On("best_of");
+    throw Refused(400, "best_of differs from n: expected the same number").On("best_of");
   return request;
 }
 
@@ -362,7 +362,7 @@ std::vector<GenerationSpec> MakeSpecs(const CompletionRequest& request, const Co
     if (!problem.empty())
       throw Refused(400, "{}", problem).On(request.messages.empty() ? "prompt" : "messages");
     for (size_t k = 0; k < request.n; ++k) {
-      // Choices of one request differ, and are the same each time if a seed was given.
+      // The choices of one request differ from each other; with a seed they are the same each time.
       spec.sampling.seed = request.seed ? *request.seed + k : (uint64_t{random()} << 32 | random());
       specs.push_back(spec);
     }

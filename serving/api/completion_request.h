@@ -1,6 +1,6 @@
-// From what a client wrote to what is generated: JSON as OpenAI's API, llama-server and the text stream have
-// it -> CompletionRequest -> one GenerationSpec for each choice. Clients' bytes are not trusted: whatever
-// they are, the outcome is a request or a Refused. No state; any thread.
+// Turns a client's JSON (in the form of OpenAI's API, of llama-server or of the text stream) into a
+// CompletionRequest, and that into one GenerationSpec per choice. Clients' bytes are not trusted: the outcome
+// is always a request or a Refused. No state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@
 
 namespace larder::serving {
 
-// What a request may leave open, and what it is held against.
+// The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
-  std::optional<model::ChatFormat> chat_format;  // nothing: chats are refused
+  std::optional<model::ChatFormat> chat_format;  // nullopt: chats are refused
   SamplingParams sampling;
-  std::optional<uint64_t> seed;  // nothing: each request draws its own
+  std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this can't fit
-  std::string model;                          // what /v1/models says
-  std::vector<std::string> aliases;           // other names that are taken for it
+  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
+  std::string model;                          // the name in /v1/models
+  std::vector<std::string> aliases;           // other names that are accepted for it
 };
 
 enum class Dialect {
@@ -47,7 +47,7 @@ struct CompletionRequest {
   GenerationSpec spec;  // all but the prompt
   std::optional<uint64_t> seed;
   bool ignore_eos = false;
-  size_t n = 1;  // choices for each prompt
+  size_t n = 1;  // choices per prompt
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
@@ -58,18 +58,19 @@ struct CompletionRequest {
 inline constexpr size_t kMostChoices = 64;
 inline constexpr int kMostLogprobs = 20;
 
-// JSON, or Refused (400): not JSON, not UTF-8, nested deeper than any request is.
+// Throws Refused (400) if the text is not JSON, not UTF-8, or nested deeper than any request.
 nlohmann::json ParseJson(std::string_view text);
-// Throws Refused: names the field, what it is and what was expected.
+// Throws a Refused that names the field, its value and what was expected.
 CompletionRequest ReadCompletionRequest(const nlohmann::json&, Dialect, const CompletionDefaults&);
-// Tokenizes; in order of prompt, then of choice. Throws Refused.
+// Tokenizes. The specs are ordered by prompt, then by choice. Throws Refused.
 std::vector<GenerationSpec> MakeSpecs(const CompletionRequest&, const CompletionDefaults&);
-// Of any token, as text.
+// The bytes of the longest text of any token.
 size_t LongestTokenBytes(const model::Tokenizer&);
 // A plain prompt of the text stream.
 CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults&);
 
-// A client's text made ready to start, or why not. Run() touches nothing else: any thread may call it.
+// A client's text, prepared for the start of its generation, or the reason why it is refused. Run() uses no
+// other state, so any thread may call it.
 struct PreparedRequest {
   std::string text;
   Dialect dialect = Dialect::kCompletion;

@@ -1,5 +1,5 @@
-// Reading a client's JSON object field by field: a field that is absent or null keeps its default, one of
-// another type or out of range is Refused (400) by name. No state; any thread.
+// JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its default.
+// A field of the wrong type or out of range throws a Refused (400) that names it. No state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace larder::serving {
 
 class JsonFields {
  public:
-  // Must outlive this. Throws Refused if it is no object.
+  // `object` must outlive this. Throws Refused if it is not an object.
   explicit JsonFields(const nlohmann::json& object);
 
   const nlohmann::json* Find(const char* name) const;  // nullptr: absent or null
   bool Has(const char* name) const { return Find(name) != nullptr; }
   bool Bool(const char* name, bool value) const;
-  // Whole numbers; 3.0 is one.
+  // A whole number; 3.0 is one.
   int64_t Integer(const char* name, int64_t value, int64_t least, int64_t most) const;
   float Number(const char* name, float value) const;  // finite, and within float's range
   std::string String(const char* name, std::string value) const;
@@ -33,7 +33,7 @@ class JsonFields {
 // The value as a whole number in [least, most].
 int64_t ToInteger(const nlohmann::json& value, const std::string& name, int64_t least, int64_t most);
 float ToNumber(const nlohmann::json& value, const std::string& name);
-// For messages: short, printable.
+// A short printable text of the value, for messages.
 std::string Excerpt(const nlohmann::json& value);
 
 }  // namespace larder::serving

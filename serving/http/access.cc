@@ -24,7 +24,7 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// "name:80", "[::1]:80" -> name, ::1; a name's last dot is as good as none.
+// "name:80", "[::1]:80" -> name, ::1; a final dot of a name is dropped.
 std::string NameOf(std::string_view host) {
   if (host.starts_with('[')) return Lower(host.substr(1, host.find(']') - 1));
   std::string name = Lower(host.substr(0, host.find(':')));
@@ -32,7 +32,7 @@ std::string NameOf(std::string_view host) {
   return name;
 }
 
-// Whether a page of `origin` was got from `host`. Its scheme is not ours if a proxy does TLS.
+// Whether a page of `origin` was served by `host`. The scheme is not compared: a proxy may terminate TLS.
 bool IsSameOrigin(std::string_view origin, std::string_view host) {
   const size_t slashes = origin.find("://");
   if (slashes == std::string_view::npos) return false;
@@ -54,8 +54,9 @@ bool Access::HostIsOurs(std::string_view host) const {
   const std::string name = NameOf(host);
   if (name == "localhost" || IsAddress(name)) return true;
   if (name.empty()) return false;
-  // Other machines know this one by a name of their own network. Nobody can own a name without a dot in the
-  // public DNS, and who rules the network's DNS can talk to us without a browser. Not so on loopback.
+  // A name without a dot: other machines may know this one by such a name of their own network. It cannot be
+  // registered in the public DNS, and someone who controls the local network's DNS can reach us without a
+  // browser. On loopback such names are refused.
   if (name.find('.') == std::string::npos && !IsLoopback(options_.host)) return true;
   const auto is_it = [&](const std::string& known) { return NameOf(known) == name; };
   return is_it(options_.host) || std::any_of(options_.hosts.begin(), options_.hosts.end(), is_it);
@@ -71,10 +72,10 @@ bool Access::IsNamed(std::string_view origin) const {
 std::string Access::WhyNot(const HttpRequest& request, bool has_keys) const {
   if (!has_keys && !request.host.empty() && !HostIsOurs(request.host))
     return fmt::format(
-        "the Host {} is none of this server's: expected an IP address, localhost, or a name that it was "
-        "started with (--allowed-host NAME)",
+        "the Host {} is not a name of this server: expected an IP address, localhost, or a name that the "
+        "server was started with (--allowed-host NAME)",
         Shown(request.host));
-  // Sec-Fetch-Site can't be set by a page; it holds behind a proxy that changes Host.
+  // A page cannot set Sec-Fetch-Site, and it stays right behind a proxy that changes Host.
   if (request.origin.empty() || IsNamed(request.origin) || IsSameOrigin(request.origin, request.host) ||
       request.fetch_site == "same-origin")
     return "";

@@ -13,7 +13,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-// All but the body.
+// The request without its body.
 HttpRequest Head(const http::request<http::string_body>& message) {
   const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
   HttpRequest request;
@@ -81,7 +81,7 @@ size_t HttpParser::Feed(std::string_view bytes) {
     head_.clear();
     return used > held ? used - held : 0;
   }
-  // The rest is an incomplete header (or chunk header): it is to be shown again with what follows.
+  // The rest is an incomplete header (or chunk header), which the parser must see again with what follows.
   std::string rest(all.substr(used));
   head_ = std::move(rest);
   if (head_.size() > limits_.header_bytes) {
@@ -95,8 +95,8 @@ void HttpParser::Fail(int status, std::string why) {
   error_ = std::move(why);
 }
 
-// Beast passes over a coding that it does not know, and takes what follows the header for the next request: a
-// proxy in front may see a body there.
+// Beast ignores a transfer coding that it does not know, and takes what follows the header for the next
+// request, where a proxy in front may see a body.
 void HttpParser::CheckFraming() {
   if (!impl_->parser->is_header_done()) return;
   const auto& message = impl_->parser->get();
@@ -108,7 +108,7 @@ void HttpParser::CheckFraming() {
   } else if (message.count(http::field::content_length) > 0) {
     Fail(400, "both Transfer-Encoding and Content-Length");
   } else if (codings > 1 || !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")) {
-    Fail(501, "Transfer-Encoding: only chunked is taken");
+    Fail(501, "Transfer-Encoding: expected chunked");
   }
 }
 

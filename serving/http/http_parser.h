@@ -1,4 +1,5 @@
-// HttpParser: a client's bytes -> HTTP/1.1 requests, by Boost.Beast. One per connection, I/O thread.
+// HttpParser: parses a client's bytes into HTTP/1.1 requests, with Boost.Beast. One per connection; I/O
+// thread.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,8 @@ struct HttpRequest {
   std::string path;  // target without its query
   std::string authorization, origin, content_type;
   std::string host;           // empty: none was sent
-  std::string fetch_site;     // Sec-Fetch-Site: what a browser says of a page and the address that it asks
-  std::string wants_headers;  // Access-Control-Request-Headers of a browser that asks first
+  std::string fetch_site;     // Sec-Fetch-Site: how the page's origin relates to the requested address
+  std::string wants_headers;  // Access-Control-Request-Headers of a browser's preflight request
   bool keep_alive = true;
   bool http10 = false;
 };
@@ -29,28 +30,28 @@ class HttpParser {
   explicit HttpParser(const HttpLimits&);
   ~HttpParser();
 
-  // Takes bytes and returns how many it used; none are used beyond a request's end. Call again with the rest
-  // when Next() was taken.
+  // Parses bytes and returns how many it used. It uses none beyond the end of a request; call again with the
+  // rest after Take().
   size_t Feed(std::string_view bytes);
-  bool done() const;          // a whole request is there
-  bool begun() const;         // part of one is
-  HttpRequest Take();         // when done; ready for the next
-  size_t held_bytes() const;  // of a request that is not whole yet
-  // A request without its body, as soon as its header is whole; once a request.
+  bool done() const;          // a request is complete
+  bool begun() const;         // a part of a request has been parsed
+  HttpRequest Take();         // only when done(); then ready for the next request
+  size_t held_bytes() const;  // bytes of an incomplete request
+  // The request without its body, once per request, as soon as its header is complete.
   std::optional<HttpRequest> NewHead();
-  // An Expect: 100-continue wants its answer; true once a request.
+  // Whether an Expect: 100-continue wants its answer; true once per request.
   bool wants_continue();
-  // Not 0: the bytes are no request that we take. Nothing can follow.
+  // Not 0: the bytes are not a request that the server accepts. No further bytes are parsed.
   int error_status() const { return error_status_; }
   const std::string& error() const { return error_; }
 
  private:
   struct Impl;
   void Fail(int status, std::string why);
-  void CheckFraming();  // once the header is whole
+  void CheckFraming();  // when the header is complete
   HttpLimits limits_;
   std::unique_ptr<Impl> impl_;
-  std::string head_;  // what the parser wants to see again: an incomplete header
+  std::string head_;  // an incomplete header, which the parser must see again from its start
   int error_status_ = 0;
   std::string error_;
   bool continue_told_ = false, head_told_ = false;

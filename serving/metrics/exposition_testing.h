@@ -1,5 +1,5 @@
-// A strict parser of Prometheus' text exposition format 0.0.4, for tests: it throws where a scraper might
-// shrug.
+// Test support: a strict parser of Prometheus' text exposition format 0.0.4. It throws where a scraper may be
+// lenient.
 #pragma once
 
 #include <cctype>

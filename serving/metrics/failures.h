@@ -1,6 +1,5 @@
-// Failures: what should not have been thrown, and was: no memory, or a bug in the handling of one client's
-// bytes. It costs that client its connection or its request, never the process; here it is counted and said.
-// Any thread.
+// Failures: counts and logs unexpected exceptions: no memory, or a bug in the handling of one client's bytes.
+// Such an exception costs that client its connection or its request, never the process. Any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +19,7 @@ class Failures {
   using Log = std::function<void(const std::string&)>;
   explicit Failures(Log log = {}) : log_(std::move(log)) {}
 
-  // A line a second at most: whoever can cause one can cause many.
+  // Logs at most one line per second: a client that can cause one failure can cause many.
   void Count(const char* where, const char* what) noexcept {
     count_.fetch_add(1, std::memory_order_relaxed);
     const int64_t now = NowNs();
@@ -29,7 +28,7 @@ class Failures {
     if (!last_ns_.compare_exchange_strong(last, now, std::memory_order_relaxed)) return;
     try {
       log_(fmt::format("{}: {}: dropped; the server goes on ({} so far)", where, what, count()));
-    } catch (...) {  // no memory to say so: it is counted
+    } catch (...) {  // no memory for the line; the failure is counted
     }
   }
   uint64_t count() const { return count_.load(std::memory_order_relaxed); }

@@ -30,7 +30,7 @@ double Seconds(Ns ns) {
   return static_cast<double>(ns) * 1e-9;
 }
 
-// 0.1 ms to 600 s, three a decade: a request may take anything.
+// 0.1 ms to 600 s, three per decade: requests differ widely.
 Histogram::BucketBoundaries RequestBuckets() {
   Histogram::BucketBoundaries bounds;
   for (const double decade : {1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0}) {
@@ -40,7 +40,7 @@ Histogram::BucketBoundaries RequestBuckets() {
   return bounds;
 }
 
-// 0.1 ms to 1 s, six a decade: a token's time varies little, and whether it is 3 or 4 ms matters.
+// 0.1 ms to 1 s, six per decade: a token's time varies little, and the difference of 3 and 4 ms matters.
 Histogram::BucketBoundaries TokenBuckets() {
   Histogram::BucketBoundaries bounds;
   for (const double decade : {1e-4, 1e-3, 1e-2, 1e-1}) {
@@ -50,7 +50,7 @@ Histogram::BucketBoundaries TokenBuckets() {
   return bounds;
 }
 
-// How far a counter that somebody else keeps has come; one that fell began again at 0.
+// The growth of a counter that another object keeps; a counter that fell has started again at 0.
 uint64_t Growth(uint64_t now, uint64_t last) { return now >= last ? now - last : now; }
 
 }  // namespace
@@ -135,7 +135,7 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   reused_tokens =
       &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.").Add({});
   prefix_hits =
-      &Counters("larder_prefix_hits_total", "Requests of which part was found in a slot's KV cache.").Add({});
+      &Counters("larder_prefix_hits_total", "Requests with a prefix found in a slot's KV cache.").Add({});
   generated_tokens = &Counters("larder_generated_tokens_total", "Tokens generated.").Add({});
 
   slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
@@ -145,7 +145,7 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   auto& held_family =
       Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
   auto& over_family =
-      Counters("larder_over_limit_total", "What was refused for a limit of a connection, a peer or all.");
+      Counters("larder_over_limit_total", "Refusals by a limit per connection, per peer or in all.");
   for (size_t r = 0; r < kResources; ++r) {
     const std::string resource = ResourceName(static_cast<Resource>(r));
     held[r] = &held_family.Add({{"resource", resource}});
@@ -165,10 +165,9 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
       Counters("larder_socket_link_wait_seconds_total", "Time waiting for room in the next link.");
   auto& weights = Gauges("larder_socket_weight_bytes", "Packed weights of a socket.");
   auto& resident =
-      Gauges("larder_socket_resident_bytes", "Of the weights, re-read at the speed of the L3 cache.");
-  auto& ratio =
-      Gauges("larder_socket_waiting_ratio", "Share of time spent waiting since it was last asked for.");
-  auto& mean_step = Gauges("larder_socket_step_seconds", "Mean time of a frame since it was last asked for.");
+      Gauges("larder_socket_resident_bytes", "Weights that are re-read at the speed of the L3 cache.");
+  auto& ratio = Gauges("larder_socket_waiting_ratio", "Share of time spent waiting since the last scrape.");
+  auto& mean_step = Gauges("larder_socket_step_seconds", "Mean time of a frame since the last scrape.");
   auto& round_trip =
       Gauges("larder_socket_link_round_trip_seconds", "Round trip of the socket's link, last measured.");
   for (const std::string& name : names) {
@@ -238,7 +237,7 @@ void ServingMetrics::SetConnections(Protocol protocol, size_t open) {
   families_->connections[static_cast<size_t>(protocol)]->Set(static_cast<double>(open));
 }
 
-// A counter that somebody else keeps.
+// Adopts a counter that another object keeps.
 static void Follow(Counter& counter, uint64_t now) {
   counter.Increment(std::max(0.0, static_cast<double>(now) - counter.Value()));
 }

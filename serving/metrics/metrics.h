@@ -1,8 +1,8 @@
-// What Prometheus is told of serving: GET /metrics. One ServingMetrics a process, made before the first
-// request and alive until the last; its methods may be called from any thread, but are meant for the I/O
-// thread: an observation is a lock nobody else wants and a few atomic additions. Compute threads only count
-// for themselves (pipeline/stage/socket_status.h); the I/O thread brings their counts here with SetSocket
-// when somebody asks.
+// ServingMetrics: the Prometheus metrics of serving, for GET /metrics. There is one per process, made before
+// the first request and alive until the last. Any thread may call its methods, but they are meant for the I/O
+// thread: an observation takes an uncontended lock and a few atomic additions. Compute threads keep counters
+// of their own (pipeline/stage/socket_status.h); the I/O thread copies these here with SetSocket for each
+// GET /metrics.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ const char* ProtocolName(Protocol);
 enum class Outcome {
   kStop,       // end of text or a stop string
   kLength,     // as many tokens as were asked for, or the context was full
-  kCancelled,  // the client asked, or went away
+  kCancelled,  // the client asked for it, or disconnected
   kRefused,    // never admitted: bad request, full queue, draining
   kFailed,     // our fault
 };
 const char* OutcomeName(Outcome);
 
-// A socket's counters as they are now: each only grows, but resident bytes and the round trip.
+// A socket's counters at this moment. All but resident_bytes and round_trip_ns only grow.
 struct SocketSample {
   uint64_t frames = 0;
   uint64_t rows = 0;            // tokens in those frames
@@ -36,7 +36,7 @@ struct SocketSample {
   uint64_t link_ns = 0;         // waiting for room in the link to the next socket
   uint64_t weight_bytes = 0;    // 0 for an attention socket
   uint64_t resident_bytes = 0;  // of weight_bytes, re-read at the speed of L3
-  uint64_t round_trip_ns = 0;   // of its link, the last measured; 0: no link
+  uint64_t round_trip_ns = 0;   // the last measured round trip of its link; 0: no link
 };
 
 // Cumulative counts of durations: count[i] observations were at most upper_s[i]; the last bound is infinity.
@@ -54,15 +54,15 @@ class ServingMetrics {
   ServingMetrics(const ServingMetrics&) = delete;
   ServingMetrics& operator=(const ServingMetrics&) = delete;
 
-  // A request's life. Admitted: it has a slot, `queue_ns` after it came; `reused_tokens` of its prompt were
-  // in that slot's KV cache. FirstToken and NextToken: `ns` since the request came, or since the token
-  // before. Finished: TPOT is (end_to_end_ns - first_token_ns) / (tokens - 1) if there were two. Refused
-  // requests are only Finished, with zeros.
+  // The events of a request. Admitted: it got a slot, `queue_ns` after it arrived; `reused_tokens` of its
+  // prompt were in that slot's KV cache. FirstToken and NextToken: `ns` since the request arrived, or since
+  // the previous token. Finished: TPOT is (end_to_end_ns - first_token_ns) / (tokens - 1) if there were at
+  // least two tokens. A refused request has only Finished, with zeros.
   void Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens);
   void FirstToken(int64_t ns);
   void NextToken(int64_t ns);
   void Finished(Protocol, Outcome, size_t tokens, int64_t first_token_ns, int64_t end_to_end_ns);
-  // Any answer that is an error, also to what is no request; `status` as HTTP has them.
+  // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is HTTP's.
   void ErrorAnswered(Protocol, int status);
 
   void SetSlots(size_t total, size_t used);
@@ -79,7 +79,7 @@ class ServingMetrics {
   double GeneratedPerSecond() const;  // mean of the last two seconds
   double PromptPerSecond() const;
   uint64_t generated_tokens() const;
-  uint64_t prompt_tokens() const;  // computed, without those that were reused
+  uint64_t prompt_tokens() const;  // those that were computed, without the reused ones
 
  private:
   struct Families;

@@ -73,7 +73,7 @@ json ToJson(const SocketView& socket) {
   return out;
 }
 
-// Each bucket for itself, as one draws it; the last has no upper bound: null.
+// The count of each bucket alone, as it is drawn; the last bucket has no upper bound: null.
 json ToJson(const HistogramView& histogram) {
   json buckets = json::array();
   uint64_t before = 0;

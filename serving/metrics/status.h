@@ -1,6 +1,6 @@
-// What GET /v1/larder/plan and /v1/larder/status answer: who does what, and how it goes. Plain structs, which
-// node/ fills from the Plan, the topology and the sockets' counters; serving/ knows none of these. A plan is
-// made once; a status for each request, on the I/O thread.
+// The answers to GET /v1/larder/plan (which socket does what) and /v1/larder/status (how busy it is). They
+// are plain structs, which node/ fills from the Plan, the topology and the sockets' counters; serving/ knows
+// none of these. A plan is made once, a status for each request, on the I/O thread.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace larder::serving {
 
 // A core that a socket uses; several threads may share one.
 struct ThreadPlace {
-  size_t thread = 0;  // of its socket
+  size_t thread = 0;  // its number in the socket
   int core = 0;
   int cpu = 0;  // the operating system's number
   int numa_node = 0;
   uint64_t weight_bytes = 0;  // its shard
 };
 
-// Cores that share one L3, as they are: also those that the socket leaves alone.
+// All cores that share one L3, including those that the socket does not use.
 struct L3GroupPlace {
   int id = 0;
   int package = 0;
@@ -40,19 +40,19 @@ struct SocketPlace {
   std::string server;  // the machine; empty: this one
   size_t first_layer = 0, layers = 0;
   bool embedding = false, head = false;
-  size_t first_slot = 0, slots = 0;  // whose KV cache lies here
+  size_t first_slot = 0, slots = 0;  // the slots whose KV cache lies here
   uint64_t kv_bytes = 0;
   std::vector<L3GroupPlace> l3_groups;
 };
 
 struct LinkPlace {
   std::string from, to;  // sockets' names
-  std::string kind;      // "memory", "tcp", "rdma"
+  std::string kind;      // "shm", "tcp", "verbs"
 };
 
 struct PlanView {
   std::string model, architecture, isa, machine;
-  std::string chat_format;  // empty: the model has no chat template that we know
+  std::string chat_format;  // empty: the model has no chat template, or one that we do not know
   size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, vocab = 0, context = 0, slots = 0;
   uint64_t parameters = 0, weight_bytes = 0, kv_bytes = 0;
   size_t micro_batches = 1;  // in flight
@@ -65,20 +65,20 @@ nlohmann::json PlanJson(const PlanView&);
 struct SlotView {
   enum class State { kIdle, kPrefill, kDecode };
   State state = State::kIdle;
-  size_t cached_tokens = 0;     // in its KV cache; an idle slot's may serve as another prompt's beginning
-  size_t generated_tokens = 0;  // of the request at hand
+  size_t cached_tokens = 0;  // in its KV cache; an idle slot's may be reused as the start of another prompt
+  size_t generated_tokens = 0;  // of the running request
 };
 
 struct SocketView {
   std::string name, state;  // pipeline::SocketStateName
   SocketSample sample;
-  std::optional<double> resident_share;  // of its weights; nothing: not measured
-  // Of each thread, in the order of the plan's L3 groups and their threads; empty: not measured.
+  std::optional<double> resident_share;  // of its weights; nullopt: not measured
+  // The same per thread, in the order of the plan's L3 groups and their threads; empty: not measured.
   std::vector<double> thread_resident_share;
 };
 
 struct StatusView {
-  std::string state;         // "loading", "serving", "connecting" (a socket is away), "draining"
+  std::string state;         // "loading", "serving", "connecting" (a socket is lost), "draining"
   double loading_share = 1;  // 0..1
   std::string version;
   double uptime_s = 0;

@@ -79,7 +79,7 @@ TEST(RecentRateTest, IsTheMeanOfTheLastTwoSeconds) {
   EXPECT_EQ(rate.PerSecond(10 * kSecond), 150);
   EXPECT_EQ(rate.PerSecond(11 * kSecond), 0);
   rate.Add(11 * kSecond);
-  EXPECT_EQ(rate.PerSecond(11 * kSecond), 0);  // the bin at hand does not count yet
+  EXPECT_EQ(rate.PerSecond(11 * kSecond), 0);  // the current bin does not count yet
   EXPECT_EQ(rate.PerSecond(12 * kSecond), 0.5);
   EXPECT_EQ(rate.PerSecond(1000 * kSecond), 0);
 }

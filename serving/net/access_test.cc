@@ -1,5 +1,5 @@
-// Who may talk: web pages by Host and Origin, requests that two readers could cut differently, clients of
-// other protocols, and keys.
+// Access control: web pages by Host and Origin, requests that two readers could interpret differently,
+// clients of other protocols, and keys.
 #include "serving/http/access.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Access, OnLoopbackANameOfSomebodyElseIsRefused) {
   for (const char* host : {"evil.example", "evil.example:8080", "localhost.evil.example", "node-a:8080",
                            "127.0.0.1.evil.example", ":8080", "[", "[]", "1.2.3", "evil.example:80:80"}) {
     EXPECT_FALSE(Good(access, host)) << host;
-    EXPECT_TRUE(Good(access, host, "", "", /*has_keys=*/true)) << "his page has no key";
+    EXPECT_TRUE(Good(access, host, "", "", /*has_keys=*/true)) << "the attacker's page has no key";
   }
   const Access named({.host = "::1", .hosts = {"llm.example", "node-a"}, .cors_origins = {}});
   EXPECT_TRUE(Good(named, "LLM.example:443"));
@@ -51,8 +51,8 @@ TEST(Access, PagesAreOursOrNamed) {
   const Access access;
   EXPECT_TRUE(Good(access, "localhost:8080", "http://localhost:8080"));
   EXPECT_TRUE(Good(access, "localhost", "http://localhost:80"));
-  EXPECT_TRUE(Good(access, "localhost", "https://localhost")) << "a proxy does TLS";
-  // A proxy that puts its own Host: the browser says that page and address are one.
+  EXPECT_TRUE(Good(access, "localhost", "https://localhost")) << "a proxy terminates TLS";
+  // A proxy that sets its own Host: the browser says that page and address have the same origin.
   EXPECT_TRUE(Good(access, "127.0.0.1:8080", "https://llm.example", "same-origin"));
   for (const char* origin :
        {"http://evil.example", "null", "http://localhost:8081", "http://127.0.0.1:8080",
@@ -105,7 +105,7 @@ class AccessTest : public testing::Test {
   bool closed_ = false;
 };
 
-// S3. A simple request of any page needs no question beforehand: it is not begun.
+// A simple request of a page needs no preflight, so it must be refused before it is begun.
 TEST_F(AccessTest, APageOfAnotherOriginGetsNothing) {
   const std::string evil = "Host: localhost:8080\r\nOrigin: http://evil.example\r\n";
   const std::string answer = Http(Post(evil + "Content-Type: text/plain\r\n"));
@@ -116,7 +116,7 @@ TEST_F(AccessTest, APageOfAnotherOriginGetsNothing) {
   EXPECT_EQ(Http("OPTIONS /v1/completions HTTP/1.1\r\n" + evil + "\r\n").substr(9, 3), "403");
   EXPECT_EQ(Http("GET /metrics HTTP/1.1\r\n" + evil + "\r\n").substr(9, 3), "403");
   EXPECT_EQ(Http("GET /v1/larder/plan HTTP/1.1\r\nHost: evil.example\r\n\r\n").substr(9, 3), "403");
-  // Our own page, and whoever is no browser.
+  // The server's own page, and clients that are not browsers.
   const std::string own = Http(Post("Host: localhost:8080\r\nOrigin: http://localhost:8080\r\n"));
   EXPECT_EQ(own.substr(9, 3), "200");
   EXPECT_EQ(own.find("Access-Control"), std::string::npos);
@@ -136,7 +136,7 @@ TEST_F(AccessTest, ANamedOriginIsToldSo) {
       << asked;
 }
 
-// S6. Where a proxy sees a body and we a request, one client's bytes become another's request.
+// If a proxy sees a body where we see a request, one client's bytes become another client's request.
 TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) {
   const std::string next = "0\r\n\r\nGET /health HTTP/1.1\r\n\r\n";
   const auto with = [&](const std::string& headers, const char* version = "1.1") {
@@ -165,12 +165,12 @@ TEST_F(AccessTest, WhatTwoReadersCouldCutDifferentlyIsRefusedAndNothingFollows) 
   }
   EXPECT_EQ(with("Transfer-Encoding: chunked\r\n", "1.0").substr(9, 3), "400");
   EXPECT_TRUE(closed_);
-  const std::string chunked = with("Transfer-Encoding: Chunked\r\n");  // as good as ever
+  const std::string chunked = with("Transfer-Encoding: Chunked\r\n");  // accepted as before
   EXPECT_EQ(Answers(chunked), 2u) << chunked;
   EXPECT_FALSE(closed_);
 }
 
-// S4. A browser sends anything anywhere: what it sends is no prompt.
+// A browser may be made to send anything to any port: what it sends must not be taken as a prompt.
 TEST_F(AccessTest, OtherProtocolsOnTheTextPortBeginNothing) {
   const std::string http = "POST / HTTP/1.1\r\nHost: x\r\n\r\n{\"prompt\":\"hello\"}\n";
   for (const std::string& bytes :
@@ -188,7 +188,6 @@ TEST_F(AccessTest, OtherProtocolsOnTheTextPortBeginNothing) {
     EXPECT_FALSE(Text(prompt).starts_with("error")) << prompt;
 }
 
-// S12.
 TEST_F(AccessTest, WhoHasNoKeyIsLoggedOnceInAWhile) {
   std::vector<std::string> lines;
   test_.state.on_denied = [&](const std::string& line) { lines.push_back(line); };
@@ -198,7 +197,7 @@ TEST_F(AccessTest, WhoHasNoKeyIsLoggedOnceInAWhile) {
     EXPECT_TRUE(Text("hello\n").starts_with("error: this server wants an API key"));
   }
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("test: "), std::string::npos) << "whose it was";
+  EXPECT_NE(lines[0].find("test: "), std::string::npos) << "the client's address";
   EXPECT_EQ(lines[0].find("secret"), std::string::npos);
 }
 
@@ -230,7 +229,7 @@ TEST_F(AccessTest, AKeyThatIsTakenAwayEndsALongConnectionToo) {
   EXPECT_TRUE(wire.closed);
 }
 
-// S8: the scheduler keeps them apart.
+// The scheduler keeps the cached prompts of different keys apart.
 TEST(Tenants, AreKeysNotConnections) {
   TestState test;
   test.state.api_keys = {"secret-1", "secret-2"};
@@ -260,7 +259,7 @@ TEST(Tenants, AreKeysNotConnections) {
   EXPECT_NE(tenant("secret-1", true), kEverybody);
 }
 
-// S13: a client's doing.
+// A client's error is not a server's failure.
 TEST_F(AccessTest, ToBanEveryTokenIsABadRequest) {
   std::string all;
   for (size_t i = 0; i < test_.state.defaults.vocab; ++i)

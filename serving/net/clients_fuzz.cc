@@ -1,6 +1,6 @@
-// Any bytes as what a client sends, over HTTP and the text stream, in pieces as the first byte says: each is
-// answered or refused, and nothing is begun that is not a request. The second byte says how far the model
-// gets between two pieces; in the end all that was begun is ended, or the client leaves in the middle of it.
+// Arbitrary bytes from a client, over HTTP and the text stream, in pieces that the first byte determines.
+// Each is answered or refused, and only requests are begun. The second byte determines how far the model gets
+// between two pieces. At the end all requests have ended, or the client leaves in the middle.
 #include <cstdint>
 #include <string_view>
 
@@ -12,7 +12,7 @@
 namespace larder::serving {
 namespace {
 
-// Compute and I/O side in turns, on this thread: the same input does the same each time.
+// Runs compute side and I/O side alternately on this thread, so that the same input always does the same.
 class Machine {
  public:
   explicit Machine(TestState& test) : service_(*test.service), model_(service_, test.state.defaults.vocab) {}
@@ -23,7 +23,7 @@ class Machine {
       service_.Dispatch();
     }
   }
-  // No text is longer than the context, so all ends.
+  // No text is longer than the context, so all requests end.
   void RunToTheEnd() {
     for (size_t round = 0; service_.live() > 0; ++round) {
       LARDER_CHECK(round < 1000, "{} live generations that never end", service_.live());
@@ -37,7 +37,7 @@ class Machine {
   TestModel model_;
 };
 
-// Until all that was asked is answered: an answer may make room for the next turn.
+// Runs until all requests are answered: an answer may make room for the next turn.
 void Settle(Session& session, TestWire& wire, Machine& machine) {
   do {
     wire.TakeTurns(session);
@@ -48,7 +48,7 @@ void Settle(Session& session, TestWire& wire, Machine& machine) {
 void Feed(Session& session, TestWire& wire, std::string_view bytes, size_t piece, size_t steps,
           Machine& machine) {
   while (!bytes.empty() && !wire.closed) {
-    if (!session.wants_bytes()) {  // what was sent ahead waits for the answer
+    if (!session.wants_bytes()) {  // bytes of later requests wait for the answer
       Settle(session, wire, machine);
       if (!session.wants_bytes()) break;
     }
@@ -59,7 +59,7 @@ void Feed(Session& session, TestWire& wire, std::string_view bytes, size_t piece
   }
 }
 
-// One client from its first byte to its end, which is its own or, if it leaves, that of the connection.
+// One client from its first byte until it ends its input, or the connection ends because it leaves.
 template <typename OneSession, typename Limits>
 void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, const Limits& limits) {
   Machine machine(test);
@@ -77,7 +77,7 @@ void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, co
   machine.RunToTheEnd();
 }
 
-// As the routes do, for those who get no further than the protocol.
+// Parses like the routes, for inputs that do not get beyond the protocol.
 void Convert(std::string_view text, const TestState& test) {
   for (const Dialect dialect : {Dialect::kCompletion, Dialect::kChat, Dialect::kNative}) {
     try {

@@ -108,8 +108,8 @@ HttpReply Detokenize(const HttpRequest& request, ServerState& state) {
   return Json({{"content", state.defaults.tokenizer->Decode(tokens)}});
 }
 
-// An answer that takes long to make is given again until so many times as long have gone by: however often it
-// is asked for, the thread that has everybody's tokens spends a fiftieth of its time on it.
+// An answer that took T to make is given again for kKeptTimes * T. So however often it is requested, the I/O
+// thread, which also sends all tokens, spends at most a fiftieth of its time on it.
 constexpr int64_t kKeptTimes = 50;
 constexpr int64_t kKeptNsAtMost = 100'000'000;
 
@@ -128,7 +128,7 @@ HttpReply Kept(const HttpRequest& request, ServerState& state) {
 
 struct Route {
   const char* method;
-  std::string_view path;  // with a final '/': and what is below it
+  std::string_view path;  // with a final '/': all paths below it too
   HttpReply (*answer)(const HttpRequest&, ServerState&);
 };
 constexpr Route kRoutes[] = {{"GET", "/health", Health},

@@ -6,9 +6,9 @@ namespace larder::serving {
 namespace {
 
 constexpr size_t kMostAhead = size_t{64} << 10;
-// Of a turn: together at most some 0.3 ms, so that nobody's token waits longer.
-constexpr int kRequestsATurn = 8;
-constexpr size_t kBodyBytesATurn = size_t{4} << 10;  // one more request of 8 KB may begin below it
+// Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
+constexpr int kRequestsPerTurn = 8;
+constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB, may begin
 
 std::string BearerKey(const std::string& authorization) {
   constexpr std::string_view kBearer = "Bearer ";
@@ -47,7 +47,7 @@ void HttpSession::OnTurn() {
   if (!answering_) Proceed();
 }
 
-// Takes requests as long as there are whole ones, no answer is under way and it is this client's turn.
+// Handles requests while there are complete ones, no answer is in progress and it is this client's turn.
 void HttpSession::Proceed() {
   if (proceeding_) return;
   proceeding_ = true;
@@ -55,7 +55,7 @@ void HttpSession::Proceed() {
   size_t body_bytes = 0;
   while (!answering_ && !closed_ && !wire_.full()) {
     if (!parser_.done() && parser_.error_status() == 0 && has_ahead()) {
-      if (requests == kRequestsATurn || body_bytes >= kBodyBytesATurn) {
+      if (requests == kRequestsPerTurn || body_bytes >= kBodyBytesPerTurn) {
         AskLater();
         break;
       }
@@ -69,7 +69,7 @@ void HttpSession::Proceed() {
       Refuse(ErrorReply(parser_.error_status(), parser_.error()));
       break;
     }
-    if (!parser_.done()) {  // strangers need not send the body
+    if (!parser_.done()) {  // refused by its head: a client that is not admitted need not send the body
       const auto head = parser_.NewHead();
       if (const auto refusal = head ? Refusal(*head) : std::nullopt) {
         Refuse(*refusal);
@@ -88,7 +88,7 @@ void HttpSession::Proceed() {
   proceeding_ = false;
 }
 
-// Why a request is not taken, whatever its body is; none: it is, and its tenant is known.
+// Why a request is refused by its head alone. nullopt: it is accepted, and its tenant is known.
 std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
   const std::string why_not = state_.access.WhyNot(request, !state_.api_keys.empty());
   if (!why_not.empty()) {
@@ -106,13 +106,13 @@ std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
   return {};
 }
 
-// A browser, before it sends what a page of a named origin wants to send.
+// Whether this is a browser's preflight request for a page of a named origin.
 bool HttpSession::AsksFirst(const HttpRequest& request) const {
   return request.method == "OPTIONS" && state_.access.IsNamed(request.origin);
 }
 
 void HttpSession::Handle() {
-  // Also of a request whose head was let in: keys may have changed while its body came.
+  // Checked again for a request whose head was accepted: keys may have changed while its body arrived.
   if (const auto refusal = Refusal(request_)) return Send(*refusal);
   if (AsksFirst(request_)) {
     Send({.body = "",
@@ -125,7 +125,7 @@ void HttpSession::Handle() {
   const auto dialect = GeneratingRoute(request_.path);
   try {
     if (!dialect) {
-      // What another thread does finds a server that is ready.
+      // The work on another thread needs a server that is ready.
       if (ReadsBody(request_.path) && state_.service == nullptr) throw Refused(503, "Loading model");
       Answer();
       return;
@@ -146,7 +146,7 @@ void HttpSession::Handle() {
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }
 
-// As ServerState has it; `then` is not called once we are gone or closed.
+// As ServerState::Prepare; `then` is not called once the session is destroyed or closed.
 void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
                           const std::function<void(bool)>& then) {
   try {
@@ -262,11 +262,12 @@ void HttpSession::EndAnswer() {
     wire_.Close();
     return;
   }
-  // Not at once: this may be the end of an answer among many others'.
+  // Not at once: many clients' answers may end in this turn.
   if (!proceeding_ && has_ahead()) AskLater();
 }
 
-// A browser that closes a tab and a client that only ends its sending look alike; the first is what happens.
+// A browser that closes a tab and a client that only shuts down its sending side look alike; the first is the
+// common case.
 void HttpSession::OnEndOfInput() {
   completion_ = nullptr;
   admitted_ = {};
@@ -292,7 +293,7 @@ void HttpSession::Refuse(const HttpReply& reply) {
 }
 
 void HttpSession::OnTimeout() {
-  if (turn() == Turn::kReceiving) Refuse(ErrorReply(408, "the request took too long to come"));
+  if (turn() == Turn::kReceiving) Refuse(ErrorReply(408, "the request took too long to arrive"));
 }
 
 void HttpSession::OnNoRoom(Scope scope) {

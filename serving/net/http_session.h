@@ -1,5 +1,5 @@
-// HttpSession: HTTP/1.1 on one connection: requests one after another, answers whole or as server-sent
-// events. What a client sends ahead of its turn is kept up to a limit. I/O thread.
+// HttpSession: HTTP/1.1 on one connection. Requests are handled one after another and answered whole or as
+// server-sent events. Bytes of pipelined requests are kept up to a limit. I/O thread.
 #pragma once
 
 #include <functional>
@@ -39,30 +39,31 @@ class HttpSession : public Session, private CompletionSink {
   std::optional<HttpReply> Refusal(const HttpRequest&);
   bool AsksFirst(const HttpRequest&) const;
   void Handle();
-  void Answer();  // a route that generates nothing
+  void Answer();  // for routes that do not generate
   void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
                const std::function<void(bool ok)>& then);
   void Generate(PreparedRequest&, bool ok);
   bool has_ahead() const { return ahead_at_ < ahead_.size(); }
   void AskLater();
   void Send(const HttpReply&);
-  void Refuse(const HttpReply&);  // a request that is not whole: nothing can follow it
+  void Refuse(const HttpReply&);  // an incomplete request: the connection ends with this answer
   void SendHead(int status, const HttpReply&, const std::string& framing);
-  void SendPart(std::string_view data);  // of a stream
+  void SendPart(std::string_view data);  // one part of a stream
   void EndAnswer();
 
   Wire& wire_;
   ServerState& state_;
   HttpParser parser_;
-  std::string ahead_;    // bytes of later requests,
-  size_t ahead_at_ = 0;  // from here on
+  std::string ahead_;  // bytes of later requests, from ahead_at_ on
+  size_t ahead_at_ = 0;
   uint64_t requests_ = 0;
   HttpRequest request_;
-  Tenant tenant_ = kEverybody;  // whose request it is
-  JobTicket preparing_;         // of a large request
-  Admitted admitted_;           // of completion_
+  Tenant tenant_ = kEverybody;  // who sent request_
+  JobTicket preparing_;         // a large request that is being prepared
+  Admitted admitted_;           // what completion_ holds of the budget
   std::unique_ptr<Completion> completion_;
-  std::shared_ptr<HttpSession*> self_ = std::make_shared<HttpSession*>(this);  // null once we are gone
+  std::shared_ptr<HttpSession*> self_ =
+      std::make_shared<HttpSession*>(this);  // null once the session is destroyed
   bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;
 };
 

@@ -22,14 +22,14 @@ namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr size_t kReadBytes = size_t{64} << 10;  // at once; one buffer for all connections
-constexpr int kReadsInARow = 4;                  // before others have their turn
+constexpr size_t kReadBytes = size_t{64} << 10;  // per read; one buffer for all connections
+constexpr int kReadsInARow = 4;                  // before other clients have their turn
 constexpr auto kSweepEvery = std::chrono::milliseconds(100);
-// A client that still sends when we close would get a reset, and lose the answer with it: what it sends is
+// A client that still sends when we close would get a reset and lose the answer. So its bytes are read and
 // thrown away for a moment.
 constexpr double kLingerS = 2;
 constexpr size_t kLingerBytes = size_t{4} << 20;
-constexpr size_t kSendBytes = size_t{256} << 10;  // at once, for the same reason
+constexpr size_t kSendBytes = size_t{256} << 10;  // per write, so that other clients have their turn
 
 int64_t Ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -58,7 +58,7 @@ struct NetServer::Impl {
   void Add(Listener&, tcp::socket);
   void Sweep();
   bool MakeRoom(const Listener* of, const std::string& peer);
-  // What it throws is counted.
+  // Runs the function; an exception is counted, and the result is false.
   template <typename What>
   bool Try(What&& what) noexcept;
   void Repeat(const std::shared_ptr<asio::steady_timer>&, std::chrono::nanoseconds, std::function<void()>);
@@ -68,7 +68,7 @@ struct NetServer::Impl {
   std::vector<std::unique_ptr<Listener>> listeners;
   std::vector<std::shared_ptr<asio::steady_timer>> timers;
   std::vector<std::shared_ptr<asio::posix::stream_descriptor>> watched;
-  std::array<char, kReadBytes> buffer;  // of whoever reads just now
+  std::array<char, kReadBytes> buffer;  // used by the connection that is reading
   bool closing_idle = false;
   Admission& admission;
   Failures& failures;
@@ -86,7 +86,7 @@ bool NetServer::Impl::Try(What&& what) noexcept {
   }
 }
 
-// One client. Kept alive by the listener's set and by what it waits for.
+// One client. The listener's set and its pending operations keep it alive.
 struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Connection> {
   Connection(Impl& of, Listener& from, tcp::socket s, Admission::Client who)
       : impl(of),
@@ -98,7 +98,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
         held(account.Take(Resource::kBytes, 0)),
         last_turn_ns(NowNs()) {}
 
-  // A client's turn: what it does is bounded, and what it throws ends this connection only.
+  // A client's turn: its work is bounded, and an exception ends only this connection.
   template <typename What>
   void Take(What&& what) {
     if (!impl.Try(what)) Drop();
@@ -115,7 +115,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     });
   }
 
-  // A client that leaves too much untaken is swept away: never while the session is at work.
+  // A client that leaves too much unread is dropped by the next sweep, never while the session is running.
   void Write(std::string_view bytes) override {
     if (state != State::kOpen || broken) return;
     if (unsent() > 0 && (unsent() + bytes.size() > listener.options.limits.unsent_bytes ||
@@ -209,7 +209,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
     WaitToRead();
   }
 
-  // Ends it now, whatever is unsent.
+  // Ends the connection now, even with unsent bytes.
   void Drop() {
     if (state == State::kGone) return;
     state = State::kGone;
@@ -277,13 +277,13 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
 
   void CountHeld() { held.Resize((session ? session->held_bytes() : 0) + unsent()); }
 
-  // Nobody is kept waiting if it ends now.
+  // Whether the connection can end now without cutting off a request or an answer.
   bool Idle() const {
     return state == State::kLingering ||
            (state == State::kOpen && unsent() == 0 && session && session->turn() == Turn::kIdle);
   }
 
-  // Time limits, and what could not be done on the spot.
+  // Applies time limits, and drops connections that were marked broken.
   void Sweep(int64_t now) {
     if (broken) return Drop();
     CountHeld();
@@ -306,7 +306,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
       Close();
       return;
     }
-    WaitToRead();  // it may want bytes again
+    WaitToRead();  // the session may want bytes again
   }
 
   static constexpr int64_t kSweepNs = std::chrono::nanoseconds(kSweepEvery).count();
@@ -316,13 +316,13 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   tcp::socket socket;
   const std::string name;
   const Admission::Client account;
-  Admission::Hold place, held;  // held: what the session keeps, and what is unsent
+  Admission::Hold place, held;  // held: the bytes that the session keeps and those that are unsent
   std::unique_ptr<Session> session;
   State state = State::kOpen;
   bool waiting_to_read = false, waiting_to_write = false, end_of_input = false;
   bool broken = false;  // to be dropped at the next sweep
   bool later = false;   // OnTurn is posted
-  std::string out;      // to be sent, from `sent` on
+  std::string out;      // bytes to send, from `sent` on
   size_t sent = 0, lingered = 0;
   int64_t last_turn_ns, last_sent_ns = 0;
   Turn seen_turn = Turn::kIdle;
@@ -331,7 +331,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
 void NetServer::Impl::Accept(Listener& listener) {
   listener.acceptor.async_accept([this, &listener](error_code ec, tcp::socket socket) {
     if (ec == asio::error::operation_aborted || !listener.acceptor.is_open()) return;
-    if (ec) {  // no descriptors left, most likely: others have to go first
+    if (ec) {  // most likely no descriptors are left: an idle connection has to go first
       if (ec == asio::error::no_descriptors) MakeRoom(nullptr, "");
       listener.retry.expires_after(kSweepEvery);
       listener.retry.async_wait([this, &listener](error_code stopped) {
@@ -371,8 +371,8 @@ void NetServer::Impl::Add(Listener& listener, tcp::socket socket) {
   connection->Begin();
 }
 
-// Ends the connection that has been idle longest, of a listener and a peer if they are named; false: none is
-// idle.
+// Ends the connection that has been idle longest, among those of a listener and a peer if they are given.
+// Returns false if none is idle.
 bool NetServer::Impl::MakeRoom(const Listener* of, const std::string& peer) {
   std::shared_ptr<Connection> longest;
   for (const auto& listener : listeners) {
@@ -467,7 +467,7 @@ size_t NetServer::connections() const {
 }
 
 void NetServer::Run() {
-  // Again if something was thrown in the network library itself.
+  // Runs again if the network library itself threw.
   while (!impl_->Try([this] { impl_->io.run(); })) {
   }
 }

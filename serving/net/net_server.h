@@ -1,6 +1,6 @@
-// NetServer: the I/O thread's loop: listeners, connections, time limits, and whoever else has something for
-// that thread. All sockets are here, none elsewhere. Made before Run, by any thread; Post may be called by
-// any thread, all else on the I/O thread or before Run.
+// NetServer: the I/O thread's loop: listeners, connections, time limits, and work that other threads post to
+// it. All of the server's connections are here. Any thread may make it, before Run, and any thread may call
+// Post; all other functions are called on the I/O thread or before Run.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace larder::serving {
 
 struct ConnectionLimits {
-  size_t connections = 1024;              // for one more the longest idle one goes, or it is told so
-  size_t unsent_bytes = size_t{1} << 20;  // a client that leaves more untaken is cut off
-  size_t full_bytes = size_t{256} << 10;  // with more untaken nothing is read or answered
+  size_t connections = 1024;              // beyond, the longest idle one is closed, or the new one refused
+  size_t unsent_bytes = size_t{1} << 20;  // a client that leaves more unread is cut off
+  size_t full_bytes = size_t{256} << 10;  // while a client leaves more unread, its input is not read
   double idle_s = 60;                     // between requests
-  double receive_s = 20;                  // for the whole of a request
-  double send_s = 20;                     // a client that takes no byte for so long is cut off
+  double receive_s = 20;                  // to receive a whole request
+  double send_s = 20;                     // a client that reads nothing for this long is cut off
 };
 
 using SessionFactory = std::function<std::unique_ptr<Session>(Wire&)>;
@@ -29,24 +29,24 @@ struct ListenerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any
   ConnectionLimits limits;
-  std::string when_full;                      // written to a connection that is one too many
-  std::string when_peer_full;                 // the same, of its address
-  std::function<void(size_t)> count_changed;  // open connections; may be empty
-  std::function<void(int)> turned_away;       // one too many came, and is told 503 or 429; may be empty
+  std::string when_full;                      // written to a connection beyond the limit in all
+  std::string when_peer_full;                 // written to a connection beyond its address's limit
+  std::function<void(size_t)> count_changed;  // gets the number of open connections; may be empty
+  std::function<void(int)> turned_away;       // gets 503 or 429 of a refused connection; may be empty
 };
 
 class NetServer {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   NetServer(Admission&, Failures&);
   ~NetServer();
   NetServer(const NetServer&) = delete;
   NetServer& operator=(const NetServer&) = delete;
 
-  // Accepts from now on; returns the port. Throws Error: address in use, no such host.
+  // Accepts connections from now on; returns the port. Throws Error: address in use, no such host.
   uint16_t Listen(ListenerOptions, SessionFactory);
   void StopListening();
-  void CloseIdle();  // connections whose turn is kIdle; the others when they come to it
+  void CloseIdle();  // closes connections that are kIdle, and the others when they become so
   size_t connections() const;
 
   void Run();    // until Stop
@@ -56,7 +56,7 @@ class NetServer {
   void Watch(int fd, std::function<void()> readable);  // the descriptor stays the caller's
   void Unwatch();
   void Every(double seconds, std::function<void()>);
-  // Called after each client's turn, however many of them are ready: for what must not wait for them all.
+  // Sets a function that is called after each client's turn, for work that must not wait for all clients.
   void BetweenTurns(std::function<void()>);
 
  private:

@@ -1,5 +1,5 @@
-// The network's side of a session, over real sockets: limits, turns, back pressure, exceptions, and what is
-// left of the budget. The protocol is the test's own: lines, each answered by as many bytes as it says.
+// The network's side of a session, over real connections: limits, turns, back pressure, exceptions, and the
+// budget. The protocol is the test's own: lines, each answered by as many bytes as it asks for.
 #include "serving/net/net_server.h"
 
 #include <arpa/inet.h>
@@ -23,9 +23,9 @@
 namespace larder::serving {
 namespace {
 
-constexpr int kPatienceMs = 60'000;  // that something happens at all
+constexpr int kPatienceMs = 60'000;  // time limit for an expected event
 
-// "N\n": N bytes. "throw\n": an exception. "\n": nothing, and no request. A line a turn.
+// "N\n": N bytes. "throw\n": an exception. "\n": nothing, and not a request. One line per turn.
 class LineSession : public Session {
  public:
   LineSession(Wire& wire, std::atomic<int>& answered) : wire_(wire), answered_(answered) {}
@@ -82,7 +82,7 @@ class TestClient {
   bool Say(std::string_view bytes) const {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // As many bytes, or fewer if the connection ends before.
+  // Receives this many bytes, or fewer if the connection ends first.
   std::string Hear(size_t bytes) const {
     std::string all;
     char buffer[4096];
@@ -126,7 +126,7 @@ class NetServerTest : public testing::Test {
     for (size_t r = 0; admission_ && r < kResources; ++r)
       EXPECT_EQ(admission_->used(static_cast<Resource>(r)), 0u) << ResourceName(static_cast<Resource>(r));
   }
-  TestClient Served(const char* from = "127.0.0.1") {  // and idle now
+  TestClient Served(const char* from = "127.0.0.1") {  // which is now idle
     TestClient client(port_, from);
     client.Say("1\n");
     EXPECT_EQ(client.Hear(1), "x");
@@ -154,7 +154,7 @@ TEST_F(NetServerTest, ForANewcomerTheLongestIdleGoesAndNobodyWhoIsAtWork) {
   TestClient first = Served(), second = Served();
   TestClient third = Served();
   EXPECT_EQ(first.HearAll(), "");  // ended
-  // One segment: when the "x" comes, the half line is there too.
+  // One segment: when the "x" arrives, the half line is there too.
   second.Say("1\nhalf");
   third.Say("1\nhalf");
   EXPECT_EQ(second.Hear(1) + third.Hear(1), "xx");
@@ -169,7 +169,7 @@ TEST_F(NetServerTest, AnAddressHasItsShareAndOthersTheirs) {
   limits.loopback_is_a_peer = true;
   Start({}, limits);
   TestClient first = Served(), second = Served();
-  TestClient third = Served();  // in favour of its own address' longest idle
+  TestClient third = Served();  // in place of the longest idle connection of its own address
   EXPECT_EQ(first.HearAll(), "");
   second.Say("1\nhalf");
   third.Say("1\nhalf");
@@ -198,12 +198,12 @@ TEST_F(NetServerTest, WhoIsSlowIsTold) {
 TEST_F(NetServerTest, WhoTakesNothingIsAnsweredNoMore) {
   Start({.full_bytes = size_t{64} << 10});
   const TestClient client(port_);
-  constexpr int kLines = 400, kBytes = 100'000;  // 40 MB: more than sockets hold
+  constexpr int kLines = 400, kBytes = 100'000;  // 40 MB: more than the kernel's buffers hold
   std::string lines;
   for (int i = 0; i < kLines; ++i) lines += std::to_string(kBytes) + "\n";
   std::thread sender([&] { client.Say(lines); });
   int before = -1;
-  while (answered_ != before) {  // until it goes on no more
+  while (answered_ != before) {  // until it stops
     before = answered_;
     usleep(300'000);
   }
@@ -248,7 +248,7 @@ TEST_F(NetServerTest, TooMuchIsSaid) {
   while (OnIo([&] { return admission_->used(Resource::kBytes); }) < 300) usleep(1000);
   second.Say(std::string(200, 'b'));
   EXPECT_EQ(second.HearAll(), "no room\n");
-  third.Say("2\n");  // it asks for little
+  third.Say("2\n");  // it asks for few bytes
   EXPECT_EQ(third.Hear(2), "xx");
 }
 
@@ -256,7 +256,7 @@ TEST_F(NetServerTest, WithoutDescriptorsTheLongestIdleGoes) {
   Start();
   const TestClient idle = Served();
   const int newcomer = socket(AF_INET, SOCK_STREAM, 0);
-  const int filler = dup(newcomer);  // so that 0 is taken
+  const int filler = dup(newcomer);  // so that descriptor 0 is in use
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit none = before;
@@ -267,7 +267,7 @@ TEST_F(NetServerTest, WithoutDescriptorsTheLongestIdleGoes) {
   inet_pton(AF_INET, "127.0.0.1", &server.sin_addr);
   server.sin_port = htons(port_);
   EXPECT_EQ(connect(newcomer, reinterpret_cast<sockaddr*>(&server), sizeof server), 0);
-  EXPECT_EQ(idle.HearAll(), "");  // ended: with a limit as high as it was, the newcomer has its place
+  EXPECT_EQ(idle.HearAll(), "");  // ended: at the same limit of descriptors, the newcomer takes its place
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(send(newcomer, "1\n", 2, MSG_NOSIGNAL), 2);
   char x = 0;

@@ -13,7 +13,7 @@ namespace larder::serving {
 namespace {
 
 constexpr double kDrainCheckS = 0.02;
-constexpr double kLastWordsS = 2;  // for answers to reach their clients, once all are made
+constexpr double kLastWordsS = 2;  // time for finished answers to reach their clients
 
 void PinThisThread(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
@@ -22,7 +22,7 @@ void PinThisThread(const std::vector<int>& cpus) {
   for (const int cpu : cpus) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   }
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // no harm if it may not
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // failure does no harm
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ Server::Server(ServerOptions options)
     return background_.Post(peer, [this, work = std::move(work), then = std::move(then)]() mutable {
       work();
       work = nullptr;
-      net_.Post(std::move(then));  // and freed there
+      net_.Post(std::move(then));  // it is also freed there
     });
   };
   Listen();
@@ -109,7 +109,8 @@ void Server::Close() {
 }
 
 void Server::SetKeys(std::vector<std::string> keys) { state_.api_keys = std::move(keys); }
-// A large request is cut into tokens at a thirtieth of a core where others compute: 1 MB in some seconds.
+// Beside computing threads, the background thread has a thirtieth of a core: it tokenizes 1 MB in some
+// seconds.
 std::vector<Server::Loop> Server::loops() const {
   return {{"I/O thread", &io_pulse_, 1}, {"thread for large requests", &background_.pulse(), 4}};
 }
@@ -178,7 +179,7 @@ void Server::KeepDraining() {
     }
     return;
   }
-  // Answers that are made get a moment to be taken.
+  // Clients get a moment to read the finished answers.
   if (net_.connections() == 0 || since_s > options_.drain_s + kLastWordsS) service_->Stop();
 }
 

@@ -1,5 +1,5 @@
 // Server: the text stream and HTTP on two ports, from the start of loading to the end of draining. The thread
-// that makes it is free to load the model and then to compute; the server's own I/O thread has all sockets.
+// that makes it is free to load the model and then to compute; the server's I/O thread has all connections.
 #pragma once
 
 #include <cstdint>
@@ -23,59 +23,60 @@ struct ServerOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                                    // HTTP; 0: any, -1: none
   int text_port = 7070;                               // the same
-  std::vector<std::string> api_keys;                  // none: everybody is welcome
-  std::vector<std::string> allowed_hosts;             // names that it is called by, besides `host`
-  std::vector<std::string> cors_origins;              // of web pages that may use it
-  std::function<void(const std::string&)> on_denied;  // told in a line; I/O thread; may be empty
+  std::vector<std::string> api_keys;                  // empty: no key is needed
+  std::vector<std::string> allowed_hosts;             // names of the server besides `host`
+  std::vector<std::string> cors_origins;              // origins of web pages that may use it
+  std::function<void(const std::string&)> on_denied;  // gets a line per denial; I/O thread; may be empty
   HttpLimits http;
   TextLimits text;
   ConnectionLimits connections;
   AdmissionLimits admission;
-  Failures::Log log;    // a line about what was dropped; any thread
-  double drain_s = 30;  // for what has begun when Drain is called
+  Failures::Log log;    // gets a line about each failure; any thread
+  double drain_s = 30;  // time limit for the requests that have begun when Drain is called
   std::string version;
 };
 
-// All that is known once the model is loaded.
+// What is known once the model is loaded.
 struct ReadyServer {
   CompletionDefaults defaults;
   size_t slots = 1, queue_limit = 256;
   std::vector<std::string> sockets;  // names, for the metrics
   nlohmann::json plan;
-  std::function<std::optional<pipeline::Outage>()> outage;  // of any thread; empty: there is none ever
+  std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
-  std::vector<int> housekeeping_cpus;  // for the I/O thread; empty: wherever there is room
+  std::vector<int> housekeeping_cpus;  // for the I/O thread; empty: the system chooses
 };
 
 class Server {
  public:
-  explicit Server(ServerOptions);  // listens and answers that it loads. Throws Error
-  ~Server();                       // as Close
+  explicit Server(ServerOptions);  // listens, and answers that the model is loading. Throws Error
+  ~Server();                       // calls Close
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   int port() const { return port_; }  // -1: none
   int text_port() const { return text_port_; }
 
-  // What a watchdog may look at, from any thread: the loops of the I/O thread and of the one for large
-  // requests.
+  // The loops of the I/O thread and of the background thread, for a watchdog on any thread.
   struct Loop {
     const char* name;
     const Pulse* pulse;
-    int patience;  // how many times as long as others it may take for a turn
+    int patience;  // factor on the time that other loops may take per round
   };
   std::vector<Loop> loops() const;
 
-  // Any thread.
+  // Shows the progress of loading, `share` in 0..1. Any thread.
   void Loading(const std::string& what, double share);
-  // The thread that computes: from here on requests are taken; give the result to Scheduler::Run.
+  // Called by the compute thread: requests are accepted from now on. Give the result to Scheduler::Run.
   pipeline::Intake& Ready(ReadyServer);
   void SetKeys(std::vector<std::string> keys);  // from now on
-  // Any thread: nothing new is admitted; when what has begun is done, or after drain_s, the intake ends.
+  // From now on no new request is admitted. The intake ends when the running requests are done, or after
+  // drain_s. Any thread.
   void Drain();
-  // Ends both threads and drops whatever is under way: after it nothing that ReadyServer brought is called.
-  // Before what it stands for is destroyed; the thread that made the server, any number of times.
+  // Ends both threads and drops all running requests. Afterwards no function of ReadyServer is called, so
+  // call it before their objects are destroyed. Called by the thread that made the server, any number of
+  // times.
   void Close();
 
  private:
@@ -85,18 +86,18 @@ class Server {
 
   ServerOptions options_;
   Failures failures_;
-  Admission admission_;  // what is given back to it goes before it
+  Admission admission_;  // before all members that hold parts of it, so destroyed after them
   ServerState state_;
   std::unique_ptr<ServingMetrics> metrics_;
   std::unique_ptr<Service> service_;
-  NetServer net_;  // its sessions end before the service
+  NetServer net_;  // after service_, so that its sessions end before the service
   int port_ = -1, text_port_ = -1;
   int64_t drain_began_ns_ = 0;  // 0: not draining
   bool cancelled_all_ = false;
   Pulse io_pulse_;
   std::thread thread_;
   JobTicket pinning_;
-  Background background_;  // ends before the loop that its jobs post to
+  Background background_;  // last: it ends before the loop that its jobs post to
 };
 
 }  // namespace larder::serving

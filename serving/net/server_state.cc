@@ -7,10 +7,10 @@
 namespace larder::serving {
 namespace {
 
-constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to read and tokenize
+constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to parse and tokenize
 constexpr double kDeniedEveryS = 10;
 
-// False: it has thrown what it should not, which is counted.
+// Returns false if the work threw an unexpected exception, which is counted.
 bool Succeeds(Failures* failures, const std::function<void()>& work) {
   try {
     work();
@@ -36,7 +36,8 @@ JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
     Admission::Hold queued, held;
     bool ok = false;
   };
-  // Freed on this thread, with `then`: before the job's turn if the ticket is dropped, else after it.
+  // The hold is freed on this thread with `then`: when the ticket is dropped before the job's turn, else
+  // after it.
   auto job = std::make_shared<Job>(Job{.queued = client.Take(Resource::kQueuedBytes, bytes),
                                        .held = client.Take(Resource::kBytes, bytes)});
   return in_background(

@@ -1,4 +1,4 @@
-// ServerState: what the sessions of a server know. Owned by Server; I/O thread.
+// ServerState: the state that all sessions of a server share. Owned by Server; I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@
 
 namespace larder::serving {
 
-// What requests have of the budget from their beginning to their end.
+// A request's part of the budget, from its start to its end.
 struct Admitted {
   Admission::Hold requests, bytes;
 };
 
-// What a limit says to whoever meets it: 503 if it is all clients', else 429.
+// The Refused of an exceeded limit: 503 if it is the limit in all, else 429.
 Refused TooMuch(Scope, const char* what);
 
 inline constexpr const char* kInternalError = "the server failed to read this request; its log says why";
 
-// An answer that many may ask for and that takes a while to make.
+// A cached answer that is expensive to make and often requested.
 struct KeptAnswer {
   std::string content_type, body;
   int64_t until_ns = 0;
@@ -43,10 +43,10 @@ struct ServerState {
   CompletionDefaults defaults;
   ApiKeys api_keys;
   Access access;
-  // Told in a line of those who were turned away; may be empty.
+  // Gets a line about clients that were denied; may be empty.
   std::function<void(const std::string&)> on_denied;
   nlohmann::json plan;
-  // Brings what serving/ can't know: slots and sockets into a status, sockets' counters into the metrics.
+  // Fill in what serving/ cannot know: slots and sockets of a status, sockets' counters of the metrics.
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
   double loading_share = 0;
@@ -54,23 +54,23 @@ struct ServerState {
   std::string version;
   int64_t start_ns = 0;  // NowNs
   int64_t created = 0;   // seconds since 1970
-  // Runs `work` on a thread of its own when it is the peer's turn, then `then` on this one; neither, if the
-  // ticket is dropped before. Empty: there is no such thread.
+  // Runs `work` on the background thread when it is the peer's turn, then `then` on this one; neither, if the
+  // ticket is dropped first. Empty: there is no background thread.
   std::function<JobTicket(const std::string& peer, std::function<void()> work, std::function<void()> then)>
       in_background;
-  // Makes what a client sent ready (`work`: any thread), then uses it (`then`: this one; false: the work has
-  // thrown something, which is counted). At once if it is little; reading and tokenizing much of it elsewhere
-  // keeps this thread free for others' tokens: it is done if the ticket lives until then. Throws Refused: too
-  // much waits.
+  // Prepares what a client sent (`work`, on any thread), then uses it (`then`, on this thread; its argument
+  // is false if the work threw, which is counted). A small request is prepared here at once. A large one is
+  // prepared on the background thread, which keeps this thread free for other clients' tokens; dropping the
+  // ticket cancels it. Throws Refused if too many bytes wait.
   JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
                     const std::function<void(bool ok)>& then);
-  // Room for what is to be generated. Throws Refused.
+  // Takes the budget for these generations. Throws Refused.
   static Admitted Admit(const Admission::Client&, const std::vector<GenerationSpec>&);
-  Failures* failures = nullptr;                                 // null: what is thrown is not counted
+  Failures* failures = nullptr;                                 // null: failures are not counted
   const Admission* admission = nullptr;                         // for the metrics
   std::map<std::string, KeptAnswer, std::less<>> kept_answers;  // by path; http_routes.cc
   size_t http_connections = 0, text_connections = 0;
-  uint64_t next_id = 1;  // of requests
+  uint64_t next_id = 1;  // the next request's
 
   const char* name() const {
     return service == nullptr    ? "loading"
@@ -78,11 +78,11 @@ struct ServerState {
            : service->outage()   ? "connecting"
                                  : "serving";
   }
-  // Somebody without a key, or a page that may not use the server. A line at most every ten seconds.
+  // Logs a client without a key, or a page that may not use the server; at most one line per ten seconds.
   void Denied(const std::string& peer, std::string_view why);
   ReplyHead NewHead(Dialect);
   StatusView Status() const;
-  // An answer that is an error, and an error that is a request never admitted. Nothing while loading.
+  // Count an answer that is an error, and a request that was not admitted. They do nothing while loading.
   void CountError(Protocol, int status) const;
   void CountRefused(Protocol) const;
 

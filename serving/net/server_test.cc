@@ -1,6 +1,6 @@
-// A server from loading to its end, with real sockets and under load: requests over both ports, large ones,
-// clients that leave, draining, closing. What it asks of the engine's side it asks while that lives. Made for
-// ThreadSanitizer; the numbers are small, the machine may be slow.
+// A server from loading to its end, with real connections and under load: requests over both ports, large
+// ones, clients that leave, draining, closing. It may call the engine's side only while that exists. Made for
+// ThreadSanitizer; the numbers are small, because the machine may be slow.
 #include "serving/net/server.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 namespace larder::serving {
 namespace {
 
-constexpr double kLongS = 120;  // a hang, not a timing
+constexpr double kLongS = 120;  // limit for a hang, not a timing
 
 class Client {
  public:
@@ -37,11 +37,11 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   bool connected() const { return connected_; }
-  void End() { shutdown(fd_, SHUT_WR); }  // it sends no more
+  void End() { shutdown(fd_, SHUT_WR); }  // shuts down the sending side
   bool Send(std::string_view bytes) {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // Until what came holds `mark`, or to the end.
+  // Receives until the text contains `mark`, or to the end.
   std::string ReadTo(std::string_view mark) {
     std::string all;
     char buffer[4096];
@@ -66,7 +66,7 @@ std::string Post(const char* path, const std::string& body) {
                      body.size(), body);
 }
 
-// What the server asks of engine and scheduler, and whether it did so when they were gone.
+// Stands for engine and scheduler, and records whether the server called them after their end.
 struct Engine {
   std::atomic<bool> gone{false};
   std::atomic<int> asked{0}, asked_late{0};
@@ -99,7 +99,7 @@ class ServerTest : public testing::Test {
     return about;
   }
 
-  // Does `what` again and again until nobody listens any more.
+  // Repeats `what` until the server no longer listens.
   void Repeat(const std::function<void(Client&, size_t)>& what, bool text = false) {
     const int port = text ? server_->text_port() : server_->port();
     clients_.emplace_back([this, what, port] {
@@ -110,14 +110,14 @@ class ServerTest : public testing::Test {
         what(client, i);
         ++done_;
       }
-      ADD_FAILURE() << "the server still takes connections";
+      ADD_FAILURE() << "the server still accepts connections";
     });
   }
   void WaitForMore(size_t done) const { WaitFor(done_ + done); }
   void WaitFor(size_t wanted) const {
     const int64_t begin_ns = NowNs();
     while (done_ < wanted && SecondsSince(begin_ns) < kLongS) usleep(1000);
-    EXPECT_GE(done_, wanted) << "nothing moves";
+    EXPECT_GE(done_, wanted) << "no progress";
   }
   void Join() {
     for (std::thread& client : clients_) client.join();
@@ -131,8 +131,8 @@ class ServerTest : public testing::Test {
   std::atomic<size_t> done_{0};
 };
 
-// R3, R5: status, metrics and large requests come from the beginning to the end, which is not later than
-// planned because somebody sends a byte now and then.
+// Status, metrics and large requests arrive from start to end. A client that sends a byte now and then does
+// not delay the end.
 TEST_F(ServerTest, NothingIsAskedOfAnEngineThatIsGone) {
   const std::string large = nlohmann::json{{"content", std::string(20000, 'a')}}.dump();
   std::atomic<bool> completed{false}, tokenized{false}, said{false};
@@ -178,14 +178,14 @@ TEST_F(ServerTest, NothingIsAskedOfAnEngineThatIsGone) {
   server_->Close();
   engine_.gone = true;
   drain.join();
-  Join();  // each finds that nobody listens
+  Join();  // each client finds that the server no longer listens
   EXPECT_TRUE(completed && tokenized && said);
   EXPECT_GT(engine_.asked, 0);
   EXPECT_EQ(engine_.asked_late, 0);
-  server_->Close();  // once more does no harm
+  server_->Close();  // a second call does no harm
 }
 
-// What an exception in the scheduler leaves: requests under way, nobody who computes.
+// The state after an exception in the scheduler: running requests, and no compute thread.
 TEST_F(ServerTest, ItClosesInTheMiddleOfRequests) {
   server_->Ready(About());
   std::atomic<int> ended{0};
@@ -215,7 +215,7 @@ TEST_F(ServerTest, ItClosesWhileItLoads) {
   Join();
 }
 
-// Keys that change while requests look for theirs.
+// Keys change while requests look up theirs.
 TEST_F(ServerTest, KeysAreExchangedUnderLoad) {
   server_->SetKeys({"secret-1", "secret-2"});
   pipeline::Intake& intake = server_->Ready(About());

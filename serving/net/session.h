@@ -1,6 +1,6 @@
-// What a protocol is to the network, and the network to a protocol: bytes in, bytes out, and whose turn it
-// is. A call to a session does a bounded amount of work: what is left is done in OnTurn, after others had
-// theirs. Protocols know no sockets, so that tests and fuzzers can speak to them directly. I/O thread.
+// The interface between the network and a protocol: bytes in, bytes out, and whose turn it is. A call to a
+// session does a bounded amount of work; the rest is done in OnTurn, after other clients had their turn.
+// Protocols do not know network connections, so that tests and fuzzers can call them directly. I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace larder::serving {
 
-// A session's end of its connection. No call ever calls the session back at once.
+// A session's end of its connection. Its functions never call back into the session.
 class Wire {
  public:
-  // Queued, and sent as the client takes it. A client that leaves too much untaken is cut off.
+  // Queues the bytes and sends them as the client reads. A client that leaves too much unread is cut off.
   virtual void Write(std::string_view bytes) = 0;
-  // When all is sent; nothing is read any more.
+  // Closes the connection when all is sent. From now on its input is not read.
   virtual void Close() = 0;
-  // So much is untaken that no more should be answered, or nobody is there to take it. OnTurn comes when
-  // there is room.
+  // Whether so many bytes are unread that no more should be answered, or the client is gone. OnTurn is called
+  // when there is room.
   virtual bool full() const = 0;
-  virtual void Later() = 0;  // OnTurn, when others had their turn
+  virtual void Later() = 0;  // asks for OnTurn, after other clients had their turn
   virtual const Admission::Client& client() const = 0;
   virtual const std::string& peer() const = 0;  // "127.0.0.1:1234", for messages
 
@@ -30,28 +30,29 @@ class Wire {
   ~Wire() = default;
 };
 
-// Whose turn it is; each has a time limit of its own (ConnectionLimits).
+// Whose turn it is; each state has a time limit of its own (ConnectionLimits).
 enum class Turn {
-  kIdle,       // nothing has come of the next request
-  kReceiving,  // part of it has
-  kAnswering,  // ours
+  kIdle,       // no byte of the next request has arrived
+  kReceiving,  // a part of the next request has arrived
+  kAnswering,  // the server's turn
 };
 
 class Session {
  public:
-  virtual ~Session() = default;  // the connection is gone: what runs for it is cancelled
+  virtual ~Session() = default;  // the connection is gone: its requests are cancelled
   virtual void OnBytes(std::string_view bytes) = 0;
-  virtual void OnTurn() = 0;        // asked for by Later, or there is room again
-  virtual void OnEndOfInput() = 0;  // the client sends no more; it may still read
+  virtual void OnTurn() = 0;        // after Later(), or when there is room again
+  virtual void OnEndOfInput() = 0;  // the client sends no more bytes; it may still read
   virtual Turn turn() const = 0;
-  virtual uint64_t requests() const = 0;  // so far; what is none does not renew the time between them
-  // More bytes are welcome: false while what was sent ahead of its turn is as much as we keep.
+  virtual uint64_t requests() const = 0;  // so far; only a request renews the idle time
+  // Whether to read more bytes; false while the bytes of later requests have reached their limit.
   virtual bool wants_bytes() const = 0;
-  // Of what the client sent, those that are kept until they are a request.
+  // The received bytes that are kept until they are a complete request.
   virtual size_t held_bytes() const = 0;
-  // Too much is held of this client, its address or all, this one's last: say so; Close follows.
+  // A limit on held bytes was exceeded, by the bytes of this client: tell the client; Close follows.
   virtual void OnNoRoom(Scope) = 0;
-  // The time for idling or for sending a request is over: say so if the protocol can; Close follows.
+  // The time limit for idling or for sending a request has passed: tell the client if the protocol can; Close
+  // follows.
   virtual void OnTimeout() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Both protocols without sockets: what is answered does not depend on how the bytes were cut; errors are
-// errors and the connection goes on; those who go away are cancelled.
+// Both protocols without a network: answers do not depend on how the bytes were cut; after an error the
+// connection goes on; requests of clients that leave are cancelled.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -175,7 +175,7 @@ TEST_F(SessionsTest, HttpRefuses) {
             "401");
   EXPECT_EQ(status(Post("/v1/completions", R"({"prompt":"hello"})", "Authorization: Bearer long-key\r\n")),
             "200");
-  // Strangers are told before they have sent what they would.
+  // Clients without access are refused before they have sent the body.
   const std::string head = "POST /v1/completions HTTP/1.1\r\nContent-Length: 1000\r\n";
   for (const char* more : {"", "{\"prompt\""}) {
     EXPECT_EQ(status(head + "\r\n" + more), "401");
@@ -192,7 +192,7 @@ TEST_F(SessionsTest, LoadingIsSaid) {
   test_.state.service = test_.service.get();
 }
 
-// Work for another thread, done when the test says so.
+// Work for another thread, which runs when the test says so.
 struct Elsewhere {
   struct Job {
     int id;
@@ -251,13 +251,13 @@ TEST_F(SessionsTest, WhoLeavesWhileALargeRequestIsPreparedIsForgotten) {
   {
     TextSession text(wire, test_.state, {});
     text.OnBytes(LargeLine(R"("prompt":"hello")"));
-    text.OnBytes(std::string(2 << 20, 'y'));  // not without end
+    text.OnBytes(std::string(2 << 20, 'y'));  // bytes are not kept without limit
     EXPECT_FALSE(text.wants_bytes());
     HttpSession http(wire, test_.state, {});
     http.OnBytes(Post("/tokenize", json{{"content", std::string(20000, 'x')}}.dump()));
     ASSERT_EQ(elsewhere.jobs.size(), 2u);
   }
-  EXPECT_TRUE(elsewhere.jobs.empty()) << "nobody wants them";
+  EXPECT_TRUE(elsewhere.jobs.empty()) << "their tickets were dropped";
   EXPECT_EQ(test_.service->live(), 0u);
   EXPECT_EQ(wire.written, "");
 }
@@ -296,7 +296,7 @@ TEST_F(SessionsTest, WhatWaitsToBeReadIsCountedRefusedAndGivenBack) {
   EXPECT_EQ(admission.used(Resource::kBytes), 0u);
 }
 
-// A job of a client that leaves while it runs is in the budget until its memory is freed.
+// The job of a client that leaves while the job runs counts in the budget until its memory is freed.
 TEST_F(SessionsTest, WhatIsBeingReadIsHeldUntilItIsFreed) {
   Elsewhere elsewhere(test_.state);
   Admission admission{AdmissionLimits()};
@@ -315,7 +315,7 @@ TEST_F(SessionsTest, WhatIsBeingReadIsHeldUntilItIsFreed) {
   EXPECT_EQ(admission.used(Resource::kBytes), 0u);
 }
 
-// It can't be told from who only ended its side, as nc does.
+// A client that left cannot be told from one that only shut down its sending side, as nc does.
 TEST_F(SessionsTest, WhoMayHaveLeftDoesNotWaitToBeReadForever) {
   Elsewhere elsewhere(test_.state);
   TestWire wire;
@@ -323,7 +323,7 @@ TEST_F(SessionsTest, WhoMayHaveLeftDoesNotWaitToBeReadForever) {
   text.OnBytes(LargeLine(R"("prompt":"hello")"));
   EXPECT_EQ(text.turn(), Turn::kAnswering);
   text.OnEndOfInput();
-  EXPECT_EQ(text.turn(), Turn::kReceiving) << "which has a time limit";
+  EXPECT_EQ(text.turn(), Turn::kReceiving) << "the state that has a time limit";
   EXPECT_EQ(elsewhere.jobs.size(), 1u);
   text.OnTimeout();
   EXPECT_TRUE(elsewhere.jobs.empty());
@@ -373,11 +373,11 @@ TEST_F(SessionsTest, ATurnIsAFewRequestsAndTheRestIsLater) {
   const size_t a_turn = Count(wire.written, "HTTP/1.1 200");
   EXPECT_LE(a_turn, 8u);
   EXPECT_TRUE(wire.later);
-  http.OnBytes("GET /metrics HTTP/1.1\r\n\r\n");  // bytes are no turn
+  http.OnBytes("GET /metrics HTTP/1.1\r\n\r\n");  // further bytes do not give a turn
   EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), a_turn);
   wire.TakeTurns(http);
   EXPECT_EQ(Count(wire.written, "HTTP/1.1 200"), 501u);
-  EXPECT_LT(filled, 250) << "each is made anew";
+  EXPECT_LT(filled, 250) << "each answer is made again";
   EXPECT_EQ(http.turn(), Turn::kIdle);
   EXPECT_EQ(http.requests(), 501u);
 
@@ -389,7 +389,7 @@ TEST_F(SessionsTest, ATurnIsAFewRequestsAndTheRestIsLater) {
   EXPECT_LE(Lines(lines.written).size(), 16u);
   lines.TakeTurns(text);
   EXPECT_EQ(Lines(lines.written).size(), 500u);
-  EXPECT_EQ(text.requests(), 500u) << "blank lines are none";
+  EXPECT_EQ(text.requests(), 500u) << "blank lines are not requests";
 }
 
 TEST_F(SessionsTest, WhoDoesNotTakeIsNotAnswered) {
@@ -401,7 +401,7 @@ TEST_F(SessionsTest, WhoDoesNotTakeIsNotAnswered) {
     http.OnBytes("GET /health HTTP/1.1\r\n\r\n");
     text.OnBytes("{}\n");
   }
-  for (int i = 0; i < 20; ++i) {  // as the network does while there is no room: nothing
+  for (int i = 0; i < 20; ++i) {  // like the network while there is no room, it gives no turn
     EXPECT_LT(wire.written.size() - wire.taken, 2400u);
     EXPECT_LT(lines.written.size() - lines.taken, 2400u);
     wire.taken = wire.written.size();
@@ -513,7 +513,7 @@ TEST_F(SessionsTest, WhileASocketIsAwayHealthSaysSoAndAfterAWhileRequestsAreRefu
   EXPECT_EQ(Http(Post("/v1/completions", R"({"prompt":"hello"})")).substr(9, 3), "200");
 }
 
-// What the scheduler gives up, with and without tokens.
+// Requests that the scheduler gives up, with and without tokens.
 TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
   const std::string why = "lost stage 2 of 2 (socket b): gone";
   const auto lose = [&](TestState& test, Session& session, const std::string& request, bool after_a_token) {
@@ -542,7 +542,8 @@ TEST(Sessions, ALostSocketEndsRequestsWithItsName) {
     EXPECT_EQ(whole.written.substr(9, 3), "503");
     EXPECT_EQ(Body(whole.written)["error"]["message"], why);
     lose(test, second, post(R"({"prompt":"hello","stream":true})"), after_a_token);
-    EXPECT_EQ(streamed.written.substr(9, 3), after_a_token ? "200" : "503") << "a head can't be taken back";
+    EXPECT_EQ(streamed.written.substr(9, 3), after_a_token ? "200" : "503")
+        << "a head that was sent cannot be changed";
     EXPECT_NE(streamed.written.find(why), std::string::npos);
     EXPECT_EQ(streamed.written.find("[DONE]"), std::string::npos);
     lose(test, third, "hello\n", after_a_token);
@@ -564,7 +565,7 @@ TEST(Utf8, KnowsWhatIsNot) {
 }
 
 TEST(Service, AFullQueueIsAnError) {
-  TestState test(/*slots=*/1, /*queue=*/2);  // nobody computes
+  TestState test(/*slots=*/1, /*queue=*/2);  // there is no compute thread
   struct Nobody : GenerationListener {
     void OnText(std::string_view, const std::vector<TokenLogprobs>&, size_t) override {}
     void OnEnd(const GenerationEnd&) override {}
@@ -574,7 +575,7 @@ TEST(Service, AFullQueueIsAnError) {
     handles.push_back(test.service->Start({.prompt = {5}}, Protocol::kHttp, &nobody));
   try {
     test.service->Start({.prompt = {5}}, Protocol::kHttp, &nobody);
-    FAIL() << "a fourth was taken";
+    FAIL() << "a fourth was accepted";
   } catch (const Refused& refused) {
     EXPECT_EQ(refused.status(), 503);
   }

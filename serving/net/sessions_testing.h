@@ -1,5 +1,5 @@
-// Test support: a server's state with a service but no sockets, a wire that keeps what is written, and a
-// model of made-up logits on a thread of its own. Included by tests and fuzzers only.
+// Test support: a server's state with a service but no network connections, a Wire that keeps what is
+// written, and a model of made-up logits on a thread of its own. Included by tests and fuzzers only.
 #pragma once
 
 #include <poll.h>
@@ -27,7 +27,7 @@ class TestWire : public Wire {
   bool full() const override { return closed || written.size() - taken > most_untaken; }
   void Later() override { later = true; }
   const Admission::Client& client() const override { return client_; }
-  // Turns of the session, as long as it asks for them.
+  // Gives the session turns as long as it asks for them.
   void TakeTurns(Session& session) {
     while (std::exchange(later, false)) session.OnTurn();
   }
@@ -73,14 +73,15 @@ struct TestState {
   ServerState state;
 };
 
-// Runs all sequences at once, a token each a step: the next token is made of the last one and its place.
+// Runs all sequences at once, one token of each per step. The next token is made from the last one and its
+// position.
 class TestModel {
  public:
   TestModel(pipeline::Intake& intake, size_t vocab) : intake_(intake), logits_(vocab) {}
 
   bool idle() const { return all_.empty(); }
 
-  // Of the compute thread; where one thread is both, of it.
+  // Called by the compute thread, or by a test's only thread.
   void Step() {
     while (auto sequence = intake_.Take()) {
       sequence->Admitted(0);
@@ -118,7 +119,7 @@ class TestModel {
   std::vector<One> all_;
 };
 
-// A TestModel until the intake says end; step_mutex is held in each step.
+// Runs a TestModel until the intake ends; step_mutex is held in each step.
 inline void RunTestModel(pipeline::Intake& intake, size_t vocab, std::mutex& step_mutex) {
   TestModel model(intake, vocab);
   while (!model.idle() || intake.WaitForWork(-1)) {
@@ -137,10 +138,10 @@ class TestModelThread {
     thread_.join();
   }
 
-  // No step while the lock lives: what a test does meanwhile comes before the next token.
+  // No step runs while the lock is held: what a test does meanwhile comes before the next token.
   std::unique_lock<std::mutex> Hold() { return std::unique_lock(step_); }
 
-  // On the I/O thread, as the loop of a server would: hands over events until nothing is live.
+  // Called on the I/O thread, like a server's loop: hands over events until no generation is live.
   static void DispatchAll(Service& service) {
     while (service.live() > 0) {
       pollfd wait{.fd = service.wake_fd(), .events = POLLIN, .revents = 0};

@@ -13,14 +13,14 @@ using nlohmann::json;
 
 namespace {
 
-constexpr size_t kTlsBytes = 2;  // tell it, and a line end may be long in coming
-// Of a turn: together at most some 0.3 ms, so that nobody's token waits longer.
-constexpr int kLinesATurn = 16;
-constexpr size_t kLineBytesATurn = size_t{4} << 10;  // one more line of 8 KB may begin below it
+constexpr size_t kTlsBytes = 2;  // enough to recognise TLS, whose bytes may have no line end for long
+// Limits of one turn: together at most some 0.3 ms, so that no other client's token waits longer.
+constexpr int kLinesPerTurn = 16;
+constexpr size_t kLineBytesPerTurn = size_t{4} << 10;  // below it one more line, of up to 8 KB, may begin
 
 }  // namespace
 
-// A plain prompt's answer.
+// The answer to a plain prompt.
 struct TextSession::Plain : GenerationListener {
   explicit Plain(TextSession& of) : session(of) {}
   void OnText(std::string_view text, const std::vector<TokenLogprobs>&, size_t) override {
@@ -41,7 +41,7 @@ struct TextSession::Plain : GenerationListener {
   GenerationHandle handle;
 };
 
-// A JSON request's answer.
+// The answer to a JSON request.
 struct TextSession::Asked : CompletionSink {
   Asked(TextSession& of, json name)
       : session(of), id(std::move(name)), shown_id(",\"id\":" + Dump(id) + "}\n") {}
@@ -65,12 +65,12 @@ struct TextSession::Asked : CompletionSink {
   }
   TextSession& session;
   const json id;
-  const std::string shown_id;  // the end of each line
+  const std::string shown_id;  // the end of each line of the answer
   Admitted admitted;
   std::unique_ptr<Completion> completion;
 };
 
-// An id as the client named it: a string or a number.
+// An id as the client gave it: a string or a number.
 static json RequestId(const json& value) {
   constexpr size_t kMostBytes = 256;
   if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostBytes) return value;
@@ -80,16 +80,17 @@ static json RequestId(const json& value) {
       .On("id");
 }
 
-// A line made ready to start, or why not. Run() touches nothing else: any thread may call it.
+// A line, prepared for the start of its generation, or the reason why it is refused. Run() uses no other
+// state, so any thread may call it.
 struct TextSession::PreparedLine {
   std::string line;
   bool ready = false;                  // the model is loaded
-  const ApiKeys* wants_key = nullptr;  // null: no key is wanted, or it was shown
+  const ApiKeys* wants_key = nullptr;  // null: no key is needed, or one was shown
   LineKind kind = LineKind::kBlank;
-  size_t answered = 0, most_answered = 0;  // requests of the connection, and how many there may be
+  size_t answered = 0, most_answered = 0;  // running requests of the connection, and their limit
   bool cancels = false;
-  std::optional<json> id;        // as the client named it; nothing: it did not, null: it can't be read
-  std::optional<Tenant> tenant;  // whose key it shows; nothing: none that is good
+  std::optional<json> id;        // as the client gave it; nullopt: it gave none; JSON null: it cannot be read
+  std::optional<Tenant> tenant;  // of the key in the line; nullopt: it has no valid key
   CompletionRequest request;
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;
@@ -119,7 +120,7 @@ struct TextSession::PreparedLine {
   }
 
   void ReadJson(const CompletionDefaults& defaults) {
-    id = json();  // until it is known to be another
+    id = json();  // null until the id is read
     const json body = ParseJson(line);
     const JsonFields fields(body);
     if (wants_key != nullptr) tenant = wants_key->Find(fields.String("api_key", ""));
@@ -132,9 +133,9 @@ struct TextSession::PreparedLine {
       id = RequestId(*name);
     }
     if (cancels) return;
-    // Before the rest is looked at: it may be much.
+    // Checked before the rest is parsed, which may be large.
     if (answered >= most_answered)
-      throw Refused(429, "{} requests of this connection are being answered: expected no more at once",
+      throw Refused(429, "{} requests of this connection are being answered: no more are allowed at once",
                     answered);
     if (!ready) throw Refused(503, "the model is loading; try again later");
     request = ReadCompletionRequest(body, Dialect::kNative, defaults);
@@ -164,7 +165,7 @@ const char* OtherProtocol(std::string_view line) {
 
 namespace {
 
-// Looks at the outermost object's fields until "api_key" has come.
+// Reads the outermost object's fields until it finds "api_key".
 struct ApiKeyFinder : nlohmann::json_sax<json> {
   bool Value() {
     at_key = false;
@@ -251,8 +252,8 @@ void TextSession::OnTurn() {
   Proceed();
 }
 
-// Takes lines as long as there are whole ones, none is being prepared and it is this client's turn: they are
-// begun in order, so that `cancel` finds what it names.
+// Handles lines while there are complete ones, none is being prepared and it is this client's turn. Lines are
+// begun in order, so that `cancel` finds the request that it names.
 void TextSession::Proceed() {
   if (proceeding_) return;
   proceeding_ = true;
@@ -274,7 +275,7 @@ void TextSession::Proceed() {
       scanned_ = bytes;
       if (OtherProtocol(std::string_view(input_).substr(at_, kTlsBytes)) != nullptr) FailProtocol("TLS");
       break;
-    } else if (lines == kLinesATurn || line_bytes >= kLineBytesATurn) {
+    } else if (lines == kLinesPerTurn || line_bytes >= kLineBytesPerTurn) {
       AskLater();
       break;
     } else {
@@ -287,7 +288,7 @@ void TextSession::Proceed() {
     }
   }
   if (closed_ || plain_) at_ = input_.size();
-  if (at_ > input_.size() / 2) {  // else it would be moved again and again
+  if (at_ > input_.size() / 2) {  // not for every line, or the rest would be moved again and again
     input_.erase(0, at_);
     at_ = 0;
     if (input_.empty()) input_.shrink_to_fit();
@@ -296,7 +297,7 @@ void TextSession::Proceed() {
   CloseIfDone();
 }
 
-// Whether its client may send a large line: none is kept of whoever has shown no key.
+// Whether the client may send a large line: the bytes of a client that has shown no key are not kept.
 bool TextSession::ShowsKey(std::string_view beginning) {
   if (tenant_ || state_.api_keys.empty()) return true;
   const auto key = FindApiKey(beginning);
@@ -312,7 +313,7 @@ void TextSession::OnLine(std::string line) {
     FailProtocol(other);
     return;
   }
-  // A key that no longer counts has to be shown anew.
+  // If the client's key is no longer accepted, the client must show another.
   if (tenant_ && !state_.api_keys.Knows(*tenant_)) tenant_.reset();
   if (state_.api_keys.empty()) tenant_ = kEverybody;
   auto prepared = std::make_shared<PreparedLine>();
@@ -397,7 +398,8 @@ void TextSession::TakeJson(PreparedLine& prepared) {
 
 void TextSession::Ask(PreparedLine& prepared, const json& id) {
   for (const auto& one : asked_) {
-    if (one->id == id) throw Refused(400, "id {} is that of a request being answered", Excerpt(id)).On("id");
+    if (one->id == id)
+      throw Refused(400, "id {} is already used by a request being answered", Excerpt(id)).On("id");
   }
   for (GenerationSpec& spec : prepared.specs) spec.tenant = *prepared.tenant;
   auto asked = std::make_unique<Asked>(*this, id);
@@ -411,7 +413,7 @@ void TextSession::Ask(PreparedLine& prepared, const json& id) {
 void TextSession::Cancel(const json& id) {
   const auto found =
       std::find_if(asked_.begin(), asked_.end(), [&](const auto& asked) { return asked->id == id; });
-  // Its last line may be on the way: no error.
+  // An unknown id is not an error: the last line of that answer may be on its way.
   if (found != asked_.end()) (*found)->completion->Cancel();
 }
 
@@ -444,29 +446,29 @@ void TextSession::FailPlain(int status, const std::string& why) {
   wire_.Close();
 }
 
-// A browser that was sent here by some page, or a scanner: what follows is none of ours either.
+// A browser that some page sent here, or a scanner. The following lines are not the text stream's either.
 void TextSession::FailProtocol(const char* what) {
   FailPlain(
       400,
       fmt::format("this is {}: expected a line of the text stream (a prompt, or a request in JSON)", what));
 }
 
-// Whoever sends with a tool that ends its side still wants the answer; a client that is gone shows when we
-// write.
+// A client whose tool shuts down its sending side still wants the answer. If the client is gone, a write
+// fails.
 void TextSession::OnEndOfInput() {
   end_of_input_ = true;
   if (!later_) Proceed();
 }
 
-// Whoever has ended its side may be gone: its large line waits to be read for as long as a line may take to
-// come.
+// A client that has shut down its sending side may be gone. So its large line may wait only as long as a line
+// may take to arrive.
 Turn TextSession::turn() const {
   if (preparing_ && end_of_input_ && asked_.empty()) return Turn::kReceiving;
   if (plain_ || preparing_ || !asked_.empty()) return Turn::kAnswering;
   return input_bytes() == 0 ? Turn::kIdle : Turn::kReceiving;
 }
 
-// While a line is being prepared, as much as one more is kept.
+// While a line is being prepared, the bytes of one more line are kept.
 bool TextSession::wants_bytes() const {
   return !closed_ && !later_ && (!preparing_ || input_bytes() <= limits_.line_bytes);
 }
@@ -485,7 +487,7 @@ void TextSession::OnTimeout() {
   }
   if (turn() == Turn::kReceiving) {
     state_.CountError(Protocol::kText, 408);
-    wire_.Write("error: the line took too long to come\n");
+    wire_.Write("error: the line took too long to arrive\n");
   }
   closed_ = true;
 }

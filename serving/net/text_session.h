@@ -1,6 +1,6 @@
-// TextSession: the text stream (docs/text-stream.md) on one connection: a line of plain text is a prompt,
-// whose answer is raw text and then the end; a line that begins with "{" is a JSON request, answered by lines
-// of JSON, many of them at once if the client likes. I/O thread.
+// TextSession: the text stream (docs/text-stream.md) on one connection. A line of plain text is a prompt; its
+// answer is raw text, then the connection closes. A line that begins with "{" is a JSON request, answered by
+// lines of JSON; several such requests may run at once. I/O thread.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace larder::serving {
 
 struct TextLimits {
   size_t line_bytes = size_t{1} << 20;
-  size_t requests = 16;  // at once on a connection
-  // Of a line until a key was shown, where one is wanted: it may be longer if the key is among them.
+  size_t requests = 16;  // at once per connection
+  // The bytes of a line in which a key must appear, on a server with keys, until the client has shown one.
   size_t bytes_before_key = size_t{8} << 10;
 };
 
@@ -61,27 +61,28 @@ class TextSession : public Session {
   Wire& wire_;
   ServerState& state_;
   const TextLimits limits_;
-  std::string input_;   // what is not a line yet, or has to wait for one that is being prepared
-  size_t at_ = 0;       // of input_: the next line begins here
-  size_t scanned_ = 0;  // from there on, without a line end
-  JobTicket ticket_;    // of the line that is being prepared
+  std::string input_;   // an incomplete line, or lines that wait for one that is being prepared
+  size_t at_ = 0;       // where the next line begins in input_
+  size_t scanned_ = 0;  // bytes from at_ on that are known to have no line end
+  JobTicket ticket_;    // the line that is being prepared
   uint64_t requests_ = 0;
   std::unique_ptr<Plain> plain_;
   std::vector<std::unique_ptr<Asked>> asked_;
-  std::shared_ptr<TextSession*> self_ = std::make_shared<TextSession*>(this);  // null once we are gone
+  std::shared_ptr<TextSession*> self_ =
+      std::make_shared<TextSession*>(this);  // null once the session is destroyed
   uint64_t next_id_ = 1;
   bool preparing_ = false, proceeding_ = false, later_ = false;
-  std::optional<Tenant> tenant_;  // who showed a key, or need not
+  std::optional<Tenant> tenant_;  // set once a key was shown, or if none is needed
   bool end_of_input_ = false, closed_ = false;
 };
 
-// What the line is: a request in JSON, a prompt, or nothing at all. Exposed for tests.
+// The kind of a line. Exposed for tests.
 enum class LineKind { kBlank, kJson, kPlain };
 LineKind KindOfLine(std::string_view line);
-// The string "api_key" of the JSON object that begins so, as far as it is there.
+// The string "api_key" of the JSON object that starts with `beginning`; nullopt if it is not there yet.
 std::optional<std::string> FindApiKey(std::string_view beginning);
 bool IsUtf8(std::string_view text);
-// The line of a client that takes this for another port; null: it is none.
+// The protocol of a client that takes this for another port, by its first line; null: none that we know.
 const char* OtherProtocol(std::string_view line);
 
 }  // namespace larder::serving

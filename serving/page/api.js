@@ -1,4 +1,4 @@
-// What both halves of the page share: elements, the API key, requests to our own origin.
+// Shared by both halves of the page: elements, the API key, requests to the page's own origin.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -16,19 +16,19 @@ export async function getJson(path) {
   return response.json();
 }
 
-// The server's own words, if it has any.
+// The server's own error message, if there is one.
 export async function problem(response) {
   const text = await response.text();
   try {
     const { error } = JSON.parse(text);
     if (error?.message) return error.message;
   } catch {
-    // not JSON: the status says it
+    // not JSON: the status is the message
   }
   return `the server answered ${response.status} ${response.statusText}`.trim();
 }
 
-// A new element; text is always text, never markup.
+// Makes an element; text is set as text, never as markup.
 export function make(tag, className, text) {
   const element = document.createElement(tag);
   if (className) element.className = className;
@@ -36,7 +36,7 @@ export function make(tag, className, text) {
   return element;
 }
 
-// The plan, asked for once the server has it: what chat and machine both want to know.
+// The plan, requested as soon as the server has it; both chat.js and machine.js use it.
 export const plan = {
   value: null,
   async load() {

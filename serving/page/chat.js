@@ -1,11 +1,11 @@
-// The chat box: a conversation kept in this page alone, answers streamed by /v1/chat/completions; for a model
-// without a chat template, text continued by /v1/completions.
+// The chat box. The conversation is kept only in this page; answers are streamed by /v1/chat/completions, or, for a
+// model without a chat template, text is continued by /v1/completions.
 import { $, headers, make, plan, problem } from "./api.js";
 
 const log = $("log");
 const prompt = $("prompt");
 let conversation = [];
-let answering = null; // AbortController of the answer at hand
+let answering = null; // AbortController of the running answer
 
 function bubble(who, label) {
   $("hint")?.remove();
@@ -57,7 +57,7 @@ async function* events(body) {
   }
 }
 
-// Tokens come faster than screens: text is put on the page once a frame.
+// Tokens come faster than the screen is drawn, so text is put on the page once per animation frame.
 function writer(target) {
   const node = document.createTextNode("");
   target.append(node);
@@ -81,7 +81,7 @@ function writer(target) {
   };
 }
 
-// `perSecond`: the server's figure. Ours would be of the network and of this page, which reads many tokens at once.
+// `perSecond` is the server's figure. This page reads many tokens at once, so its own would measure the network.
 function summary(tokens, start, first, perSecond) {
   if (!tokens) return "";
   const parts = [`${tokens} token${tokens === 1 ? "" : "s"}`, `first after ${(first - start).toFixed(1)} ms`];
@@ -103,7 +103,7 @@ async function stream(text, answer, signal) {
   const out = writer(answer.text);
   try {
     for await (const event of events(response.body)) {
-      if (event.error) throw new Error(event.error.message ?? "the server gave up");
+      if (event.error) throw new Error(event.error.message ?? "the server failed");
       perSecond = event.timings?.predicted_per_second ?? perSecond;
       counted = event.usage?.completion_tokens ?? counted;
       const choice = event.choices?.[0];
@@ -152,7 +152,7 @@ async function send() {
       alert.setAttribute("role", "alert");
       answer.item.append(alert);
     }
-    // A question without an answer would make the next one's roles go out of turn.
+    // A question without an answer is removed, or the roles of the next one would not alternate.
     if (conversation.at(-1)?.role === "user") conversation.pop();
   }
   answer.item.classList.remove("streaming");

@@ -4,7 +4,7 @@ import { $, getJson, make, plan } from "./api.js";
 const kPollMs = 1000;
 const kSparkPoints = 60;
 const rates = [];
-let drawn = null; // what was drawn for the plan: sockets by name
+let drawn = null; // the drawing of the plan: sockets by name
 
 const percent = (share) => `${(100 * share).toFixed(share > 0.995 || share === 0 ? 0 : 1)} %`;
 const kMebi = 2 ** 20;
@@ -31,7 +31,7 @@ function layersText(socket) {
   if (socket.embedding) parts.push("embedding");
   if (socket.layers === 1) parts.push(`layer ${socket.first_layer}`);
   if (socket.layers > 1) parts.push(`layers ${socket.first_layer}–${socket.first_layer + socket.layers - 1}`);
-  if (socket.head) parts.push("output head");
+  if (socket.head) parts.push("lm_head");
   if (socket.slots > 0) parts.push(`KV cache of ${socket.slots} slot${socket.slots > 1 ? "s" : ""}`);
   return parts.join(", ") || "no layers";
 }
@@ -49,11 +49,11 @@ function drawLayers(socket, total) {
   for (let layer = 0; layer < total; ++layer) {
     cell(layer >= socket.first_layer && layer < socket.first_layer + socket.layers, `layer ${layer}`);
   }
-  cell(socket.head, "output head");
+  cell(socket.head, "lm_head");
   return strip;
 }
 
-// A box for the L3 group: how full its cache is, and its cores. Returns the cores' elements in the threads' order.
+// Makes a box for the L3 group: how full its cache is, and its cores. Returns the cores' elements in the threads' order.
 function drawGroup(group, attends) {
   const box = make("div", "group");
   const known = group.l3_bytes > 0;
@@ -141,7 +141,7 @@ function draw(value) {
   $("notes").replaceChildren(...value.notes.map((note) => make("li", "", note)));
 }
 
-// What the socket did since it was last asked: its counters' growth. Sums from its start would hide what is now.
+// The growth of the socket's counters since the last request. Sums since its start would hide the present.
 function lately(drawing, socket) {
   const before = drawing.before ?? { frames: 0, step_seconds_total: 0, wait_seconds_total: 0, link_wait_seconds_total: 0 };
   drawing.before = socket;
@@ -181,7 +181,7 @@ function fillSlots(status, context) {
   }
 }
 
-// The bound under which `share` of the observations lie, interpolated in its bucket as Prometheus does.
+// The bound below which `share` of the observations lie, interpolated in its bucket as Prometheus does.
 function quantile(histogram, share) {
   let left = share * histogram.count;
   let lower = 0;
@@ -262,10 +262,10 @@ async function poll() {
       fill(status);
       trouble("");
     } catch (error) {
-      drawn = null; // another plan may come back
+      drawn = null; // the server may come back with another plan
       $("state").textContent = "no answer";
       $("state").className = "pill failed";
-      trouble(`The machine's state can't be read: ${error.message}`);
+      trouble(`Cannot read the machine's state: ${error.message}`);
     }
   }
   setTimeout(poll, kPollMs);

@@ -7,15 +7,15 @@
 namespace larder::serving {
 
 struct PageFile {
-  std::string_view path;  // of the request: "/", "/page/page.css", ...
+  std::string_view path;  // the request's: "/", "/page/page.css", ...
   std::string_view content_type;
   std::string_view text;
 };
 std::span<const PageFile> PageFiles();
-const PageFile* FindPageFile(std::string_view path);  // nullptr: not one of them
+const PageFile* FindPageFile(std::string_view path);  // nullptr: no such file
 
-// Content-Security-Policy of all of them: nothing from elsewhere, no inline script, no frame around it. Send
-// X-Content-Type-Options: nosniff and Cache-Control: no-cache with it.
+// Content-Security-Policy of all files: nothing from other origins, no inline script, no frame around the
+// page. Send X-Content-Type-Options: nosniff and Cache-Control: no-cache with it.
 inline constexpr std::string_view kPageSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri "
     "'none'; "

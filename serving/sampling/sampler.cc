@@ -22,9 +22,9 @@ constexpr auto kInverseFactorials = [] {
   return f;
 }();
 
-// e^x for x <= 0: 2^n * (Taylor series of degree 13 in r), |r| <= ln2/2: 4e-18 left out. libm's exp differs
-// between versions and CPUs in the last bit, which is a different token once in a long while. ln2 is split so
-// that n * kLn2High is exact.
+// e^x for x <= 0: 2^n * (Taylor series of degree 13 in r), |r| <= ln2/2; the truncation error is 4e-18.
+// libm's exp is not used because its last bit differs between versions and CPUs, which would rarely give a
+// different token. ln2 is split so that n * kLn2High is exact.
 double ExpOfNegative(double x) {
   if (x < -700) return 0;  // e^-700 = 1e-304; a smaller n would also run out of the exponent field below
   constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
@@ -44,7 +44,7 @@ void CheckRange(const char* name, float value, float low, float high) {
 }  // namespace
 
 void Validate(const SamplingParams& p, size_t vocab) {
-  // Beyond 1e6 nothing changes any more but the rounding, and float32 logits keep clear of infinity.
+  // Larger values would change only the rounding, and the limit keeps float32 logits clear of infinity.
   constexpr float kMost = 1e6f;
   CheckRange("temperature", p.temperature, -kMost, kMost);
   CheckRange("top_p", p.top_p, 0, 1);
@@ -115,8 +115,8 @@ void Sampler::Adjust(std::span<const float> logits) {
 }
 
 float Sampler::Max() const {
-  // Sixteen maxima side by side are vectors to the compiler; std::max_element takes 300 us for 128,256
-  // logits, this 27 (Zen 4).
+  // The compiler turns sixteen maxima side by side into vectors. std::max_element takes 300 us for 128,256
+  // logits, this loop 27 us (Zen 4).
   std::array<float, 16> most;
   most.fill(-kInfinity);
   size_t i = 0;
@@ -127,9 +127,9 @@ float Sampler::Max() const {
   return *std::max_element(most.begin(), most.end());
 }
 
-// One pass over the vocabulary. Only logits above the k-th best of those seen are looked at closely, which
-// soon is almost none: the buffer holds up to 2k of them, and when it is full the best k stay. An id later in
-// the pass never beats an equal logit.
+// One pass over the vocabulary. Only logits above the k-th best so far are collected, soon almost none. The
+// buffer holds up to 2k of them; when it is full the best k stay. An id later in the pass never beats an
+// equal logit.
 void Sampler::Collect() {
   candidates_.clear();
   const size_t vocab = logits_.size();
@@ -155,8 +155,8 @@ void Sampler::Collect() {
   cut();
 }
 
-// Keeps the shortest prefix, in order of probability, that reaches `mass`. Sorts no more than it has to: most
-// of the probability usually lies in a few tokens of a large vocabulary.
+// Keeps the shortest prefix, in order of probability, that reaches `mass`. It sorts only as much as needed:
+// usually a few tokens of a large vocabulary have most of the probability.
 void Sampler::KeepTopP(double mass) {
   double sum = 0;
   size_t sorted = 0;
@@ -175,7 +175,8 @@ void Sampler::KeepTopP(double mass) {
   }
 }
 
-// 53 bits of the generator, which the C++ standard defines to the bit (the distributions it does not).
+// 53 bits of the generator. The C++ standard defines the generator's bits, but not those of its
+// distributions.
 double Sampler::NextUniform() { return static_cast<double>(generator_() >> 11) * 0x1p-53; }
 
 TokenId Sampler::Sample(std::span<const float> logits) {
@@ -196,13 +197,13 @@ TokenId Sampler::Sample(std::span<const float> logits) {
   }
   double all = 0;
   for (Candidate& c : candidates_) all += c.weight = ExpOfNegative(static_cast<double>(c.logit) - max);
-  // Top-p comes before min-p, but both keep a prefix of the same ranking: dropping by min-p first leaves the
-  // shorter one, as top-p then would, and spares sorting the tail.
+  // Top-p comes before min-p, but both keep a prefix of the same ranking, so their order does not matter.
+  // Dropping by min-p first avoids sorting the tail.
   if (params_.min_p > 0) {
     std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params_.min_p; });
   }
   if (params_.top_p < 1) KeepTopP(params_.top_p * all);
-  // In order of id, so that a filter that drops nothing also changes nothing.
+  // In order of id, so that a filter that drops no token does not change the draw either.
   if (params_.top_p < 1) {
     std::sort(candidates_.begin(), candidates_.end(), [](auto& a, auto& b) { return a.id < b.id; });
   }
@@ -215,7 +216,7 @@ TokenId Sampler::Sample(std::span<const float> logits) {
     if (left < c.weight) return c.id;
     left -= c.weight;
   }
-  return candidates_.back().id;  // rounding: `left` outlived the last candidate
+  return candidates_.back().id;  // by rounding, `left` is still positive after the last candidate
 }
 
 StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {

@@ -1,5 +1,5 @@
-// From logits to the next token, and from tokens' text to what may be shown. One Sampler and one StopStrings
-// per request, owned by the thread that serves it; scratch memory is allocated at construction.
+// Sampler chooses the next token from logits; StopStrings decides how much of the text may be shown. There is
+// one of each per request, owned by the thread that serves it. Scratch memory is allocated at construction.
 #pragma once
 
 #include <cstddef>
@@ -20,33 +20,33 @@ namespace larder::serving {
 
 using model::TokenId;
 
-// Names, meaning and defaults are llama.cpp's.
+// Names, meanings and defaults are llama.cpp's.
 struct SamplingParams {
   float temperature = 0.8f;  // 0 or less: greedy
   int top_k = 40;            // the k likeliest tokens; 0 or less: all
   float top_p = 0.95f;       // the likeliest tokens that together reach this probability; 1: all
   float min_p = 0.05f;       // tokens at least this probable, relative to the likeliest; 0: all
-  float repeat_penalty =
-      1.0f;                // logits of recent tokens: divided by it if positive, multiplied if not; 1: off
-  int repeat_last_n = 64;  // how many accepted tokens are recent; 0: none, -1: all
+  // Positive logits of recent tokens are divided by it, negative ones multiplied; 1: off.
+  float repeat_penalty = 1.0f;
+  int repeat_last_n = 64;                             // how many accepted tokens are recent; 0: none, -1: all
   float presence_penalty = 0;                         // subtracted from the logit of each recent token
   float frequency_penalty = 0;                        // the same, times its number of occurrences
-  uint64_t seed = 0;                                  // a random seed is the caller's to draw
+  uint64_t seed = 0;                                  // the caller draws it if it is to be random
   std::vector<std::pair<TokenId, float>> logit_bias;  // added first; -infinity bans a token
 };
 
-// Throws Error: one line that names the parameter, its value and the range.
+// Throws an Error that names the parameter, its value and the range.
 void Validate(const SamplingParams&, size_t vocab);
 
-// What logit_bias asks for can't be done: whoever asked is wrong.
+// logit_bias bans every token: the request is wrong.
 class EveryTokenIsBanned : public Error {
   using Error::Error;
 };
 
-// Order: bias, penalties, [greedy], top-k, top-p, min-p, temperature, draw. Equal logits rank by lower id
-// first. The same seed, parameters and logits give the same tokens on every machine: the generator and its
-// mapping to [0, 1) are fixed, and the exponential is our own. Greedy sampling uses up no random number, any
-// other Sample() exactly one.
+// Applies in this order: bias, penalties, [greedy], top-k, top-p, min-p, temperature, draw. Of equal logits
+// the lower id ranks first. The same seed, parameters and logits give the same tokens on every machine: the
+// generator and its mapping to [0, 1) are fixed, and the exponential is our own. Greedy sampling consumes no
+// random number, any other Sample() exactly one.
 class Sampler {
  public:
   Sampler(SamplingParams, size_t vocab);  // throws Error as Validate
@@ -54,7 +54,7 @@ class Sampler {
   // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are -infinity.
   TokenId Sample(std::span<const float> logits);
 
-  // A token joined the sequence: the sampled one, and before that those of the prompt (penalties count both).
+  // Adds a token of the sequence: first those of the prompt, then each sampled one (penalties count both).
   void Accept(TokenId);
 
   const SamplingParams& params() const { return params_; }
@@ -65,7 +65,7 @@ class Sampler {
     TokenId id;
     double weight;  // proportional to the probability
   };
-  // Strict total order: likelier first, then the lower id.
+  // A strict total order: the likelier token first, then the lower id.
   static bool Before(const Candidate& a, const Candidate& b);
   void Adjust(std::span<const float> logits);
   float Max() const;
@@ -81,21 +81,21 @@ class Sampler {
   std::mt19937_64 generator_;
 };
 
-// Text pieces go in, text that cannot be part of a stop string comes out. The first stop string to be
-// complete ends the text before its first byte (of two complete at the same byte, the longer); how the text
-// is cut into pieces changes nothing.
+// Takes pieces of text, and returns text that cannot be part of a stop string. The first stop string that is
+// complete ends the text before its first byte (if two are complete at the same byte, the longer one). The
+// result does not depend on how the text is cut into pieces.
 class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);  // throws Error if one is empty
 
-  std::string Add(std::string_view piece);  // nothing more once stopped
-  std::string Finish();                     // generation ended: what was held back
+  std::string Add(std::string_view piece);  // returns nothing once stopped
+  std::string Finish();                     // at the end of the generation: returns what was held back
   bool stopped() const { return matched_ >= 0; }
   int matched() const { return matched_; }  // index of the stop string, -1: none yet
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;  // the longest suffix so far that begins a stop string
+  std::string held_;  // the longest suffix of the text that is the start of a stop string
   int matched_ = -1;
 };
 

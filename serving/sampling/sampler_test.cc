@@ -71,7 +71,7 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
     params.temperature = temperature;
     const auto counts = Draw(params, kLogits, 20000);
     EXPECT_LT(ChiSquare(counts, Softmax(kLogits, temperature)), kChi7) << temperature;
-    // The bound is one that a slightly wrong temperature fails.
+    // The bound is so tight that a slightly wrong temperature fails.
     EXPECT_GT(ChiSquare(counts, Softmax(kLogits, temperature * 1.1)), kChi7) << temperature;
   }
 }
@@ -129,7 +129,7 @@ TEST(Sampler, MinPIsRelativeToTheLikeliestAndIgnoresTemperature) {
   EXPECT_GT(counts[0], 0);
 }
 
-// The definition, step by step and with full sorts, against the fast way: the same token for the same seed.
+// The definition, step by step with full sorts, against the fast selection: the same token for the same seed.
 TokenId SlowSample(const SamplingParams& p, const Logits& logits, std::mt19937_64& generator) {
   std::vector<TokenId> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -176,7 +176,7 @@ TEST(Sampler, EqualsTheDefinitionForManyParameters) {
     std::mt19937_64 generator(p.seed);
     for (int draw = 0; draw < 3; ++draw) {
       Logits logits(vocab);
-      // Quarters: many equal logits, also at the borders of top-k and top-p.
+      // Multiples of 1/4 make many equal logits, also at the borders of top-k and top-p.
       for (float& l : logits) l = spread * static_cast<float>(static_cast<int>(random() % 17) - 8) / 4;
       ASSERT_EQ(sampler.Sample(logits), SlowSample(p, logits, generator))
           << "case " << i << ": temperature " << p.temperature << " top_k " << p.top_k << " top_p " << p.top_p

@@ -10,11 +10,11 @@
 namespace larder::serving {
 namespace {
 
-constexpr size_t kLanes = 16;  // side by side: vectors to the compiler
+constexpr size_t kLanes = 16;  // the compiler turns lanes side by side into vectors
 
-// e^-below for below >= 0, to some 2e-7 of it: 2^n * (polynomial of degree 6 in r), |r| <= ln2/2. No branch
-// and no libm, so that it vectorises; beyond 87 it is as good as nothing. (Bits of positive floats compare
-// like the floats; a comparison of floats may trap, and is a branch to the compiler.)
+// e^-below for below >= 0, with a relative error of some 2e-7: 2^n * (polynomial of degree 6 in r), |r| <=
+// ln2/2. It has no branch and no libm, so it vectorises; beyond 87 the result is negligible. (The bits of
+// positive floats compare like the floats. A comparison of floats may trap, so the compiler makes a branch.)
 float ExpOfMinus(float below) {
   const float x =
       -std::bit_cast<float>(std::min(std::bit_cast<int32_t>(below), std::bit_cast<int32_t>(87.0f)));
@@ -56,7 +56,8 @@ double SumOfExp(std::span<const float> logits, float max) {
   return sum;
 }
 
-// The likeliest, best first; of equals the lower id. One pass: soon almost no logit beats the worst kept.
+// The likeliest tokens, best first; of equals the lower id. One pass: soon almost no logit beats the worst
+// one that is kept.
 std::vector<TokenId> Likeliest(std::span<const float> logits, size_t count) {
   count = std::min(count, logits.size());
   std::vector<TokenId> best;
@@ -73,7 +74,8 @@ std::vector<TokenId> Likeliest(std::span<const float> logits, size_t count) {
 
 }  // namespace
 
-// On the compute thread, so others wait for it: 32,000 logits took 0.3 ms with libm and a partial sort.
+// It runs on the compute thread, so other sequences wait for it: with libm and a partial sort, 32,000 logits
+// took 0.3 ms.
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top) {
   const float max = MaxOf(logits);
   const double log_sum = static_cast<double>(max) + std::log(SumOfExp(logits, max));
@@ -98,7 +100,7 @@ void ComputeSide::Admitted(size_t reused) {
   SamplingParams params = generation_->spec.sampling;
   const bool penalties =
       params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
-  if (!penalties) params.repeat_last_n = 0;  // nobody asks what was recent
+  if (!penalties) params.repeat_last_n = 0;  // recent tokens are not needed
   sampler_.emplace(std::move(params), vocab_);
   const std::vector<TokenId>& prompt = generation_->spec.prompt;
   const int last_n = sampler_->params().repeat_last_n;
@@ -111,7 +113,7 @@ void ComputeSide::Admitted(size_t reused) {
 
 std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
   const GenerationSpec& spec = generation_->spec;
-  if (spec.max_tokens == 0) {  // only the prompt was to be run
+  if (spec.max_tokens == 0) {  // the request was to run the prompt only
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }

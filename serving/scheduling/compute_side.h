@@ -1,4 +1,4 @@
-// The insides of Service: what the two threads know of a generation, and the events between them.
+// The implementation of Service: each thread's state of a generation, and the events between the threads.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace larder::serving {
 
-// Made by the I/O thread; the compute thread reads `spec` and `cancelled` only.
+// Made by the I/O thread; the compute thread reads only `spec` and `cancelled`.
 struct Generation : std::enable_shared_from_this<Generation> {
   Generation(GenerationSpec asked, std::shared_ptr<const model::Tokenizer> tokenizer, Protocol from,
              GenerationListener* to)
@@ -31,29 +31,28 @@ struct Generation : std::enable_shared_from_this<Generation> {
   }
 
   const GenerationSpec spec;
-  std::atomic<bool> cancelled{false};  // relaxed: nothing is published by it
+  std::atomic<bool> cancelled{false};  // relaxed: it publishes no other data
 
-  // Of the I/O thread, which writes here for every token; what the compute thread reads in every step is not
-  // on these cache lines.
+  // Only the I/O thread uses what follows, and writes it for every token: not on the cache lines of what the
+  // compute thread reads in every step.
   alignas(kFalseSharingBytes) const Protocol protocol;
-  GenerationListener* listener;  // null: nobody wants to know any more
+  GenerationListener* listener;  // null: the handle was dropped
   const int64_t start_ns;
-  int64_t last_ns = 0;  // of the last token, or the end
+  int64_t last_ns = 0;  // when the last token, or the end, came
   bool admitted = false, finished = false;
   GenerationStats stats;
   model::StreamDecoder decoder;
   StopStrings stops;
-  std::vector<TokenLogprobs> held_logprobs;  // of tokens whose text is held back
+  std::vector<TokenLogprobs> held_logprobs;  // those of tokens whose text is held back
 };
 
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored \
-    "-Winvalid-offsetof"  // what both compilers give for a class without virtual bases
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // both compilers define it without virtual bases
 static_assert(offsetof(Generation, protocol) / kFalseSharingBytes >
               offsetof(Generation, cancelled) / kFalseSharingBytes);
 #pragma GCC diagnostic pop
 
-// From the compute thread.
+// Sent by the compute thread to the I/O thread.
 struct GenerationEvent {
   enum class Kind { kAdmitted, kToken, kEnded };
   std::shared_ptr<Generation> generation;
@@ -63,11 +62,11 @@ struct GenerationEvent {
   TokenId token = 0;                                           // kToken
   TokenLogprobs logprobs;                                      // kToken
   pipeline::SequenceEnd end = pipeline::SequenceEnd::kFailed;  // kEnded
-  FinishReason complete = FinishReason::kEndOfText;            // kEnded: why it had enough
+  FinishReason complete = FinishReason::kEndOfText;            // kEnded: why the text is complete
   std::string why;                                             // kEnded
 };
 
-// The compute thread's half of a generation: samples, and tells.
+// The compute thread's half of a generation: it samples the tokens and emits the events.
 class ComputeSide : public pipeline::Sequence {
  public:
   class Sink {
@@ -96,13 +95,13 @@ class ComputeSide : public pipeline::Sequence {
   const model::Tokenizer& tokenizer_;
   const size_t vocab_;
   Sink& sink_;
-  std::optional<Sampler> sampler_;  // from admission on: waiting requests hold no scratch memory
+  std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch memory
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
-  std::string refused_;  // the client's own wishes leave no token to choose
+  std::string refused_;  // why the client's own parameters leave no token to choose
 };
 
-// Logarithms of the probability of `token` and of the `top` likeliest.
+// The logarithms of the probabilities of `token` and of the `top` likeliest tokens.
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top);
 
 }  // namespace larder::serving

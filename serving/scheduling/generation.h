@@ -1,5 +1,5 @@
-// One text being generated: what is asked for, and what comes of it. A GenerationSpec goes to Service::Start;
-// its GenerationListener is called on the I/O thread until the end or until the handle is dropped.
+// One text that is generated: the request and its results. A GenerationSpec goes to Service::Start; its
+// GenerationListener is called on the I/O thread until the end, or until the handle is dropped.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace larder::serving {
 
 struct GenerationSpec {
   std::vector<TokenId> prompt;
-  SamplingParams sampling;  // its seed is drawn already
+  SamplingParams sampling;  // with the seed already drawn
   int64_t max_tokens = -1;  // -1: until the text ends or the context is full
   std::vector<std::string> stops;
-  int logprobs = -1;           // of each token, and of so many of the likeliest; -1: none
-  bool continues = true;       // the text goes on from the prompt's: an SPM leading space is text
+  int logprobs = -1;           // for each token and this many of the likeliest; -1: none
+  bool continues = true;       // the text continues the prompt's, so a leading space of SPM is text
   bool special = false;        // show control tokens
-  Tenant tenant = kEverybody;  // whose it is
+  Tenant tenant = kEverybody;  // who asked for it
 };
 
-// Natural logarithms of probabilities at temperature 1, before anything else of the sampling.
+// Natural logarithms of probabilities at temperature 1, before any sampling parameter is applied.
 struct TokenLogprobs {
   TokenId token = 0;
   float logprob = 0;
@@ -40,9 +40,10 @@ enum class FinishReason {
   kCancelled,
   kRefused,
   kFailed,
-  kUnavailable  // a socket of the cluster is gone
+  kUnavailable  // a socket of the cluster is lost
 };
-// Whether it ended otherwise than by its own end or its client's wish; GenerationEnd::error says why.
+// Whether the text ended for another reason than its own end or the client's wish; GenerationEnd::error says
+// which.
 constexpr bool IsFailure(FinishReason reason) {
   return reason == FinishReason::kRefused || reason == FinishReason::kFailed ||
          reason == FinishReason::kUnavailable;
@@ -54,7 +55,7 @@ constexpr int StatusOf(FinishReason failure) {
 
 struct GenerationStats {
   size_t prompt_tokens = 0;
-  size_t reused_tokens = 0;  // of them, those whose KV was there
+  size_t reused_tokens = 0;  // those of prompt_tokens that were in the KV cache
   size_t generated_tokens = 0;
   int64_t queue_ns = 0;        // from Start to a slot
   int64_t first_token_ns = 0;  // from Start to the first token
@@ -64,15 +65,15 @@ struct GenerationStats {
 struct GenerationEnd {
   FinishReason reason = FinishReason::kFailed;
   std::string stop_string;  // the one that ended it
-  std::string error;        // of a failure
+  std::string error;        // of a failure, else empty
   GenerationStats stats;
 };
 
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
-  // Text that is certain: whole characters, no beginning of a stop string. `logprobs`, if asked for, of the
-  // tokens that it is made of; text or logprobs may be empty, not both. `generated`: tokens so far.
+  // Text that is final: whole characters, and no start of a stop string. `logprobs` are those of its tokens,
+  // if asked for. One of text and logprobs may be empty. `generated`: tokens so far.
   virtual void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs,
                       size_t generated) = 0;
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call

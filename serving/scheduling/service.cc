@@ -101,10 +101,10 @@ GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, Generati
   Validate(spec.sampling, options_.vocab);
   for (const TokenId token : spec.prompt) {
     if (token < 0 || static_cast<size_t>(token) >= options_.vocab)
-      throw Refused(400, "prompt: token {} is none of the {} of the vocabulary", token, options_.vocab)
+      throw Refused(400, "prompt: token {} is not in the vocabulary of {} tokens", token, options_.vocab)
           .On("prompt");
   }
-  // Those whose admission is still under way count as waiting, so free slots are not held against them.
+  // Requests whose admission is still in progress count as waiting, so the free slots are added to the limit.
   const size_t used = live_.size() - waiting_;
   const size_t free = used < options_.slots ? options_.slots - used : 0;
   if (waiting_ >= options_.queue_limit + free)
@@ -153,7 +153,7 @@ void Service::StepDone() {
   overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
   if (!emitted_) return;
   emitted_ = !overflow_.empty();
-  // One system call for all steps that the I/O thread has not seen yet.
+  // One system call wakes the I/O thread for all steps that it has not seen yet.
   if (wake_pending_.exchange(true)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);  // never full: it is 0 or 1
@@ -164,11 +164,12 @@ bool Service::WaitForWork(int most_ms) {
     if (!inbox_.empty()) return true;
     __builtin_ia32_pause();
   }
-  // Either this exchange comes after Wake's, and sees what was put there before; or Wake sees that we sleep.
+  // Either this exchange comes after Wake's and sees what was put into the ring before, or Wake sees that
+  // this thread sleeps.
   asleep_.exchange(true, std::memory_order_acq_rel);
   if (!inbox_.empty()) return true;
   if (stop_.load()) return false;
-  if (!overflow_.empty()) {  // the I/O thread is far behind: give it the processor
+  if (!overflow_.empty()) {  // the I/O thread is far behind: leave it the processor
     usleep(100);
     return true;
   }
@@ -188,9 +189,9 @@ void Service::Wake() {
 void Service::Dispatch() {
   uint64_t count;
   [[maybe_unused]] const auto got = read(wake_fd_, &count, sizeof count);
-  // Before the ring is read: what comes later wakes us again. An exchange, not a store, because it must
-  // acquire what StepDone's exchange releases: a StepDone that found the flag set wakes nobody, and what it
-  // put into the ring before must be seen by the reads below.
+  // This comes before the ring is read, so that later events wake this thread again. It is an exchange, not a
+  // store, because it must acquire what StepDone's exchange releases: a StepDone that finds the flag set does
+  // not write the eventfd, and the reads below must see what it put into the ring before.
   wake_pending_.exchange(false, std::memory_order_acq_rel);
   GenerationEvent event;
   while (events_.Pop(event)) {
@@ -205,17 +206,17 @@ void Service::Dispatch() {
   metrics_.SetSlots(options_.slots, std::min(options_.slots, live_.size() - waiting_));
 }
 
-// Nothing more can be said to its client about what it asked for but that.
+// Ends a generation after a failure; its client is only told that the server failed.
 void Service::GiveUp(Generation& generation) noexcept {
   generation.cancelled.store(true, std::memory_order_relaxed);
   try {
     if (!generation.finished) {
-      Finish(generation, FinishReason::kFailed, "the server failed to pass on what was generated");
+      Finish(generation, FinishReason::kFailed, "the server failed to pass on the generated text");
     } else if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) {
       listener->OnEnd(
           {.reason = FinishReason::kFailed, .stop_string = {}, .error = "the server failed", .stats = {}});
     }
-  } catch (const std::exception& error) {  // its connection has a time limit
+  } catch (const std::exception& error) {  // the client's connection ends by its time limit
     generation.listener = nullptr;
     if (failures_ != nullptr) failures_->Count("the end of a request", error.what());
   }
@@ -226,7 +227,7 @@ void Service::Handle(GenerationEvent& event) {
   if (generation.finished) return;
   switch (event.kind) {
     case GenerationEvent::Kind::kAdmitted:
-      if (generation.admitted) return;  // it began anew
+      if (generation.admitted) return;  // it started again
       generation.admitted = true;
       --waiting_;
       generation.stats.queue_ns = event.time_ns - generation.start_ns;
@@ -259,13 +260,13 @@ void Service::TakeToken(Generation& generation, GenerationEvent& event) {
     generation.held_logprobs.clear();
   }
   if (generation.stops.stopped()) {
-    generation.cancelled.store(true, std::memory_order_relaxed);  // the compute thread needs not go on
+    generation.cancelled.store(true, std::memory_order_relaxed);  // the compute thread need not go on
     Finish(generation, FinishReason::kStopString, "");
   }
 }
 
 void Service::Finish(Generation& generation, FinishReason reason, std::string error) {
-  const auto self = generation.shared_from_this();  // live_ may hold the last reference but ours
+  const auto self = generation.shared_from_this();  // live_ may hold the only other reference
   generation.finished = true;
   if (!generation.admitted) --waiting_;
   live_.erase(self);

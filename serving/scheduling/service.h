@@ -1,7 +1,7 @@
-// Service: between the I/O thread, which has clients, and the compute thread, which has tokens. Requests go
-// one way and events the other through rings; neither thread ever waits for the other while it has work. The
-// I/O thread starts and cancels generations and calls Dispatch when wake_fd() is readable; the compute thread
-// sees a pipeline::Intake. Lives from the end of loading to the end of both threads.
+// Service: connects the I/O thread, which has the clients, and the compute thread, which makes the tokens.
+// Requests go one way and events the other, through rings; neither thread waits for the other while it has
+// work. The I/O thread starts and cancels generations and calls Dispatch when wake_fd() is readable; the
+// compute thread sees a pipeline::Intake. It exists from the end of loading to the end of both threads.
 #pragma once
 
 #include <atomic>
@@ -30,12 +30,12 @@ struct ServiceOptions {
   size_t context = 0;
   size_t slots = 1;
   size_t queue_limit = 256;                                 // requests without a slot; more are refused
-  std::function<std::optional<pipeline::Outage>()> outage;  // of any thread; empty: there is none ever
+  std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
 };
 
 class Service;
 
-// Dropping it cancels the generation; its listener is not called again.
+// Owns a generation: its destructor cancels it, and the listener is not called again.
 class GenerationHandle {
  public:
   GenerationHandle() = default;
@@ -44,9 +44,9 @@ class GenerationHandle {
   GenerationHandle(GenerationHandle&& other) noexcept { *this = std::move(other); }
   GenerationHandle& operator=(GenerationHandle&& other) noexcept;
   ~GenerationHandle() { Cancel(); }
-  // The slot is free within a step; the listener is not called again.
+  // Frees the slot within a step; the listener is not called again.
   void Cancel();
-  // The same, but the listener is told of the end.
+  // The same, but the listener's OnEnd is called.
   void Stop();
   explicit operator bool() const { return generation_ != nullptr; }
 
@@ -55,7 +55,7 @@ class GenerationHandle {
   std::shared_ptr<Generation> generation_;
 };
 
-// Why a request is not taken, as an HTTP status and a line.
+// The reason why a request is refused, as an HTTP status and a line.
 class Refused : public Error {
  public:
   template <typename... Args>
@@ -78,26 +78,26 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   Service(ServiceOptions, ServingMetrics&, Failures* = nullptr);  // which outlive it
   ~Service() override;
 
-  // I/O thread. Throws Refused: a full queue, draining, a pipeline that is away (503), a prompt that does not
-  // fit (400). Whoever catches it counts it, as what was refused before it came to this.
+  // I/O thread. Throws Refused: a full queue, draining, an outage (503), a prompt that does not fit (400).
+  // The caller that catches it counts it, as it counts requests that it refused itself.
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
   int wake_fd() const { return wake_fd_; }
   void Dispatch();
-  void DispatchIfDue() {  // what has come since: cheap if nothing has
+  void DispatchIfDue() {  // cheap if there are no events
     if (wake_pending_.load(std::memory_order_acquire)) Dispatch();
   }
-  void Drain() { draining_ = true; }  // what has begun goes on
-  void CancelAll();                   // ends them; their listeners are told
+  void Drain() { draining_ = true; }  // refuses new generations; running ones go on
+  void CancelAll();                   // ends all generations; their listeners' OnEnd is called
   bool draining() const { return draining_; }
-  // Nothing: all sockets that it needs are there.
+  // nullopt: all sockets that it needs are connected.
   std::optional<pipeline::Outage> outage() const {
     return options_.outage ? options_.outage() : std::nullopt;
   }
-  size_t live() const { return live_.size(); }  // begun and not ended
+  size_t live() const { return live_.size(); }  // started and not ended
   size_t waiting() const { return waiting_; }   // without a slot
   const ServiceOptions& options() const { return options_; }
   ServingMetrics& metrics() { return metrics_; }
-  // Any thread: WaitForWork says end as soon as there is nothing to do.
+  // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
   void Stop();
 
   // Compute thread.
@@ -126,11 +126,11 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
 
   sync::SpscRing<std::unique_ptr<pipeline::Sequence>> inbox_;  // I/O to compute
   sync::SpscRing<GenerationEvent> events_;                     // compute to I/O
-  std::vector<GenerationEvent>
-      overflow_;  // compute thread's: what did not fit, in order; at most a token a slot and step
+  // Compute thread: events that did not fit, in order; at most one token per slot and step.
+  std::vector<GenerationEvent> overflow_;
   bool emitted_ = false;
   int work_fd_ = -1;                                             // the compute thread sleeps on it
-  alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // or about to be
+  alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // the compute thread sleeps, or is about to
   std::atomic<bool> stop_{false};
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
 };

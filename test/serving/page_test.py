@@ -82,7 +82,7 @@ class PageTest(PageCase):
         self.assertEqual(b.run("document.querySelectorAll('.layers .here').length"), stub_server.LAYERS + 2)
         self.assertEqual(b.run("document.querySelectorAll('.slot').length"), stub_server.SLOTS)
         text = b.run("document.getElementById('machine').innerText")
-        for expected in ("layers 0–13", "layers 14–27", "output head", "96.2 % resident", "KV cache of 32 slots", "rdma"):
+        for expected in ("layers 0–13", "layers 14–27", "lm_head", "96.2 % resident", "KV cache of 32 slots", "rdma"):
             self.assertIn(expected, text)
         self.assertGreater(b.run("document.querySelectorAll('#histogram .column').length"), 5)
         self.assertRegex(b.run("document.getElementById('histogram').ariaLabel"), "361 requests, median 1.[0-9]+ ms")
