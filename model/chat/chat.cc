@@ -39,8 +39,7 @@ void CheckMessages(Messages messages) {
 }
 
 // [INST] <<SYS>> system <</SYS>> user [/INST] answer </s><s>[INST] ...: the system prompt is inside the first
-// user turn, and each user turn begins a text of its own. The generation prompt is the end of a user turn
-// itself.
+// user turn, and each user turn begins a new text. The end of a user turn is the generation prompt.
 std::string RenderLlama2(Messages messages) {
   std::string system;
   if (IsSystem(messages[0])) {
@@ -102,7 +101,7 @@ std::string RenderChatMl(Messages messages, const ChatOptions& options, std::str
   return text;
 }
 
-// A tool's answer travels in a user turn; it does not count as a question.
+// A tool's answer is sent in a user turn, but does not count as a question.
 bool IsToolResponse(std::string_view content) {
   return content.starts_with("<tool_response>") && content.ends_with("</tool_response>");
 }
@@ -112,7 +111,8 @@ struct Thought {
   std::string_view answer;
 };
 
-// What stands after the last </think>, and between the first </think> and the last <think> before it.
+// Splits into the text after the last </think>, and the thought between the first </think> and the last
+// <think> before it.
 Thought SplitThought(std::string_view content) {
   constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
   const size_t first_end = content.find(kEnd);
@@ -125,8 +125,8 @@ Thought SplitThought(std::string_view content) {
   return {StripTrailingNewlines(StripLeadingNewlines(reasoning)), StripLeadingNewlines(answer)};
 }
 
-// ChatML where an assistant's thoughts are kept only after the last question: earlier turns keep their
-// answers alone.
+// ChatML that keeps an assistant's thoughts only after the last question; earlier turns keep only their
+// answers.
 std::string RenderQwen3(Messages messages, const ChatOptions& options) {
   size_t last_question = messages.size() - 1;
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -163,7 +163,7 @@ std::optional<ChatFormat> DetectChatFormat(std::string_view chat_template) {
     return has("Cutting Knowledge Date") ? ChatFormat::kLlama3 : ChatFormat::kLlama30;
   if (has("<|im_start|>")) {
     if (has("enable_thinking")) return ChatFormat::kQwen3;
-    if (has("<think>")) return std::nullopt;  // thinks by rules of its own (QwQ, Qwen3-Thinking)
+    if (has("<think>")) return std::nullopt;  // has other rules for thoughts (QwQ, Qwen3-Thinking)
     if (has(kQwen25System)) return ChatFormat::kQwen25;
     if (has("system\\nYou are a helpful assistant.<|im_end|>")) return ChatFormat::kQwen2;
     return ChatFormat::kChatMl;

@@ -1,6 +1,6 @@
-// Any messages in any format: rendered or refused, and what was rendered has each message's words in it and
-// can be encoded. An input: a byte for the format, one for the options; then messages, each ended by a line
-// feed, its first byte the role. What remains is a chat template whose format is to be found.
+// Arbitrary messages in any format are rendered or refused; a rendering contains each message's words and can
+// be encoded. An input is a byte for the format and one for the options, then messages, each ended by a line
+// feed, with the role as its first byte. The rest is a chat template whose format is detected.
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -53,8 +53,8 @@ void Check(std::string_view input) {
   size_t bytes = 0;
   for (const ChatMessage& message : messages) bytes += message.role.size() + message.content.size();
   LARDER_CHECK(text.size() <= bytes + 200 * (messages.size() + 4), "{} bytes of {}", text.size(), bytes);
-  // Qwen3's drops what an assistant thought; all others say every word. Some trim white space, which ends in
-  // any byte that is no printed character of ASCII.
+  // Qwen3's format drops an assistant's thoughts; all others keep every word. Some trim white space, which
+  // may end in any byte that is not a printable ASCII character.
   for (const ChatMessage& message : messages) {
     std::string_view content = message.content;
     const auto space = [](char c) { return c < '!' || c > '~'; };

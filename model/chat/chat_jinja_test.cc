@@ -1,5 +1,5 @@
-// The chat formats against their published Jinja templates, rendered by python3 with jinja2 where both are at
-// hand.
+// The chat formats against their published Jinja templates, rendered by python3 with jinja2 if both are
+// installed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 using Chat = std::vector<ChatMessage>;
 
-// Reads chats, one a line (options, then role and content in hexadecimal by turns); writes renderings,
-// likewise. line, also so. line, in hexadecimal.
+// Reads chats, one per line: options, then roles and contents alternately, in hexadecimal. Writes the
+// renderings, one per line, in hexadecimal.
 constexpr char kScript[] = R"(
 import sys
 from jinja2.sandbox import ImmutableSandboxedEnvironment

@@ -78,7 +78,7 @@ TEST(Chat, Qwen3) {
   EXPECT_EQ(Render(ChatFormat::kQwen3, {{"user", "a"}}), "<|im_start|>user\na<|im_end|>\n" + prompt);
   EXPECT_EQ(RenderChat(ChatFormat::kQwen3, Chat{{"user", "a"}}, {.enable_thinking = false}),
             "<|im_start|>user\na<|im_end|>\n" + prompt + "<think>\n\n</think>\n\n");
-  // Thoughts before the last question go, those after it stay.
+  // Thoughts before the last question are dropped, those after it are kept.
   const std::string answer = "<think>\nhmm\n</think>\n\nyes";
   EXPECT_EQ(
       Render(ChatFormat::kQwen3, {{"user", "a"}, {"assistant", answer}, {"user", "b"}}),
@@ -123,8 +123,8 @@ TEST(Chat, DetectsTheFormatOfATemplate) {
 
 TEST(ChatText, Strips) {
   EXPECT_EQ(StripSpace(" \t\u3000a b\u00A0\u2028\n"), "a b");
-  EXPECT_EQ(StripSpace("\u200Ba\u0085"), "\u200Ba");  // U+200B is no white space
-  EXPECT_EQ(StripSpace("à"), "à");                    // ends in byte A0, which alone would be no character
+  EXPECT_EQ(StripSpace("\u200Ba\u0085"), "\u200Ba");  // U+200B is not white space
+  EXPECT_EQ(StripSpace("à"), "à");                    // ends in byte A0, which alone is not a character
   EXPECT_EQ(StripSpace(" \n "), "");
   EXPECT_EQ(StripSpace("\xFF \xFF "), "\xFF \xFF");
   EXPECT_EQ(StripLeadingNewlines("\n\n a\n"), " a\n");

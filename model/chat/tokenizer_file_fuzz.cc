@@ -1,5 +1,5 @@
-// A tokenizer that a hostile model file describes: made or refused, and what is made encodes and decodes any
-// text. An input is a GGUF file, or text that is made into one, so that the mutations reach the tokenizer:
+// A tokenizer from a hostile model file is made or refused; one that is made encodes and decodes any text. An
+// input is a GGUF file, or text that is turned into one, so that mutations reach the tokenizer:
 //   m MODEL    p PRE    t TYPE SCORE TOKEN    g MERGE    KEY ID (bos, eos, eot, eom, unk)    x TEXT to be
 //   encoded
 #include <sys/mman.h>
@@ -33,7 +33,7 @@ std::string_view Word(std::string_view& line) {
   return word;
 }
 
-// *text: what the input says is to be encoded.
+// *text gets the text that the input wants to be encoded.
 std::string FileOf(std::string_view input, std::string* text) {
   std::string types, scores, tokens, merges;
   uint64_t token_count = 0, merge_count = 0;
@@ -75,7 +75,7 @@ std::string FileOf(std::string_view input, std::string* text) {
 
 void Use(const std::shared_ptr<const Tokenizer>& tokenizer, std::string text) {
   DetectChatFormat(tokenizer->chat_template());
-  // The vocabulary itself is the text that its merges and special tokens are for.
+  // The vocabulary itself is a good text for its merges and special tokens.
   for (size_t id = 0; id < tokenizer->size() && text.size() < kMaxTextBytes; ++id)
     text += tokenizer->Piece(static_cast<TokenId>(id), true);
   text.resize(std::min(text.size(), kMaxTextBytes));
@@ -106,7 +106,7 @@ void Check(std::string_view input) {
   } catch (const Error&) {  // the right answer to a bad file
     return;
   }
-  Use(tokenizer, std::move(text));  // nothing is thrown here
+  Use(tokenizer, std::move(text));  // must not throw
 }
 
 }  // namespace

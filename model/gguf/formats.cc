@@ -55,8 +55,8 @@ bool IsReadableType(uint32_t gguf_type) {
   return false;
 }
 
-// Both cases are computed and one selected, so that loops over rows vectorise. The subnormal case goes
-// through an integer conversion, not a multiplication of a float32 subnormal: it holds when a thread flushes
+// Both cases are computed and one is selected, so that loops over rows vectorise. The subnormal case uses an
+// integer conversion, not a multiplication of a float32 subnormal, so it is right on a thread that flushes
 // subnormals to zero.
 float F16ToF32(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
@@ -97,7 +97,7 @@ void F32ToF16(std::span<const float> f, uint16_t* h) {
 }
 
 bool AllFinite(std::span<const float> x) {
-  // Magnitudes of floats order as integers, so one maximum finds NaN and infinity.
+  // Magnitudes of floats compare like integers, so one maximum finds NaN and infinity.
   int32_t top = 0;
   for (const float f : x) top = std::max(top, static_cast<int32_t>(Bits(f) & 0x7fffffff));
   return top < static_cast<int32_t>(kExponentMask);

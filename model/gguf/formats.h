@@ -1,4 +1,4 @@
-// Number formats of tensors, as they lie in GGUF files, and their scalar conversions.
+// Number formats of tensors, as GGUF files store them, and their scalar conversions.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ inline float Bf16ToF32(uint16_t h) {
   return __builtin_bit_cast(float, u);
 }
 uint16_t F32ToBf16(float f);
-// Whole rows, vectorised.
+// Converts a whole row, vectorised.
 void F16ToF32(std::span<const uint16_t> h, float* f);
 void F32ToF16(std::span<const float> f, uint16_t* h);
 
@@ -47,14 +47,14 @@ void DequantizeQ8_0(const Q8Block* blocks, std::span<float> x);
 
 bool AllFinite(std::span<const float> x);
 
-// How a GGUF type is stored: `elements` weights in `bytes` bytes. {0, 0} for numbers whose layout Larder does
-// not know.
+// How a GGUF type is stored: `elements` weights in `bytes` bytes. {0, 0} for type numbers whose layout Larder
+// does not know.
 struct GgufTypeLayout {
   size_t elements = 0;
   size_t bytes = 0;
 };
 GgufTypeLayout LayoutOfGgufType(uint32_t gguf_type);
-// Whether ReadRows and friends read it: one of TensorType.
+// Whether ReadRows, ReadRowsF32 and ReadRowsQ8_0 can read it: it is one of TensorType.
 bool IsReadableType(uint32_t gguf_type);
 
 // Bytes of one row of `cols` elements. Q8_0 rows hold whole blocks: cols is a multiple of 32.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The value as the format's definition gives it.
+// The value by the format's definition.
 double F16ByDefinition(uint16_t h) {
   const int exponent = (h >> 10) & 31, mantissa = h & 1023;
   const double sign = (h & 0x8000) != 0 ? -1.0 : 1.0;
@@ -136,7 +136,7 @@ TEST(Q8, ExtremeBlocks) {
   const Q8Block large = quantise(-8e6f, 4e6f);
   EXPECT_EQ(large.q[0], -127);
   EXPECT_EQ(large.q[1], 64);                  // 63.5 ties to even
-  EXPECT_EQ(quantise(1e9f, 0.0f).d, 0x7c00);  // beyond f16's scales: the reader refuses it
+  EXPECT_EQ(quantise(1e9f, 0.0f).d, 0x7c00);  // beyond f16's range: the reader refuses it
 }
 
 TEST(Formats, FindsWhatIsNotFinite) {

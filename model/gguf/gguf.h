@@ -1,8 +1,9 @@
-// GgufFile: a reader of GGUF v2 and v3 that trusts nothing. Open() checks the whole header (counts, lengths,
-// products, offsets, alignment, duplicates, types, that all tensor data lies in the file) before anything
-// is allocated from it; every failure is one larder::Error line that names the file, the field and what was
-// expected. Data is read with pread, not mapped: a file that shrinks under us is an Error, not a SIGBUS, and
-// the page cache's copy does not count as ours. After Open() the object is immutable; reads are thread-safe.
+// GgufFile: a reader of GGUF v2 and v3 that does not trust the file. Open() checks the whole header (counts,
+// lengths, products, offsets, alignment, duplicates, types, that all tensor data lies in the file) before it
+// allocates memory by the header's numbers. Every failure is one larder::Error line that names the file, the
+// field and what was expected. Data is read with pread, not mapped: a file that shrinks meanwhile is an
+// Error, not a SIGBUS, and the page cache's copy does not count as this process's memory. After Open() the
+// object is immutable; reads are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@
 
 namespace larder::model {
 
-// A weight tensor seen as a matrix: `rows` outputs of `cols` inputs, cols contiguous. GGUF dimension 0 is
-// cols. One-dimensional tensors (norms, biases) have rows == 1.
+// A weight tensor as a matrix: `rows` outputs of `cols` inputs, with a row's columns contiguous. GGUF's
+// dimension 0 is cols. One-dimensional tensors (norms, biases) have rows == 1.
 struct TensorInfo {
   std::string name;
   TensorType type = TensorType::kF32;  // one of TensorType's names only if IsReadableType(gguf_type)
@@ -49,8 +50,9 @@ enum class GgufValueType : uint32_t {
 
 class GgufFile {
  public:
-  // Throws Error. `path` is kept for messages. A descriptor opens as /proc/self/fd/N. Files without tensors
-  // (vocabularies) open; so do files with tensors of types that Larder does not read: reading those throws.
+  // Throws Error. `path` is kept for messages; a descriptor N is opened as /proc/self/fd/N. Files without
+  // tensors (vocabularies) can be opened, and so can files with tensors of types that Larder does not read;
+  // only reading such a tensor throws.
   static std::shared_ptr<const GgufFile> Open(const std::string& path);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
@@ -65,9 +67,9 @@ class GgufFile {
   const TensorInfo* FindTensor(std::string_view name) const;  // null if absent
   const TensorInfo& Tensor(std::string_view name) const;      // throws Error if absent
 
-  // Metadata. Get*: throws Error if the key is absent or of a wrong type ("file: key 'x' is a string,
-  // expected an unsigned integer"). Find*: nullopt if absent, throws if of a wrong type. Unsigned
-  // accepts every integer type whose value is in range; Float accepts F32 and F64.
+  // Metadata. Get* throws Error if the key is absent or of a wrong type ("file: key 'x' is a string, expected
+  // an unsigned integer"). Find* returns nullopt if the key is absent, and throws if its type is wrong.
+  // Unsigned accepts every integer type whose value is in range; Float accepts F32 and F64.
   struct Entry {
     std::string key;
     GgufValueType type;
@@ -75,10 +77,10 @@ class GgufFile {
     uint64_t count;
   };
   const std::vector<Entry>& entries() const;  // in file order, for `inspect`
-  // The value as text on one line: arrays cut after max_items, strings after 100 bytes, control characters
-  // escaped.
+  // The value as one line of text. Arrays are cut after max_items, strings after 100 bytes; control
+  // characters are escaped.
   std::string Describe(const Entry&, size_t max_items) const;
-  // The entry's type and value as they lie in the file.
+  // The bytes of the entry's type and value in the file.
   std::string_view RawValue(const Entry&) const;
   bool Has(std::string_view key) const;
   uint64_t GetUnsigned(std::string_view key) const;
@@ -93,9 +95,9 @@ class GgufFile {
   std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;  // any integer type in range
   std::optional<std::vector<float>> FindFloats(std::string_view key) const;
 
-  // Rows [row0, row0 + n) as they lie in the file: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
-  // All three throw Error on types that Larder does not read: it names tensor and type and what to convert
-  // to.
+  // Reads rows [row0, row0 + n) in the file's format: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
+  // All three functions throw Error for a type that Larder does not read; it names tensor and type and says
+  // what to convert to.
   void ReadRows(const TensorInfo&, size_t row0, size_t n, void* dst) const;
   // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and column).
   void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;
@@ -110,10 +112,11 @@ class GgufFile {
   std::unique_ptr<Impl> impl_;
 };
 
-// What has been written of one file, in bytes, and how long it will be. What it throws ends the writing.
+// Called with the bytes of a file written so far, and its final size. An exception from it ends the writing.
 using WriteProgress = std::function<void(uint64_t done_bytes, uint64_t all_bytes)>;
 
-// GgufWriter: v3 files, for synth, tests and the malformed-file table. Metadata first, then tensors.
+// GgufWriter: writes v3 files, for synth, tests and the table of malformed files. Add metadata first, then
+// tensors.
 class GgufWriter {
  public:
   GgufWriter();
@@ -129,14 +132,14 @@ class GgufWriter {
   void Add(std::string key, const std::vector<std::string>& values);
   void Add(std::string key, const std::vector<int32_t>& values);
   void Add(std::string key, const std::vector<float>& values);
-  // The entry as it is in another file.
+  // Adds an unchanged entry of another file.
   void Copy(const GgufFile& file, const GgufFile::Entry& entry);
-  // `fill(row0, n, dst)` is called in row order while Write() runs, so that a big file needs no big memory.
+  // `fill(row0, n, dst)` is called in row order while Write() runs, so that a large file needs little memory.
   using Fill = void (*)(void* context, size_t row0, size_t n, void* dst);
   void AddTensor(std::string name, TensorType type, size_t rows, size_t cols, Fill fill, void* context);
-  // One-dimensional F32 tensor, copied.
+  // Adds a one-dimensional F32 tensor; the values are copied.
   void AddVector(std::string name, std::vector<float> values);
-  // Writes to `path`.tmp and renames; removes what it has not finished.
+  // Writes `path`.tmp and renames it; removes an unfinished file.
   void Write(const std::string& path, const WriteProgress& progress = {}) const;
 
  private:

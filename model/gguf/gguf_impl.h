@@ -1,5 +1,5 @@
-// What an open GgufFile holds: shared by gguf_parse.cc (fills it), gguf_values.cc and gguf_read.cc (read it).
-// Private to model/. Metadata values stay as the file's bytes in one buffer: a 128k-token vocabulary is one
+// The contents of an open GgufFile. gguf_parse.cc fills it, gguf_values.cc and gguf_read.cc read it. Private
+// to model/. Metadata values stay as the file's bytes in one buffer: a vocabulary of 128k tokens is one
 // allocation, not 128k.
 #pragma once
 
@@ -27,9 +27,9 @@ struct GgufFile::Impl {
 
   std::vector<char> header;  // the file's first bytes, at least up to the last metadata value
   std::vector<Entry> entries;
-  std::vector<uint64_t>
-      payloads;  // of entries[i]: where in `header` its value starts (arrays: the first element)
-  std::vector<uint64_t> ends;    // of entries[i]: where in `header` its value ends
+  // payloads[i]: where in `header` the value of entries[i] starts (arrays: the first element).
+  std::vector<uint64_t> payloads;
+  std::vector<uint64_t> ends;    // ends[i]: where in `header` the value of entries[i] ends
   std::vector<uint32_t> by_key;  // indices of entries in order of key
   std::vector<TensorInfo> tensors;
   std::vector<uint32_t> by_name;  // indices of tensors in order of name
@@ -37,21 +37,22 @@ struct GgufFile::Impl {
   // Index into entries, or -1.
   ptrdiff_t FindEntry(std::string_view key) const;
 
-  // Steps of Open (gguf_place.cc), once `tensors` is parsed with offsets relative to the data. Throw Error:
-  // duplicate names; tensors that are not aligned, not wholly in the file, or overlap. Afterwards offsets are
-  // absolute.
+  // Steps of Open (gguf_place.cc), after `tensors` is parsed with offsets relative to the data. They throw
+  // Error for duplicate names and for tensors that are not aligned, not wholly in the file, or overlapping.
+  // Afterwards offsets are absolute.
   void IndexTensors();
   void PlaceTensors(uint64_t header_bytes, uint64_t alignment);
 };
 
-// Bytes of one value; 0 for strings and arrays, whose length the file says.
+// Bytes of one value; 0 for strings and arrays, whose length is in the file.
 size_t GgufValueBytes(GgufValueType type);
 std::string_view GgufValueTypeName(GgufValueType type);  // "string", "u32" ...
 
-// Text from a file for an error line: in single quotes, control characters escaped, cut after 80 bytes.
+// Quotes text from a file for an error line: in single quotes, cut after max_bytes, control characters
+// escaped.
 std::string Quoted(std::string_view text, size_t max_bytes = 80);
 
-// Little-endian load from anywhere in the header: the file's bytes are not aligned.
+// A little-endian load from any place in the header, whose bytes are not aligned.
 template <typename T>
 T LoadAt(const char* at) {
   T value;

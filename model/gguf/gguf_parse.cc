@@ -1,5 +1,5 @@
-// GgufFile::Open: reads and checks the header. Nothing is allocated from a number in the file before that
-// number has been held against the bytes that are really there.
+// GgufFile::Open: reads and checks the header. A number in the file determines an allocation only after it
+// has been checked against the bytes that the file really has.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,19 +17,19 @@ namespace {
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr size_t kFirstReadBytes = 64 << 10;
-// What is in memory of a file's header at most, whatever a (sparse) file claims: a vocabulary of 256,000
-// tokens with its merges and a chat template takes some 20 MB.
+// The most bytes of a header that are kept in memory, whatever a (sparse) file claims. A vocabulary of
+// 256,000 tokens with its merges and a chat template takes some 20 MB.
 constexpr uint64_t kMaxHeaderBytes = uint64_t{512} << 20;
-// Each takes some 100 bytes of ours for the 14 or 33 of the file's. Real files: a hundred keys, some thousand
-// tensors.
+// Each takes some 100 bytes of memory for its 14 or 33 bytes in the file. Real files have a hundred keys and
+// some thousand tensors.
 constexpr uint64_t kMaxEntries = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;       // the format's own limit
 constexpr uint64_t kMaxTensorNameBytes = 255;  // the format says 64
 constexpr uint64_t kMaxAlignment = 1 << 20;
-constexpr uint32_t kMaxTensorTypes = 256;  // room for types yet to come: listed, never read
+constexpr uint32_t kMaxTensorTypes = 256;  // room for future types, which are listed but never read
 constexpr int kMaxArrayDepth = 4;
-// The fewest bytes that a thing takes in the file: what a count is held against.
+// The fewest bytes that an item takes in the file, for checks of counts.
 constexpr uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;           // name length, name, type, value
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name length, name, dims, one dim, type, offset
 
@@ -54,7 +54,7 @@ class GgufHeaderParser {
  private:
   using Type = GgufValueType;
 
-  // Makes the next `bytes` bytes of the file present in the buffer.
+  // Reads the file until its next `bytes` bytes are in the buffer.
   void Need(uint64_t bytes, std::string_view what) {
     if (bytes > file_.file_bytes - at_) {
       throw Error(
@@ -84,7 +84,7 @@ class GgufHeaderParser {
     return value;
   }
 
-  // The view holds until the next Need().
+  // The view is valid until the next Need().
   std::string_view TakeString(std::string_view what, uint64_t max_bytes) {
     const uint64_t bytes = Take<uint64_t>(what);
     if (bytes > max_bytes) {
@@ -173,8 +173,8 @@ class GgufHeaderParser {
     file_.entries.push_back(std::move(entry));
   }
 
-  // Walks over `count` values of key what_ and checks them. Each loop consumes bytes of the file at every
-  // turn, so the time is bounded by the file's size whatever `count` says.
+  // Skips `count` values of key what_ and checks them. Every iteration consumes bytes of the file, so the
+  // time is bounded by the file's size, whatever `count` says.
   void SkipElements(Type type, uint64_t count, int depth) {
     const uint64_t rest = file_.file_bytes - at_;
     const size_t fixed = GgufValueBytes(type);
@@ -211,7 +211,7 @@ class GgufHeaderParser {
     at_ += count * fixed;
   }
 
-  // Sorted indices rather than a hash map: no input makes them slow.
+  // Sorted indices rather than a hash map, because no input makes them slow.
   void IndexEntries() {
     file_.by_key.resize(file_.entries.size());
     std::iota(file_.by_key.begin(), file_.by_key.end(), 0u);

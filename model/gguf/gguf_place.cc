@@ -1,4 +1,4 @@
-// The second half of GgufFile::Open: the tensors that the header describes, held against the file.
+// The second half of GgufFile::Open: checks the tensors that the header describes against the file.
 #include <algorithm>
 #include <numeric>
 
@@ -37,7 +37,7 @@ void GgufFile::Impl::PlaceTensors(uint64_t header_bytes, uint64_t alignment) {
   }
   std::vector<uint32_t> by_offset(by_name);
   std::ranges::sort(by_offset, {}, [&](uint32_t i) { return tensors[i].file_offset_bytes; });
-  const TensorInfo* last = nullptr;  // the one before, of those whose size is known
+  const TensorInfo* last = nullptr;  // the previous tensor whose size is known
   for (const uint32_t i : by_offset) {
     const TensorInfo& tensor = tensors[i];
     if (tensor.size_bytes == 0) continue;

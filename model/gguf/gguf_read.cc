@@ -12,7 +12,8 @@
 namespace larder::model {
 namespace {
 
-// What is read and then looked at or converted in one go: stays in a core's L2 (1 MB and up) between the two.
+// Bytes that are read and then checked or converted at once; they stay in a core's L2 (1 MB and up)
+// meanwhile.
 constexpr size_t kChunkBytes = 256 << 10;
 
 size_t RowsPerChunk(size_t row_bytes, size_t rows) {
@@ -27,7 +28,7 @@ bool AllScalesFinite(const Q8Block* blocks, size_t n) {
   return bad == 0;
 }
 
-// `blocks` holds rows row0... of `tensor`, `row_blocks` each.
+// `blocks` are the rows from row0 on of `tensor`, row_blocks blocks per row.
 void CheckScales(const std::string& path, const TensorInfo& tensor, size_t row0, const Q8Block* blocks,
                  size_t rows, size_t row_blocks) {
   const size_t n = rows * row_blocks;
@@ -66,7 +67,7 @@ void CheckRange(const TensorInfo& tensor, size_t row0, size_t n) {
                row0, n, tensor.name, tensor.rows);
 }
 
-// Rows in the file's format to float32. `raw` is aligned as the heap aligns.
+// Converts rows in the file's format to float32. `raw` has the alignment of heap memory.
 void ToF32(TensorType type, const char* raw, std::span<float> values) {
   switch (type) {
     case TensorType::kF32:
@@ -148,7 +149,7 @@ void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, floa
     const size_t rows = std::min(chunk_rows, n - done);
     ReadRows(tensor, row0 + done, rows, raw.data());
     const std::span<float> values(dst + done * tensor.cols, rows * tensor.cols);
-    // Q8_0 rows are whole blocks, so rows one after the other convert as one.
+    // Q8_0 rows are whole blocks, so consecutive rows convert like one.
     ToF32(tensor.type, raw.data(), values);
     CheckFinite(impl_->path, tensor, row0 + done, values);
   }
@@ -159,7 +160,7 @@ void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8B
   CheckRange(tensor, row0, n);
   const size_t row_blocks = CeilDiv(tensor.cols, kBlock);
   if (tensor.type == TensorType::kQ8_0) {
-    // Straight into place; the scales are looked at while the chunk is still in L2.
+    // Read directly into place; the scales are checked while the chunk is still in L2.
     const size_t chunk_rows = RowsPerChunk(row_blocks * sizeof(Q8Block), n);
     for (size_t done = 0; done < n; done += chunk_rows) {
       const size_t rows = std::min(chunk_rows, n - done);

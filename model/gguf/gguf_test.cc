@@ -62,7 +62,7 @@ TEST(Gguf, ReadsWhatTheWriterWrote) {
   const TempFile temp;
   writer.Write(temp.path());
   EXPECT_EQ(context.next_row, 700u);
-  EXPECT_GT(context.calls, 1u);  // a big tensor never needs all its memory
+  EXPECT_GT(context.calls, 1u);  // a large tensor is never in memory as a whole
   EXPECT_FALSE(std::filesystem::exists(temp.path() + ".tmp"));
 
   const auto file = GgufFile::Open(temp.path());
@@ -196,7 +196,7 @@ TEST(Gguf, BadWeightsAreNamed) {
   raw.Patch("blk.0.ffn_down.weight", 2 * 34, Raw(uint16_t{0x7c00}));
   raw.Patch("blk.0.attn_q.weight", 2 * 5, Raw(uint16_t{0x7e00}));
   raw.Patch("token_embd.weight", 4 * 11, Raw(-INFINITY));
-  raw.Patch("output.weight", 4 * 4, Raw(3e7f));  // finite, but not as a Q8_0 scale
+  raw.Patch("output.weight", 4 * 4, Raw(3e7f));  // finite, but too large for a Q8_0 scale
   const TempFile temp(raw.Bytes());
   const auto file = GgufFile::Open(temp.path());
   const auto q8 = [&](const char* name) {

@@ -1,5 +1,5 @@
-// For the tests of model/: GGUF files put together part by part, so that each part can be made wrong, and
-// temporary files. Not in the library.
+// Test support: GGUF files that are put together part by part, so that each part can be made wrong, and
+// temporary files. Included by tests only.
 #pragma once
 
 #include <unistd.h>
@@ -19,7 +19,7 @@
 
 namespace larder::model::testing {
 
-// A path of this process's own; the file is removed at the end.
+// A path that is unique to this process; the destructor removes the file.
 class TempFile {
  public:
   TempFile() {
@@ -58,11 +58,11 @@ struct RawGguf {
     std::vector<uint64_t> dims;
     uint32_t type = 0;
     uint64_t offset = 0;
-    std::optional<uint32_t> said_dims;  // if the count in the file is to differ
+    std::optional<uint32_t> said_dims;  // the count written to the file, if it is to be wrong
   };
   std::string magic = "GGUF";
   uint32_t version = 3;
-  std::optional<uint64_t> tensor_count, key_count;  // if other than there are
+  std::optional<uint64_t> tensor_count, key_count;  // the counts written to the file, if they are to be wrong
   std::vector<Key> keys;
   std::vector<Tensor> tensors;
   std::string data;
@@ -116,14 +116,14 @@ struct RawGguf {
   void EraseTensor(std::string_view name) {
     std::erase_if(tensors, [&](const Tensor& tensor) { return tensor.name == name; });
   }
-  // Puts `bytes` over the data of a tensor, `at` bytes into it.
+  // Overwrites the data of a tensor with `bytes`, from byte `at` on.
   void Patch(std::string_view tensor, size_t at, const std::string& bytes) {
     data.replace(Find(tensor).offset + at, bytes.size(), bytes);
   }
 };
 
-// A whole model of one layer: dim 4, ffn 32, 2 heads of 2, 1 KV head, vocabulary 3; all four types of
-// tensors.
+// A complete model of one layer: dim 4, ffn 32, 2 heads of size 2, 1 KV head, vocabulary 3. It has tensors of
+// all four types.
 inline RawGguf GoodModel(const std::string& arch = "llama") {
   RawGguf file;
   const auto key = [&](const char* suffix) { return arch + "." + suffix; };

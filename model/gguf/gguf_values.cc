@@ -11,7 +11,7 @@ namespace {
 
 using Type = GgufValueType;
 
-// An integer of any width: bits of the value, sign-extended, and whether it is below zero.
+// An integer of any width: the bits of the value, sign-extended, and whether it is negative.
 struct Integer {
   uint64_t bits = 0;
   bool negative = false;
@@ -131,7 +131,7 @@ ptrdiff_t GgufFile::Impl::FindEntry(std::string_view key) const {
 std::string_view GgufFile::RawValue(const Entry& entry) const {
   const auto i = static_cast<size_t>(&entry - impl_->entries.data());
   LARDER_CHECK(i < impl_->entries.size(), "an entry of another file");
-  // Before the value: its type, and of an array its elements' type and count.
+  // In front of the value lie its type and, for an array, the type and number of its elements.
   const uint64_t first = impl_->payloads[i] - (entry.type == GgufValueType::kArray ? 4 + 4 + 8 : 4);
   return {impl_->header.data() + first, impl_->ends[i] - first};
 }
@@ -253,7 +253,7 @@ std::string_view GgufFile::GetString(std::string_view key) const {
 
 namespace {
 
-// One value as text; moves `at` past it.
+// Returns one value as text and moves `at` past it.
 std::string Text(Type type, const char*& at, size_t max_items);
 
 std::string ArrayText(Type element, uint64_t count, const char*& at, size_t max_items) {
@@ -261,7 +261,7 @@ std::string ArrayText(Type element, uint64_t count, const char*& at, size_t max_
   uint64_t i = 0;
   for (; i < count && i < max_items; ++i) out += (i == 0 ? "" : ", ") + Text(element, at, max_items);
   if (i < count) out += fmt::format("{}... {} in all", i == 0 ? "" : ", ", count);
-  // What was not printed must be walked over where a later value of an outer array is to be printed.
+  // Elements that are not printed must be skipped, because a later value of an outer array may be printed.
   for (; i < count; ++i) {
     if (const size_t bytes = GgufValueBytes(element); bytes != 0) {
       at += (count - i) * bytes;

@@ -15,7 +15,7 @@ namespace larder::model {
 namespace {
 
 constexpr size_t kAlignment = 32;        // GGUF's default: no general.alignment key needed
-constexpr size_t kChunkBytes = 1 << 20;  // what one call of a tensor's Fill makes, at least one row
+constexpr size_t kChunkBytes = 1 << 20;  // bytes that one call of a tensor's Fill makes, at least one row
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -27,11 +27,11 @@ void AppendText(std::string& out, std::string_view text) {
   out += text;
 }
 
-// PATH.tmp until Commit() renames it; removed if that never comes.
+// A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes it.
 class NewFile {
  public:
   explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
-    // Renaming onto a device or a pipe would replace it.
+    // A rename onto a device or a pipe would replace it.
     struct stat found;
     if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
       throw Error("{}: exists and is not a regular file; name another", path);
@@ -55,8 +55,8 @@ class NewFile {
       bytes -= static_cast<size_t>(put);
     }
   }
-  // The name appears when the bytes are on the disk, and is on it itself when this returns: a power cut
-  // leaves a whole file or none, never one of zeros.
+  // The file gets its name after its bytes are on the disk, and the name is on the disk when this returns. So
+  // a power cut leaves a complete file or none, never a file of zeros.
   void Commit() {
     int cause = ::fdatasync(fd_) == 0 ? 0 : errno;
     if (::close(std::exchange(fd_, -1)) != 0 && cause == 0) cause = errno;
@@ -73,7 +73,8 @@ class NewFile {
     const size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
     const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Some file systems can't (EINVAL), and a folder may be writable but not readable: the file is whole.
+    // Some file systems cannot sync a folder (EINVAL), and a folder may be writable but not readable. The
+    // file is complete in both cases.
     const bool failed = fd >= 0 && ::fsync(fd) != 0 && errno == EIO;
     if (fd >= 0) ::close(fd);
     if (failed) throw Error("{}: can't write the folder it is in: {}", path_, std::strerror(EIO));
@@ -92,7 +93,7 @@ struct GgufWriter::Impl {
     size_t rows, cols;
     Fill fill;
     void* context;
-    std::vector<float> values;  // of AddVector
+    std::vector<float> values;  // AddVector's
     uint64_t Bytes() const { return rows * RowBytes(type, cols); }
   };
   std::string entries;

@@ -12,7 +12,7 @@
 namespace larder::model {
 namespace {
 
-constexpr float kNormSpread = 0.1f;  // norm weights: 1 +- this
+constexpr float kNormSpread = 0.1f;  // norm weights are 1 +- this
 constexpr float kBiasDeviation = 0.1f;
 
 // GGUF's values of tokenizer.ggml.token_type.
@@ -33,7 +33,7 @@ class Vocabulary {
     for (const char consonant : std::string_view("tnshrdlcmfpgwybvkjxqz")) {
       for (const char vowel : std::string_view("eaoiu")) syllables.push_back({consonant, vowel});
     }
-    // Words of one syllable, two, three...: each is a word before plus a syllable, so that SPM's pairwise
+    // Words of one, two, three... syllables. Each is an earlier word plus a syllable, so that SPM's pairwise
     // merges reach it.
     std::vector<std::string> words = {""};
     while (tokens.size() < size_) {
@@ -95,7 +95,7 @@ class Synthesis {
   }
 
  private:
-  // What Fill needs to know of one tensor.
+  // What Fill needs to know about one tensor.
   struct Source {
     const NormalTable* table;
     uint64_t key;
@@ -230,7 +230,7 @@ class Synthesis {
   const SynthOptions& options_;
   const ModelShape& shape_;
   NormalTable table_;
-  std::deque<Source> sources_;  // a deque: the writer keeps pointers
+  std::deque<Source> sources_;  // a deque, because the writer keeps pointers to its elements
   GgufWriter writer_;
 };
 

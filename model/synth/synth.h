@@ -1,5 +1,5 @@
-// Synthetic models: GGUF files of any shape with random weights, so that a machine can be measured, and every
-// command tried, without anybody's weights. The same options give the same file. Set-up code, one thread.
+// Synthetic models: GGUF files of any shape with random weights, so that a machine can be measured and every
+// command tried without a real model's weights. The same options give the same file. Set-up code, one thread.
 #pragma once
 
 #include <cstdint>
@@ -30,38 +30,38 @@ struct ModelShape {
   double norm_epsilon = 1e-5;
 };
 
-// Unknown, BOS, EOS and the 256 byte tokens: with these any text has token ids.
+// Unknown, BOS, EOS and the 256 byte tokens, which can encode any text.
 inline constexpr size_t kMinSynthVocab = 259;
 
 struct NamedShape {
   std::string_view name;  // "llama-3.2-3b"
   ModelShape shape;
 };
-// Well-known models, as their config.json files give them, and Larder's own bench-24m and bench-1b.
+// Well-known models, from their config.json files, and Larder's own bench-24m and bench-1b.
 const std::vector<NamedShape>& NamedShapes();
 // Case does not matter. Throws Error that lists the names.
 ModelShape ShapeByName(std::string_view name);
 
-// The ModelConfig that ReadModelConfig would find in a synthetic file of this shape, without the file: for
+// The ModelConfig that ReadModelConfig would read from a synthetic file of this shape, without the file. For
 // plans.
 ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name);
 
 struct SynthOptions {
   ModelShape shape;
-  TensorType type = TensorType::kQ8_0;  // of the matrices; those with rows of no whole blocks are F16, as
-                                        // from llama-quantize
+  // The matrices' type. Matrices whose rows are not whole blocks are F16, as llama-quantize writes them.
+  TensorType type = TensorType::kQ8_0;
   uint64_t seed = 1;
-  float standard_deviation =
-      0.0f;          // of the matrices' weights; 0: 1 / sqrt(cols), which keeps activations' size
+  // Of the matrices' weights; 0: 1 / sqrt(cols), which keeps the size of activations.
+  float standard_deviation = 0.0f;
   std::string name;  // general.name; empty: "synth"
 };
 
-// Throws Error for a shape that ReadModelConfig would refuse, or if the file can't be written.
+// Throws Error for a shape that ReadModelConfig would refuse, or if the file cannot be written.
 void WriteSynth(const SynthOptions& options, const std::string& path, const WriteProgress& progress = {});
 
-// The factors of Llama 3.1's "llama3" rope scaling, rotary_dim / 2 of them: `factor` for waves longer than
-// original_context / low_freq_factor, 1 for those shorter than original_context / high_freq_factor, smooth
-// between.
+// The rotary_dim / 2 factors of Llama 3.1's "llama3" rope scaling: `factor` for wavelengths above
+// original_context / low_freq_factor, 1 for those below original_context / high_freq_factor, and a smooth
+// transition between.
 std::vector<float> Llama3FreqFactors(size_t rotary_dim, double rope_base, double factor,
                                      double low_freq_factor = 1.0, double high_freq_factor = 4.0,
                                      double original_context = 8192.0);

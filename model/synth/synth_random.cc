@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTargetSigma =
     127.0 / 3.0;                  // +-127 is three standard deviations: a block's largest of 32 is about 2.1
-constexpr float kSpread = 0.25f;  // scales of blocks differ by up to this share, as in real models
+constexpr float kSpread = 0.25f;  // blocks' scales differ by up to this share, as in real models
 
 double NormalCdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
@@ -38,7 +38,7 @@ void NormalTable::FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, fl
   // Scales are uniform in 1 +- kSpread, whose mean square is 1 + kSpread^2 / 3.
   const float unit = deviation / (sigma_ * std::sqrt(1.0f + kSpread * kSpread / 3.0f));
   for (size_t b = 0; b < blocks; ++b) {
-    const uint64_t counter = (first_block + b) * 9;  // eight hashes of four weights, one for the scale
+    const uint64_t counter = (first_block + b) * 9;  // eight hashes for four weights each, one for the scale
     Q8Block& block = out[b];
     const auto uniform = static_cast<float>(HashBits(key, counter + 8) >> 40) * 0x1p-23f - 1.0f;
     block.d = F32ToF16(unit * (1.0f + kSpread * uniform));
@@ -50,8 +50,8 @@ void NormalTable::FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, fl
 }
 
 void NormalTable::FillF32(uint64_t key, uint64_t first, size_t n, float deviation, float* out) const {
-  // A uniform fraction of a step added to the INT8 value makes the distribution continuous; its variance is
-  // 1/12.
+  // A uniform fraction of a step is added to the INT8 value, which makes the distribution continuous. Its
+  // variance is 1/12.
   const float unit = deviation / std::sqrt(sigma_ * sigma_ + 1.0f / 12.0f);
   for (size_t i = 0; i < n; ++i) {
     const uint64_t bits = HashBits(key, first + i);

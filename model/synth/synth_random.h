@@ -1,5 +1,5 @@
-// Random weights for synth.cc: counter-based, so that any row of any tensor can be made alone. Private to
-// model/.
+// Random weights for synth.cc. They are counter-based, so that any row of any tensor can be made alone.
+// Private to model/.
 #pragma once
 
 #include <array>
@@ -18,16 +18,15 @@ inline uint64_t HashBits(uint64_t key, uint64_t counter) {
 }
 uint64_t HashText(uint64_t seed, std::string_view text);
 
-// Normal variates straight as INT8: 12 hash bits look up the quantile, so that one 64-bit hash makes four
-// weights of a Q8_0 block and no Gaussian is ever quantised.
+// Normal variates directly as INT8: 12 hash bits look up the quantile. So one 64-bit hash makes four weights
+// of a Q8_0 block, and no Gaussian has to be quantised.
 class NormalTable {
  public:
   NormalTable();
   int8_t Pick(uint64_t bits) const { return quantile_[bits & (kSize - 1)]; }
   float sigma() const { return sigma_; }  // standard deviation of Pick over uniform bits, exact
 
-  // `n` values of rows of `cols` (a multiple of 32 for Q8_0) from element `first` of the tensor whose key is
-  // `key`.
+  // Make the values of the tensor with key `key`, from block `first_block` or element `first` on.
   void FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, float deviation, Q8Block* out) const;
   void FillF32(uint64_t key, uint64_t first, size_t n, float deviation, float* out) const;
 

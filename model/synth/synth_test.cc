@@ -45,7 +45,7 @@ TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
         SynthOptions options;
         options.shape.architecture = arch;
         options.shape.dim = 64;
-        options.shape.ffn = 172;  // no whole blocks: such rows are F16 in a Q8_0 file
+        options.shape.ffn = 172;  // not whole blocks: such rows are F16 in a Q8_0 file
         options.shape.heads = 6;
         options.shape.kv_heads = 2;
         options.shape.head_size = 16;
@@ -158,7 +158,7 @@ TEST(Synth, VocabularyIsWholeAndUnique) {
   }
 }
 
-// The counts that the models' publishers give.
+// The parameter counts that the models' publishers give.
 TEST(Synth, NamedShapesHaveThePublishedNumberOfParameters) {
   const std::map<std::string_view, uint64_t> published = {
       {"bench-24m", 23598080},      {"tinyllama-1.1b", 1100048384}, {"llama-2-7b", 6738415616},

@@ -1,5 +1,5 @@
 // BPE: byte-level byte-pair encoding (tokenizer.ggml.model "gpt2"). A regular expression cuts the text into
-// words, each word's bytes are merged by rank. Vocabularies write bytes as printable characters (GPT-2's
+// words, then each word's bytes are merged by rank. Vocabularies write bytes as printable characters (GPT-2's
 // alphabet: a space is U+0120).
 #pragma once
 
@@ -18,8 +18,9 @@ namespace larder::model {
 
 class BpeModel final : public TextModel {
  public:
-  // `data` is checked (CheckTokenizerData), `pieces` are BpePieces(data), both outlive this. Throws Error for
-  // an unknown pre-tokenizer, a merge that is none, a byte with neither token nor unknown token.
+  // `data` must be checked (CheckTokenizerData) and `pieces` be BpePieces(data); both must outlive this.
+  // Throws Error for an unknown pre-tokenizer, a malformed merge, or a byte without a token if there is no
+  // unknown token.
   BpeModel(const TokenizerData& data, const std::vector<std::string>& pieces);
 
   void Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const override;
@@ -31,17 +32,17 @@ class BpeModel final : public TextModel {
   TokenId size_;
   std::unordered_map<std::string_view, TokenId> ids_;  // bytes -> id; no control or unknown tokens
   std::array<TokenId, 256> byte_symbols_;              // where merging starts
-  std::array<TokenId, 256> byte_ids_;                  // what is written for a symbol that is no token
+  std::array<TokenId, 256> byte_ids_;  // written for the bytes of a symbol that is not a token
   std::unordered_map<uint64_t, Merger::Merge> merges_;
-  // Symbols that merges speak of but the vocabulary lacks: ids from size_ on; written out as bytes if they
-  // are left over.
+  // Symbols that merges name but the vocabulary lacks. Their ids start at size_; if they remain after merging
+  // they are written as bytes.
   std::deque<std::string> extra_;
 };
 
 // The bytes that each token stands for.
 std::vector<std::string> BpePieces(const TokenizerData& data);
 
-// From GPT-2's alphabet to bytes and back. Characters outside the alphabet stay as they are.
+// Convert GPT-2's alphabet to bytes and back. Characters outside the alphabet are kept.
 std::string BytesFromAlphabet(std::string_view text);
 std::string AlphabetFromBytes(std::string_view bytes);
 

@@ -15,8 +15,9 @@
 namespace larder::model {
 namespace {
 
-// The families' expressions, as published, but for white space: their engines mean Unicode's White_Space by
-// \s, PCRE2 also U+180E. So it is spelt out: categories Z, tab to carriage return, next line.
+// The model families' expressions as published, except for white space. Their engines' \s is Unicode's
+// White_Space; PCRE2's \s also has U+180E. So it is spelt out: categories Z, tab to carriage return, next
+// line.
 #define SPACE "\\p{Z}\\t-\\r\\x{85}"
 #define WORDS_WITH_NUMBERS(number)                                                   \
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number "| ?[^" SPACE \
@@ -42,7 +43,7 @@ std::string Pcre2Message(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-// What one match at a time needs; a thread's own.
+// The PCRE2 objects of one match; each thread has its own.
 struct MatchState {
   explicit MatchState(const pcre2_code* code)
       : context(pcre2_match_context_create(nullptr)),
@@ -50,8 +51,8 @@ struct MatchState {
         data(pcre2_match_data_create_from_pattern(code, nullptr)) {
     LARDER_CHECK(context != nullptr && data != nullptr);
     pcre2_jit_stack_assign(context, nullptr, jit_stack);
-    // The expressions are linear for the texts they see; the default limit is hit by megabytes of white
-    // space.
+    // The expressions take linear time for the texts they see, but megabytes of white space would exceed the
+    // default limit.
     pcre2_set_match_limit(context, std::numeric_limits<uint32_t>::max());
   }
   ~MatchState() {
@@ -67,7 +68,7 @@ struct MatchState {
   pcre2_match_data* data;
 };
 
-// How many bytes of `text` are UTF-8 (valid), or are not, from its start.
+// The length of the run at the start of `text` that is UTF-8 (`valid`) or is not.
 size_t RunLength(std::string_view text, bool valid) {
   size_t length = 0;
   while (length < text.size()) {
@@ -109,7 +110,7 @@ PreTokenizer::PreTokenizer(std::string_view name, std::string_view source) {
   regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(family->expression), PCRE2_ZERO_TERMINATED,
                               PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
   LARDER_CHECK(regex->code != nullptr);
-  // Without a JIT (hardened kernels forbid it) pcre2_match interprets: slower, the same words.
+  // Without a JIT (hardened kernels forbid it) pcre2_match interprets: it is slower and gives the same words.
   (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
   regex_ = std::move(regex);
 }
@@ -132,14 +133,14 @@ void PreTokenizer::Regex::Split(std::string_view text, MatchState& state,
                                 const std::function<void(std::string_view)>& word) const {
   size_t done = 0;
   while (done < text.size()) {
-    // NO_UTF_CHECK: the caller has checked once; PCRE2 would check the whole rest again for each word.
+    // NO_UTF_CHECK: the caller has checked the text; PCRE2 would check the whole rest again for each word.
     const int matched = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), done,
                                     PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (matched < 0 && matched != PCRE2_ERROR_NOMATCH) {
       throw Error("tokenizer: PCRE2 gave up at byte {} of the text: {}; split the text", done,
                   Pcre2Message(matched));
     }
-    // Every character fits one of the alternatives, so a match begins at `done` and is not empty.
+    // Every character matches one of the alternatives, so a match begins at `done` and is not empty.
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
     LARDER_CHECK(matched > 0 && range[0] == done && range[1] > done);
     word(text.substr(done, range[1] - done));

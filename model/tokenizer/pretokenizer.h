@@ -10,15 +10,16 @@ namespace larder::model {
 
 class PreTokenizer {
  public:
-  // `name` as in tokenizer.ggml.pre. Throws Error, which begins with `source`, for one that is not known.
+  // `name` as in tokenizer.ggml.pre. Throws an Error that begins with `source` for an unknown name.
   PreTokenizer(std::string_view name, std::string_view source);
   ~PreTokenizer();
 
-  // Calls `word` for each word; together the words are `text`, byte for byte. A run of bytes that are not
-  // UTF-8 is a word of its own, and the text on its either side is split as if it ended and began there.
+  // Calls `word` for each word; the words together are `text`, byte for byte. A run of bytes that are not
+  // UTF-8 is a word of its own; the text before it is split as if it ended there, the text after it as if it
+  // began there.
   void Split(std::string_view text, const std::function<void(std::string_view)>& word) const;
 
-  // Whole words that are in the vocabulary are taken as they are, whatever the merges say.
+  // Whether a word that is in the vocabulary becomes that token, whatever the merges say.
   bool ignore_merges() const { return ignore_merges_; }
 
  private:

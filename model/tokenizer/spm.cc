@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
 
-// A character, or one byte that is none.
+// The first character, or one byte if it is not UTF-8.
 std::string_view FirstSymbol(std::string_view text) {
   const Utf8Step step = NextUtf8(text);
   return text.substr(0, step.kind == Utf8Kind::kCharacter ? step.bytes : 1);
 }
 
-// A symbol has at most four bytes; a pair of them is a number.
+// A pair of symbols as a number; a symbol has at most four bytes.
 uint64_t PairKey(std::string_view left, std::string_view right) {
   uint32_t packed[2] = {0, 0};
   std::memcpy(&packed[0], left.data(), left.size());

@@ -1,4 +1,4 @@
-// StreamDecoder: whole characters only, whatever the tokens are cut at.
+// StreamDecoder returns only whole characters, wherever the tokens are cut.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -18,7 +18,7 @@ bool IsUtf8(std::string_view text) {
   return true;
 }
 
-// One token a byte.
+// One token per byte.
 std::vector<TokenId> Bytes(std::string_view text) {
   std::vector<TokenId> ids;
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
@@ -60,7 +60,7 @@ TEST(StreamDecoder, AnyCutOfATextGivesTheText) {
   const std::string text = "Grüße, 東京! 👩‍🚀🦙 x²\n";
   std::mt19937 random(6);
   for (int i = 0; i < 200; ++i) {
-    // A vocabulary of the text's own random parts.
+    // A vocabulary of random parts of the text.
     TokenizerData data = TinyBpe("qwen2");
     std::vector<TokenId> ids;
     for (size_t at = 0; at < text.size();) {

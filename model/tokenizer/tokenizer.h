@@ -20,16 +20,17 @@ struct TokenizerData;  // model/tokenizer/tokenizer_data.h
 
 class Tokenizer {
  public:
-  // Throws Error: unknown tokenizer model or pre-tokenizer (names those supported), missing vocabulary, ids
-  // out of range.
+  // Throws Error for an unknown tokenizer model or pre-tokenizer (it names those supported), a missing
+  // vocabulary, or ids out of range.
   static std::shared_ptr<const Tokenizer> FromGguf(const GgufFile&);
   static std::shared_ptr<const Tokenizer> FromData(TokenizerData);  // the same, from plain data
   virtual ~Tokenizer() = default;
 
-  // parse_special: special tokens written in the text ("<|eot_id|>") become their ids; otherwise plain text.
-  // Adds BOS/EOS only by add_bos (the file's add_bos_token says whether a prompt wants it: `wants_bos()`; EOS
-  // follows the text only if the file's add_eos_token is true too). Any bytes are taken: what is not UTF-8
-  // becomes byte tokens. Plain text never becomes a control token, even where merges could spell one.
+  // parse_special: special tokens that the text spells out ("<|eot_id|>") become their ids; without it they
+  // are plain text. add_bos adds BOS in front, and EOS at the end if the file's add_eos_token is true;
+  // wants_bos() (the file's add_bos_token) says whether a prompt should have it. Any bytes are accepted;
+  // those that are not UTF-8 become byte tokens. Plain text never becomes a control token, even where merges
+  // could spell one.
   std::vector<TokenId> Encode(std::string_view text, bool add_bos, bool parse_special) const;
 
   // The bytes of one token (byte tokens give one byte; control tokens nothing unless `special`).
@@ -43,7 +44,7 @@ class Tokenizer {
   bool wants_bos() const;
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
-  bool drops_leading_space() const;  // SPM: Encode put a space before the text, Decode takes it away again
+  bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it again
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
   std::string_view chat_template() const;           // tokenizer.chat_template or empty
   std::string_view model_name() const;              // "llama" or "gpt2"
@@ -54,15 +55,15 @@ class Tokenizer {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Streams text: bytes go in token by token, whole UTF-8 characters come out. An incomplete character is held
-// until it is complete; bytes that can't become one come out as U+FFFD. One per sequence. SPM drops the
-// leading space of a text's first token: to stream text that goes on from a prompt ("Once upon" -> " a
-// time"), say `continues`.
+// StreamDecoder: bytes go in token by token, whole UTF-8 characters come out. An incomplete character is held
+// until it is complete; bytes that cannot become a character come out as U+FFFD. One per sequence. SPM drops
+// the leading space of a text's first token; to stream text that continues a prompt ("Once upon" -> " a
+// time"), set `continues`.
 class StreamDecoder {
  public:
   explicit StreamDecoder(std::shared_ptr<const Tokenizer>, bool special = false, bool continues = false);
   std::string Add(TokenId);
-  std::string Finish();  // what is held, as U+FFFD
+  std::string Finish();  // returns U+FFFD for an incomplete character
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -13,7 +13,7 @@ constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>",    "<|eom_id|>", "
                                                 "<|im_end|>",    "<|end|>",    "<|endoftext|>",
                                                 "<end_of_turn>", "<|eot|>",    "<|end_of_turn|>"};
 
-// Converters write "none" as -1, and some of them as an unsigned 32-bit number.
+// Converters write "none" as -1, some of them in an unsigned 32-bit number.
 TokenId FindId(const GgufFile& file, std::string_view key) {
   const std::optional<int64_t> id = file.FindSigned(key);
   if (!id || *id == -1 || *id == std::numeric_limits<uint32_t>::max()) return -1;
@@ -90,12 +90,12 @@ void CheckTokenizerData(TokenizerData& data) {
   }
   if (data.types.empty()) data.types.assign(size, TokenType::kNormal);
   if (data.types.size() != size) {
-    throw Error("{}: key 'tokenizer.ggml.token_type' has {} entries, expected one a token, {}", data.source,
+    throw Error("{}: key 'tokenizer.ggml.token_type' has {} entries, expected one per token, {}", data.source,
                 data.types.size(), size);
   }
   for (size_t i = 0; i < size; ++i) {
     const auto type = static_cast<int32_t>(data.types[i]);
-    // 0 is "undefined": a token like any other, as llama.cpp has it.
+    // 0 is "undefined"; llama.cpp treats it as a normal token.
     if (type == 0) data.types[i] = TokenType::kNormal;
     if (type < 0 || type > static_cast<int32_t>(TokenType::kByte)) {
       throw Error("{}: key 'tokenizer.ggml.token_type' is {} for token {}, expected 1 to 6", data.source,
@@ -106,7 +106,7 @@ void CheckTokenizerData(TokenizerData& data) {
   }
   if (spm) {
     if (data.scores.size() != size) {
-      throw Error("{}: key 'tokenizer.ggml.scores' has {} entries, expected one a token, {}", data.source,
+      throw Error("{}: key 'tokenizer.ggml.scores' has {} entries, expected one per token, {}", data.source,
                   data.scores.size(), size);
     }
     for (size_t i = 0; i < size; ++i) {

@@ -1,5 +1,5 @@
-// TokenizerData: what a GGUF file says about its tokenizer (tokenizer.*), as plain values; tests make it by
-// hand.
+// TokenizerData: what a GGUF file says about its tokenizer (tokenizer.*), as plain values. Tests also make it
+// by hand.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class TokenType : int32_t { kNormal = 1, kUnknown, kControl, kUserDefined, 
 struct TokenizerData {
   std::string source;  // the file, for messages
   std::string model;   // "llama" (SPM) or "gpt2" (byte-level BPE)
-  std::string pre;     // BPE: which pre-tokenizer
+  std::string pre;     // BPE: the pre-tokenizer's name
   std::vector<std::string> tokens;
   std::vector<TokenType> types;     // empty: all normal
   std::vector<float> scores;        // SPM: the higher, the earlier a merge
@@ -34,12 +34,12 @@ struct TokenizerData {
   std::string chat_template;
 };
 
-// Throws Error as Tokenizer::FromGguf does, for keys that are missing or of a wrong type.
+// Throws the Errors of Tokenizer::FromGguf for keys that are missing or of a wrong type.
 TokenizerData ReadTokenizerData(const GgufFile&);
 
-// Throws Error if lengths differ, a type or a score is no such thing, or an id is outside the vocabulary.
-// Fills the unset fields, and makes control tokens of well-known end-of-turn tokens that careless converters
-// leave as normal ones.
+// Throws Error if lengths differ, a type or a score is invalid, or an id is outside the vocabulary. Fills the
+// unset fields. Turns well-known end-of-turn tokens, which some converters write as normal tokens, into
+// control tokens.
 void CheckTokenizerData(TokenizerData&);
 
 // Tokens that end a turn or a text in the model families we know, by their text.

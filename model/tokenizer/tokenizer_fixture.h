@@ -34,7 +34,7 @@ inline TokenizerData TinySpm() {
     AddToken(data, letter, TokenType::kNormal, --score);
   }
   AddToken(data, "<tool>", TokenType::kUserDefined);
-  AddToken(data, "<|eot_id|>", TokenType::kNormal);  // as careless converters do
+  AddToken(data, "<|eot_id|>", TokenType::kNormal);  // as some converters write it
   data.bos = 1;
   data.eos = 2;
   data.unk = 0;
@@ -53,7 +53,7 @@ inline TokenizerData TinyBpe(std::string pre) {
   }
   for (const char* word : {"he", "ll", "hell", "hello", "Ġhello", "12", "ĠĠ"}) AddToken(data, word);
   data.merges = {"h e", "l l", "he ll", "hell o", "Ġ hello", "1 2", "Ġ Ġ"};
-  AddToken(data, "world");  // no merge makes it
+  AddToken(data, "world");  // no merges lead to it
   AddToken(data, "<tool>", TokenType::kUserDefined);
   data.bos = AddToken(data, "<|begin|>", TokenType::kControl);
   data.eos = AddToken(data, "<|eot_id|>", TokenType::kControl);

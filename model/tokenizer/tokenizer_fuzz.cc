@@ -1,5 +1,5 @@
-// Any bytes, every tokenizer: encoding never fails, decoding gives the bytes back, streaming gives whole
-// characters. The first input byte chooses the vocabulary and whether special tokens are parsed.
+// Arbitrary bytes in every tokenizer: encoding never fails, decoding returns the bytes, streaming returns
+// whole characters. The first input byte chooses the vocabulary and whether special tokens are parsed.
 #include <cstdint>
 
 #include "base/check.h"
@@ -30,8 +30,8 @@ void Check(uint8_t choice, std::string_view text) {
   const std::vector<TokenId> ids = tokenizer->Encode(text, false, parse_special);
   for (const TokenId id : ids) LARDER_CHECK(id >= 0 && static_cast<size_t>(id) < tokenizer->size());
   CheckStream(tokenizer, ids);
-  // SPM's text is not always the same again: U+2581 is a space to it, and text after a special token gets
-  // one.
+  // SPM does not always return the same text: it treats U+2581 as a space, and adds a space after a special
+  // token.
   const bool exact =
       tokenizer->model_name() == "gpt2" ||
       (!parse_special && text.find("\xE2\x96\x81") == text.npos && text.find("<tool>") == text.npos);

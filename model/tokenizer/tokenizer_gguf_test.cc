@@ -1,5 +1,5 @@
-// From a GGUF file's keys to a tokenizer: what is read, what is assumed where keys are missing, what is
-// refused.
+// From a GGUF file's keys to a tokenizer: which keys are read, which defaults hold for missing keys, and what
+// is refused.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -16,7 +16,7 @@ using Change = std::function<void(GgufWriter&)>;
 
 class TokenizerGguf : public testing::Test {
  protected:
-  // TinySpm's vocabulary as a file, with what `change` adds.
+  // TinySpm's vocabulary as a file, with the additions of `change`.
   std::string Write(const Change& change, bool with_scores = true) {
     const TokenizerData data = TinySpm();
     std::vector<int32_t> types;

@@ -1,7 +1,7 @@
-// Merger: the loop that SPM and BPE share. A word's symbols are joined pair by pair, always the pair that is
-// first in order (leftmost of equals), until no pair is known. A heap of candidates makes it n log n;
-// candidates that a later merge has overtaken are dropped when they come up. Scratch memory: one a call to
-// Encode, reused from word to word.
+// Merger: the merge loop of SPM and BPE. It joins a word's symbols pair by pair, always the pair that is
+// first in order (the leftmost of equals), until no known pair is left. A heap of candidates makes it n log
+// n; candidates that an earlier merge has made invalid are dropped when they are popped. It is scratch
+// memory: one per call of Encode, reused from word to word.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace larder::model {
 class Merger {
  public:
   struct Symbol {
-    std::string_view text;  // empty: merged into its left neighbour
+    std::string_view text;  // empty: it was merged into its left neighbour
     TokenId id;
     int32_t prev;
     int32_t next;
@@ -37,7 +37,8 @@ class Merger {
     symbols_.push_back({text, id, i - 1, -1});
   }
 
-  // find(left, right) -> std::optional<Merge>; then emit(symbol) for each symbol that is left.
+  // Calls find(left, right) -> std::optional<Merge> for pairs, then emit(symbol) for each symbol that
+  // remains.
   template <typename Find, typename Emit>
   void Run(Find&& find, Emit&& emit) {
     heap_.clear();
@@ -49,7 +50,8 @@ class Merger {
       heap_.pop_back();
       Symbol& left = symbols_[top.left];
       Symbol& right = symbols_[top.right];
-      // Sizes only grow, and a symbol that was merged away is empty: the same sum means the same two symbols.
+      // Sizes only grow, and a symbol that was merged away is empty, so an equal sum means the same two
+      // symbols.
       if (left.text.empty() || right.text.empty() || left.text.size() + right.text.size() != top.bytes)
         continue;
       left = {{left.text.data(), top.bytes}, top.id, left.prev, right.next};

@@ -13,8 +13,8 @@ class TextModel {
  public:
   virtual ~TextModel() = default;
 
-  // Appends the ids of `text`, which is not empty and below 2 GiB. `after_special`: it begins the whole text
-  // or follows a special token.
+  // Appends the ids of `text`, which is not empty and below 2 GiB. `after_special`: `text` is the start of
+  // the whole text or follows a special token.
   virtual void Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const = 0;
 };
 

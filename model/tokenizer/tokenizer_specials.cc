@@ -33,7 +33,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
         [](char x, char y) { return static_cast<uint8_t>(x) < static_cast<uint8_t>(y); });
   });
 
-  // Breadth first: a node is what a range of the sorted tokens has in common.
+  // Breadth first. A node is a common start of a range of the sorted tokens.
   struct Range {
     size_t begin, end, depth;
   };
@@ -44,7 +44,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
     size_t begin = ranges[node].begin;
     const size_t end = ranges[node].end, depth = ranges[node].depth;
     nodes_[node].first_child = static_cast<uint32_t>(nodes_.size());
-    // Those that end here come first, equal ones in the order of the vocabulary.
+    // Tokens that end at this depth come first, equal ones in the order of the vocabulary.
     for (; begin < end && text_of(specials[begin]).size() == depth; ++begin) {
       const TokenId id = specials[begin];
       if (nodes_[node].any < 0) nodes_[node].any = id;
@@ -68,7 +68,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
   }
   nodes_.emplace_back().first_child = static_cast<uint32_t>(byte_.size());
 
-  // A node's link needs those of shorter ones, which lie before it.
+  // A node's link needs the links of less deep nodes, which lie before it.
   for (uint32_t node = 1; node < byte_.size(); ++node) {
     const uint32_t parent = nodes_[node].fail;
     uint32_t fail = 0;
@@ -77,7 +77,7 @@ SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
       fail = Child(from, byte_[node]);
     }
     nodes_[node].fail = fail;
-    // Of the tokens that end here the node's own is the longest.
+    // Of the tokens that end here, the node's own is the longest.
     if (nodes_[node].any < 0) nodes_[node].any = nodes_[fail].any;
     if (nodes_[node].always < 0) nodes_[node].always = nodes_[fail].always;
   }
@@ -97,13 +97,14 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::Split(std::string_view text,
     size_t begin;
     TokenId id;
   };
-  std::vector<Match> matches;  // the longest of each place, from the text's end
+  std::vector<Match> matches;  // the longest token at each place, from the text's end
   size_t work = text.size();
   uint32_t node = 0;
   for (size_t i = text.size(); i-- > 0;) {
     const auto byte = static_cast<uint8_t>(text[i]);
     uint32_t child = Child(node, byte);
-    // Each turn makes the node less deep, each byte deeper by one at most: no more turns than bytes in all.
+    // Each iteration makes the node less deep, and each byte makes it at most one deeper. So there are no
+    // more iterations in all than bytes.
     for (; child == kNone && node != 0; ++work) {
       node = nodes_[node].fail;
       child = Child(node, byte);

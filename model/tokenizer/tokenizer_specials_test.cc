@@ -92,7 +92,7 @@ TEST(TokenizerSpecials, RunsOfSpaces) {
           {std::string(31, ' '), 29}, {std::string(31, ' '), 29}, {std::string(11, ' '), 9}, {"x ", -1}}));
 }
 
-// A model file that means harm: each place of the text begins a thousand tokens, or nearly one of a thousand
+// A malicious model file: each place of the text begins a thousand tokens, or almost a token of a thousand
 // bytes. Steps are counted, not seconds.
 TEST(TokenizerSpecials, WorkIsLinearInTheText) {
   TokenizerData nested, nearly, both;
@@ -111,7 +111,7 @@ TEST(TokenizerSpecials, WorkIsLinearInTheText) {
       size_t steps = 0, bytes = 0;
       for (const auto& fragment : specials.Split(one, false, &steps)) bytes += fragment.text.size();
       EXPECT_EQ(bytes, one.size());
-      EXPECT_LE(steps, 3 * one.size());  // a byte read, a link back, a match looked at
+      EXPECT_LE(steps, 3 * one.size());  // reading a byte, following a link, checking a match
     }
   }
 }
@@ -128,7 +128,7 @@ TEST(TokenizerSpecials, TokensThatNoModelHasAreRefused) {
   TokenizerData data;
   data.source = "bad.gguf";
   AddToken(data, std::string(SpecialTokens::kMaxBytes, 'a'), TokenType::kControl);
-  AddToken(data, std::string(1 << 20, 'a'), TokenType::kNormal);  // is no special token
+  AddToken(data, std::string(1 << 20, 'a'), TokenType::kNormal);  // is not a special token
   EXPECT_EQ(error(data), "");
   AddToken(data, std::string(SpecialTokens::kMaxBytes + 1, 'a'), TokenType::kControl);
   EXPECT_EQ(error(data),

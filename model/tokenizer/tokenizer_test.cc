@@ -1,4 +1,4 @@
-// The tokenizers on vocabularies of our own: what each rule does, and every way a vocabulary can be wrong.
+// The tokenizers on made-up vocabularies: the effect of each rule, and every way a vocabulary can be wrong.
 #include "model/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -128,7 +128,7 @@ TEST(TokenizerBpe, MergesByRankWithinWords) {
   EXPECT_EQ(SplitBpe("hellohello"), (Texts{"hello", "hello"}));
   EXPECT_EQ(SplitBpe("lll"), (Texts{"ll", "l"}));
   EXPECT_EQ(SplitBpe("  hello"), (Texts{"Ġ", "Ġhello"}));
-  EXPECT_EQ(SplitBpe("1212"), (Texts{"12", "1", "2"}));   // llama-bpe: up to three digits a word
+  EXPECT_EQ(SplitBpe("1212"), (Texts{"12", "1", "2"}));   // llama-bpe: up to three digits per word
   EXPECT_EQ(SplitBpe("12", "qwen2"), (Texts{"1", "2"}));  // qwen2: one
   EXPECT_EQ(SplitBpe("é"), (Texts{"Ã", "©"}));
 }
@@ -174,7 +174,8 @@ TEST(TokenizerBpe, WritesBytesForMergedSymbolsThatAreNoTokens) {
   EXPECT_EQ(Split(*Tokenizer::FromData(data), data, "xyz"), (Texts{"xyz"}));
 }
 
-// The definition, quadratic: join the pair that is first in order, leftmost of equals, until there is none.
+// The quadratic definition: join the pair that is first in order, the leftmost of equals, until there is
+// none.
 template <typename Order>
 Texts JoinNaively(Texts symbols, Order&& order) {
   for (;;) {
@@ -250,7 +251,7 @@ TEST(TokenizerBpe, EqualsTheQuadraticDefinition) {
   }
 }
 
-// Quadratic merging would take many minutes here; the test's own limit ends it.
+// Quadratic merging would take many minutes here, and exceed the test's time limit.
 TEST(Tokenizer, TakesLongWords) {
   const std::string text(1 << 20, 'l');
   EXPECT_EQ(Bpe("qwen2")->Encode(text, false, false).size(), text.size() / 2);

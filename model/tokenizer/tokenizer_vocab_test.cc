@@ -1,6 +1,6 @@
-// The real vocabularies: published texts and their ids must match exactly. The files are read where they are
-// at hand (LARDER_TEST_DATA, by default ../shared/data beside the repository); without them the tests say so
-// and are skipped. What needs no other engine's word is tested in tokenizer_test.cc.
+// The real vocabularies: published texts and their ids must match exactly. The files are read from
+// LARDER_TEST_DATA (by default ../shared/data beside the repository); without them the tests are skipped.
+// Tests that need no published results are in tokenizer_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
