@@ -144,7 +144,7 @@ class Cluster(unittest.TestCase):
         self.assertIn("4000", detail)
 
     def test_push_whose_reload_failed_reloads_the_next_time(self):
-        """A drop-in that lies there and that systemd has not read: every later push would say "same"."""
+        """A drop-in was written, but systemd has not read it: without this check every later push would say "same"."""
         (self.hosts / "host-a/behaviour.json").write_text(json.dumps({"fails-once": ["daemon-reload"]}))
         rows = self.rows(self.run_it("push", expect=1)[0])
         self.assertIn("daemon-reload: Connection timed out", rows["node-a", "units"][1])
@@ -166,7 +166,7 @@ class Cluster(unittest.TestCase):
         self.assertEqual(log[0], "host-b daemon-reload", log)
 
     def test_push_that_breaks_off_leaves_nothing_half(self):
-        """The connection ends in the middle of the model: no part of it stands under its name, or under any other."""
+        """The connection ends in the middle of the model: no part of it is left, under its name or any other."""
         self.run_it("push")
         a = self.hosts / "host-a"
         (a / "var/lib/larder/models/model.gguf").unlink()
@@ -237,7 +237,7 @@ class Cluster(unittest.TestCase):
 
         there.chmod(0o644)
         rows = self.rows(self.run_it("push")[0])
-        self.assertEqual(rows["node-b", "link key"][0], "mode and owner mended")
+        self.assertEqual(rows["node-b", "link key"][0], "mode and owner fixed")
         self.assertEqual(rows["node-a", "link key"][0], "same")
         self.assertEqual(there.stat().st_mode & 0o777, 0o600)
 
@@ -436,7 +436,7 @@ class Cluster(unittest.TestCase):
     # the manifest
 
     def test_ssh_targets_have_one_grammar(self):
-        """What larder-cluster takes for a target is what the servers' larder does."""
+        """larder-cluster and the servers' larder accept the same targets."""
         good = self.manifest.read_text()
         for target, fits in (("h", True), ("root@h", True), ("root@h:2222", True), ("h:22", True), ("my_host", True), ("_u@h-1.rack", True),
                              ("root@[fe80::1]", True), ("[::1]:2222", True), ("root@[fe80::1%eth0]:22", True), ("ssh://root@h", False),
@@ -467,9 +467,9 @@ class Cluster(unittest.TestCase):
         for old, new, said in (('name = "node-b"', 'name = "../b"', "'../b' is not a name"),
                                ('address = "host-b:7171"\nssh = "root@host-b"', 'address = "-oProxyCommand=x"', "is not HOST"),
                                ('ssh = "root@host-b"', 'ssh = "-oProxyCommand=x"', "is not [USER@]HOST"),
-                               ('role = "colocated"', 'role = "auto"', "units need a role"),
+                               ('role = "colocated"', 'role = "auto"', "units need an explicit role"),
                                ('role = "colocated"', 'role = "king"', "'king' is none of"),
-                               ('name = "b-both"', 'name = "front"', "there twice"),
+                               ('name = "b-both"', 'name = "front"', "two sockets have the name"),
                                ("[model]", "[model", "cluster.toml"),
                                ('path = "model.gguf"', 'path = "none.gguf"', "none.gguf: No such file")):
             self.assertIn(old, good)

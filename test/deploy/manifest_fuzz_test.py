@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Mutated manifests into larder-cluster: each is refused in one line, or taken; nothing that is taken makes an option of ssh or a path
+"""Mutated manifests into larder-cluster: each is refused in one line, or accepted; none that is accepted makes an option of ssh or a path
 outside its folder. A seed makes the same ones each time; a traceback is a failure.
 
     test/deploy/manifest_fuzz_test.py --count 20000 --seed 7
@@ -57,7 +57,7 @@ def mutate(rng, text):
 
 
 class Servers:
-    """What would be run on them: looked at, not run."""
+    """Checks the commands that would be run on the servers; nothing is run."""
 
     def __init__(self, cluster):
         self.cluster, self.wrong = cluster, []
@@ -95,7 +95,7 @@ def main():
             text = mutate(rng, rng.choice(texts))
             data = text.encode("utf-8", "surrogatepass") if rng.random() < 0.9 else text.encode("latin-1", "replace")
             manifest.write_bytes(data)
-            # With a model of its own, so that the manifest's path does not end each of them.
+            # With its own model, so that a wrong path in the manifest does not end each run.
             command = ["check", "--manifest", str(manifest)] + (["-m", str(model)] if rng.random() < 0.7 else [])
             said = io.StringIO()
             try:
@@ -113,7 +113,7 @@ def main():
     print(f"{o.count} manifests, seed {o.seed}: {statuses.get(2, 0)} refused, {sum(n for s, n in statuses.items() if s != 2)} taken, {len(failures)} failures")
     for data, why in failures[:5]:
         print(f"--- {data[:1500]!r}\n{why}")
-    # A fuzzer none of whose inputs get in finds nothing.
+    # A fuzzer whose inputs are all refused would find nothing.
     reached = statuses.get(2, 0) > o.count // 20 and sum(statuses.values()) - statuses.get(2, 0) > o.count // 20
     sys.exit(1 if failures or not reached else 0)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the Debian package and looks into it: lintian is silent, nothing is missing, nothing starts by itself.
+"""Builds the Debian package and checks it: lintian is silent, nothing is missing, nothing starts by itself.
 
     test/deploy/package_test.py --build build      # exit status 77: a tool is missing
 """
@@ -106,7 +106,7 @@ class Package(unittest.TestCase):
                     self.assertNotIn(word, command, name)
 
     def test_maintainer_scripts_call_what_they_should(self):
-        """Run against recorders in place of systemd's tools, as dpkg runs them."""
+        """The scripts run as dpkg runs them, with recorders in place of systemd's tools."""
         bin_folder, log = self.folder / "bin", self.folder / "called"
         bin_folder.mkdir()
         for tool in ("systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke", "systemctl"):
@@ -124,7 +124,7 @@ class Package(unittest.TestCase):
                 self.assertNotRegex(line, r"\b(start|restart|enable|stop)\b")
 
     def test_purging_takes_what_push_wrote_and_nothing_else(self):
-        """The script on a folder that plays /: its paths are absolute."""
+        """Runs the script on a folder that stands for /, since its paths are absolute."""
         root = self.folder / "purged"
         ours = ["etc/larder/cluster.toml", "etc/larder/front.env", "etc/larder/link.key",
                 "etc/systemd/system/larder@front.service.d/plan.conf", "etc/systemd/system/larder.target.wants/larder@front.service",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""systemd's own tools on the units, the drop-in of `larder unit`, sysusers.d and tmpfiles.d. Nothing is started.
+"""Checks the units, the drop-in of `larder unit`, sysusers.d and tmpfiles.d with systemd's own tools. Nothing is started.
 
     test/deploy/units_test.py --larder build/larder      # exit status 77: systemd's tools are missing
 """
@@ -39,7 +39,7 @@ class Units(unittest.TestCase):
     def drop_in(self, socket="weights", manifest=DEPLOY / "examples/two-core-separated.toml"):
         done = subprocess.run([LARDER, "unit", "--manifest", str(manifest), "--socket", socket, "-m", str(DEMO_MODEL)], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        text = done.stdout  # warnings about the manifest are for people
+        text = done.stdout  # warnings about the manifest are on standard error
         folder = self.folder / "larder@weights.service.d"
         folder.mkdir(exist_ok=True)
         (folder / "plan.conf").write_text(text)
@@ -78,7 +78,7 @@ class Units(unittest.TestCase):
         self.assertEqual(self.verify(), (0, ""))
 
     def test_a_server_without_a_key_starts(self):
-        """An absent file is no error where there is a default, and the default must not be empty for systemd."""
+        """An absent file is not an error if there is a default; systemd does not accept an empty default."""
         text = self.unit.read_text()
         self.assertIn("LoadCredential=link.key:/etc/larder/link.key\nSetCredential=link.key:\\n\n", text)
         self.unit.write_text(text.replace("SetCredential=link.key:\\n", "SetCredential=link.key:"))
@@ -98,7 +98,7 @@ class Units(unittest.TestCase):
         self.assertNotEqual(run(*command, f"--threshold={MAX_EXPOSURE}", str(self.unit))[0], 0, "a weaker unit must fail")
 
     def test_each_setting_has_a_reason(self):
-        """A comment stands above each setting or above the run of settings that it is for."""
+        """Each setting, or run of settings, has a comment above it."""
         for name in ("larder@.service", "larder.target", "larder.sysusers", "larder.tmpfiles"):
             explained = False
             for number, line in enumerate((DEPLOY / name).read_text().splitlines(), 1):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Breaks a running cluster in the ways that racks break, again and again, and holds it to its promises:
+"""Breaks a running cluster repeatedly, in the ways that racks break, and checks its promises:
 
 - the cluster says which socket is affected, and why, within 5 seconds;
-- what was asked for ends with an error (or, if the fault does not matter to it, goes on), never with a token that differs
-  from the one process's; while the fault lasts, /health says 503 and requests are refused after 5 seconds;
-- when the unit is back the cluster serves again, with nobody's help.
+- a running request ends with an error (or goes on, if the fault does not affect it), never with a token that differs from one
+  process's; while the fault lasts, /health says 503 and requests are refused after 5 seconds;
+- when the unit is back, the cluster serves again by itself.
 
     test/rack/faults.py --larder build/larder --model model/demo/larder-stories.gguf --count 100              # namespaces, TCP
     test/rack/faults.py --guests --build build --cache build/rack --model ... --count 20                      # guests, verbs
@@ -31,14 +31,14 @@ TROUBLE = re.compile(r"gone|not answered|lost|down|closed|silent|fault|refused|e
 
 @dataclasses.dataclass
 class Kind:
-    """How a fault is made and undone, and what it must lead to. make(server, socket) and undo(server, socket)."""
+    """How a fault is made and undone, with make(server, socket) and undo(server, socket), and its expected effects."""
     make: object
     undo: object = lambda server, socket: None
-    whole_server: bool = False  # any socket of the server may be the one that is named
-    both_ends: bool = False     # of one link between servers: a socket of either server may be the one that is named
-    ends: bool = True           # the request has to end with an error; else it may go on
-    lasts: bool = False         # until it is undone there is no cluster
-    drains: bool = False        # a serving socket ends what it has begun first
+    whole_server: bool = False  # the report may name any socket of the server
+    both_ends: bool = False     # a fault of a link between servers: the report may name a socket of either server
+    ends: bool = True           # the request must end with an error; else it may go on
+    lasts: bool = False         # until it is undone the cluster does not serve
+    drains: bool = False        # a serving socket first finishes its requests
 
 
 @dataclasses.dataclass
@@ -52,7 +52,7 @@ class Row:
 
 
 def stutter(server, socket):
-    """A stage that is slow: it stands still for four fifths of two seconds."""
+    """A slow stage: it is stopped for four fifths of every two seconds."""
     for _ in range(10):
         server.freeze(socket)
         time.sleep(0.16)
@@ -94,7 +94,7 @@ class Faults:
             print(f"--- {name} said:\n" + text[-800:])
 
     def is_prefix(self, text):
-        # The last character may be one byte of several that a token has not completed.
+        # The last character may be incomplete: a token may have ended within its bytes.
         return self.expected.startswith(text.rstrip("\ufffd"))
 
     def recover(self, limit_s):
@@ -127,7 +127,7 @@ class Faults:
         return None
 
     def while_it_lasts(self, name, limit_s):
-        """A cluster that lacks a socket says so to whoever asks, and refuses requests after its patience of 5 s. False if it does not."""
+        """Checks that a cluster without a socket reports it, and refuses requests after its patience of 5 s. False if it does not."""
         started = time.monotonic()
         while self.rack.health().startswith("200"):
             if time.monotonic() - started > limit_s:
@@ -138,7 +138,7 @@ class Faults:
         status = request.wait(2 * REPORTED_WITHIN_S + self.options.slack)
         said = request.err()
         request.kill()
-        # Where the serving socket itself stands still or is without power, nothing answers.
+        # If the serving socket itself is stopped or has no power, nothing answers.
         if status is None and self.rack.health():
             self.wrong(f"{name}: a request waits for more than {2 * REPORTED_WITHIN_S + self.options.slack} s", request)
             return False
@@ -148,7 +148,7 @@ class Faults:
         return True
 
     def order(self, kinds, count):
-        """(kind, role of the victim) of each fault: every pair comes before one comes again; a whole server's has no role."""
+        """(kind, role of the victim) of each fault. Every pair comes once before any comes again; a whole server has no role."""
         pairs = [(name, role) for name in kinds for role in ([None] if KINDS[name].whole_server else [*cluster.ROLES, cluster.SERVING])]
         drawn = []
         while len(drawn) < count:
@@ -157,7 +157,7 @@ class Faults:
         return drawn[:count]
 
     def victim(self, role):
-        """A server, and its socket of this role; any one if the rack has none of it."""
+        """A server, and its socket of this role; any socket if the rack has none with that role."""
         found = [(server, socket) for server in self.rack.servers.values() for socket in server.names()
                  if role is None or socket == role or socket.endswith(f"-{role}")]
         return self.chance.choice(found or [(server, socket) for server in self.rack.servers.values() for socket in server.names()])
@@ -203,7 +203,7 @@ class Faults:
                 row.broken += 1
             else:
                 row.reported_s = max(row.reported_s, reported_s)
-            # Whom the client itself talks to, if stopped, can't tell it anything.
+            # If the socket that the client talks to is stopped, it cannot tell the client anything.
             told = not (kind.lasts and not kind.whole_server and socket == cluster.SERVING)
             if (status is None and told) or (status == 0 and text != self.expected):
                 self.wrong(f"{name} {socket}: the request {'still runs' if status is None else 'ended as if nothing had been'}", request)

@@ -1,4 +1,4 @@
-"""Guests: small virtual machines under QEMU, joined by a virtual wire, that need no root and no device on the machine that runs them.
+"""Guests: small virtual machines under QEMU, connected by a virtual wire, that need no root and no device on the host.
 
 Emulation (TCG) is the rule here: it runs everywhere, offers AVX2 to the guest, and is about a hundred times slower than the machine.
 """
@@ -22,7 +22,7 @@ MTU = 4200  # RDMA frames of 4096 bytes, plus headers
 
 
 def quoted(path):
-    """A path within a QEMU option, where a comma ends a value and two are one."""
+    """A path within a QEMU option, in which a comma ends a value and two commas mean one."""
     return str(path).replace(",", ",,")
 
 
@@ -37,7 +37,7 @@ class Guest:
     def __init__(self, name, folder, boot, *, netdev=None, address=None, sockets=1, cores=1, memory_mib=512, image=None, ssh_port=None,
                  ports=None):
         self.name, self.folder, self.address, self.ssh_port = name, pathlib.Path(folder), address, ssh_port
-        self.ports = ports or {}  # of the guest, with the one of this machine's loopback that leads there
+        self.ports = ports or {}  # guest's port -> port of the host's loopback that leads there
         self.console = self.folder / f"{name}.console"
         self.control = self.folder / f"{name}.qmp"
         self.process = None
@@ -68,7 +68,7 @@ class Guest:
         else:
             self.command += ["-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"]
             words += ["rack.root=host"]
-        # mitigations and address randomisation cost boot time and protect nobody here; the check of the timer fails on busy machines.
+        # Mitigations and address randomisation cost boot time and are useless here; the check of the timer fails on busy machines.
         self.command += ["-append", " ".join(["console=ttyS0 quiet panic=-1 no_timer_check mitigations=off nokaslr random.trust_cpu=on", *words])]
 
     def start(self):
@@ -81,7 +81,7 @@ class Guest:
         return text in self.console.read_text(errors="replace")
 
     def is_up(self):
-        """A job has begun, or the SSH server of an image answers."""
+        """Whether a job has begun, or the SSH server of an image answers."""
         if not self.ssh_port:
             return self.said("guest: up")
         try:
@@ -110,7 +110,7 @@ class Guest:
         self.qmp("set_link", name="n0", up=up)
 
     def cpu_seconds(self):
-        """What its process has used; without end if it has ended."""
+        """CPU seconds that its process has used; infinite if it has ended."""
         try:
             fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class Guest:
         return self.process is not None and self.process.poll() is None
 
     def power_off(self):
-        """As when the power fails: nothing in the guest is told."""
+        """Like a power failure: nothing in the guest is told."""
         if self.running():
             self.process.kill()
             self.process.wait()
@@ -141,15 +141,15 @@ class Guest:
 
 
 class Rack:
-    """Guests that share a folder and a wire. Ends all of them when it is left."""
+    """Guests that share a folder and a wire; a context manager that ends all of them at its exit."""
 
     def __init__(self, boot):
         self.boot = boot
         self.guests = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-rack-"))
         (self.folder / "share").mkdir()
-        # A multicast group on the loopback device joins any number of guests and needs neither root nor an order of
-        # starting. The group is drawn by chance, since other racks may run on this machine.
+        # A multicast group on the loopback device connects any number of guests and needs neither root nor an order of
+        # starting. The group is random, since other racks may run on this machine.
         chance = random.SystemRandom()
         self.netdev = f"socket,mcast=239.{chance.randrange(256)}.{chance.randrange(256)}.1:{free_port()},localaddr=127.0.0.1"
 
@@ -181,7 +181,7 @@ class Rack:
     def start_all(self):
         """Starts all guests and waits until each is up. Emulation hangs once in a hundred boots: callers try twice.
 
-        All of them start anew, since the others may already wait for the one that did not come up.
+        All of them start again, since the others may already wait for the one that did not come up.
         """
         for guest in self.guests:
             guest.power_off()
@@ -249,5 +249,5 @@ class Rack:
 
 
 def end_by_sigterm():
-    """A time limit's SIGTERM ends the program as an exception does: leaving guests, processes and namespaces behind is worse than late."""
+    """Makes a time limit's SIGTERM end the program like an exception, so that no guests, processes or namespaces are left behind."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -27,7 +27,7 @@ def package_and_depends(build, folder):
 
 
 class GuestServer:
-    """A server of the cluster: what netns.NetServer is, but with power and a cable of its own."""
+    """A server of the cluster: like netns.NetServer, but with its own power and network cable."""
 
     def __init__(self, owner, machine, config):
         self.cluster, self.machine, self.name, self.config = owner, machine, machine.name, config
@@ -40,7 +40,7 @@ class GuestServer:
         return done.stdout
 
     def prepare(self):
-        """What a fresh server needs once after each boot (soft-RoCE), and once ever (the package; its disk is the guest's memory)."""
+        """Sets up what a server needs after each boot (soft-RoCE), and once (the package; its disk is the guest's memory)."""
         self.ssh("rdma link show | grep -q rxe0 || rdma link add rxe0 type rxe netdev eth0; udevadm settle")
         self.ssh("dpkg -i /share/larder.deb")
 
@@ -63,7 +63,7 @@ class GuestServer:
         self.signal(socket, "CONT")
 
     def lose(self, percent):
-        """Of the packets that this server sends, by netem."""
+        """Drops a share of the packets that this server sends, with netem."""
         self.ssh(f"tc qdisc {f'replace dev eth0 root netem loss {percent}%' if percent else 'del dev eth0 root'}")
 
     def power_off(self):
@@ -71,7 +71,7 @@ class GuestServer:
         subprocess.run(["ssh", "-F", self.config, "-O", "exit", self.name], capture_output=True)
 
     def power_on(self):
-        """A fresh server, whose disk was its memory: the package and the cluster's files come anew."""
+        """Starts a fresh server: its disk was its memory, so the package and the cluster's files are installed again."""
         self.machine.start()
         until(self.machine.is_up, guest.UP_WITHIN_S, f"{self.name} did not come up again", pause_s=0.2)
         self.prepare()
@@ -86,7 +86,7 @@ class GuestServer:
 
 
 class GuestCluster:
-    """Guests a, b, ... of two packages each. Use as a context."""
+    """Guests a, b, ... of two packages each. Use as a context manager."""
 
     journal = True  # what sockets say has fields
 
@@ -150,7 +150,7 @@ class GuestCluster:
         self.tool("up", "--timeout", "120")
 
     def request(self, tokens, protocol="http"):
-        """By a client outside the guests, through the first one's other network card."""
+        """Requests by a client outside the guests, through the first guest's other network card."""
         address = f"127.0.0.1:{self.first.machine.ports[8080 if protocol == 'http' else 7070]}"
         return cluster.Request(cluster.client(protocol, address, tokens), self.rack.folder / "request")
 
@@ -162,9 +162,9 @@ class GuestCluster:
         self.marked = {name: int(server.ssh("date +%s")) for name, server in self.servers.items() if server.machine.running()}
 
     def new_logs(self):
-        """By socket: its messages since mark_logs(), of the journal of its server, with the field that says which peer was lost.
+        """For each socket its messages since mark_logs(), from its server's journal, with the field that says which peer was lost.
 
-        systemd's words about a unit are its socket's own. Servers that are off say nothing.
+        systemd's messages about a unit count as its socket's. Servers that are off have none.
         """
         said = {}
         for name, server in self.servers.items():

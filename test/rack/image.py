@@ -1,6 +1,6 @@
 """What guests boot: Debian's kernel, an initramfs of busybox and the modules that a rack needs, and a root file system with systemd.
 
-All of it comes from apt alone, nothing is installed, and it is kept in a cache folder: LARDER_RACK_CACHE, or the one the caller names.
+Everything comes from apt and is unpacked, not installed. It is kept in a cache folder: LARDER_RACK_CACHE, or the one the caller names.
 """
 import contextlib
 import fcntl
@@ -16,20 +16,20 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# In the order of loading, each after what it depends on (found by itself): the network, disks and shares of QEMU,
-# the root's layers, soft-RoCE with the checksums that it looks up by name, and lost packets.
+# In the order of loading; dependencies are found automatically and come first. They are for the network, disks and shares of
+# QEMU, the root's layers, soft-RoCE with the checksums that it looks up by name, and lost packets.
 MODULES = [
     "virtio_pci", "virtio_net", "virtio_blk", "9pnet_virtio", "9p", "overlay", "squashfs", "autofs4", "dummy",
     "crc32_generic", "crc32c_generic", "crc32_pclmul", "rdma_rxe", "ib_uverbs", "rdma_ucm", "sch_netem",
 ]
 
-# Beside what the .deb of Larder depends on: a server as `larder-cluster` wants it, and RDMA.
+# Packages besides the dependencies of Larder's .deb: a server that `larder-cluster` can use, and RDMA.
 ROOT_PACKAGES = [
     "systemd", "systemd-sysv", "udev", "dbus", "kmod", "iproute2", "openssh-server", "rdma-core", "ibverbs-providers",
     "python3-minimal",
 ]
 
-# Clocks, timers and consoles that nobody uses cost seconds under emulation.
+# Unused clocks, timers and consoles cost seconds under emulation.
 MASKED_UNITS = [
     "getty@tty1.service", "serial-getty@ttyS0.service", "console-getty.service", "getty-static.service", "apt-daily.timer",
     "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_reap.service", "e2scrub_all.timer", "fstrim.timer",
@@ -39,7 +39,7 @@ MASKED_UNITS = [
 
 
 class Missing(Exception):
-    """Something that guests need can't be had on this machine: tests skip, saying so."""
+    """Something that guests need is missing on this machine: tests are skipped and name it."""
 
 
 def run(arguments, **options):
@@ -64,7 +64,7 @@ def cache_folder(default):
 
 @contextlib.contextmanager
 def locked(folder):
-    """Tests that run side by side build each part once."""
+    """A lock, so that tests that run at the same time build each part once."""
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

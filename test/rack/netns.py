@@ -1,6 +1,6 @@
-"""A rack without guests: each server is a network namespace of this machine, and all are joined by a bridge. TCP only, and real packets.
+"""A rack without guests: each server is a network namespace of this machine, connected to a bridge. TCP only, with real packets.
 
-Namespaces keep abstract Unix sockets apart too, so sockets of two servers can reach each other over the network alone.
+Namespaces keep abstract Unix sockets apart too, so sockets of two servers can reach each other only over the network.
 """
 import os
 import pathlib
@@ -20,7 +20,7 @@ from larder_testing.processes import Unit
 
 
 def become_root():
-    """Namespaces need root: of this machine, or of a user namespace, in which this program then starts anew."""
+    """Namespaces need root, on this machine or in a user namespace, in which this program then starts again."""
     if os.geteuid() == 0:
         return
     if "RACK_NAMESPACE" in os.environ:
@@ -75,7 +75,7 @@ class NetServer:
         ip("-n", self.rack.wire, "link", "set", self.port, "up")
 
     def lose_data(self):
-        """Takes one connection away as a firewall does that forgets it: the one that carried the most, of frames, not the beats beside it."""
+        """Cuts one connection as a firewall does that forgets it: the one that carried the most bytes, which has frames, not beats."""
         image.require("ss", "nft")
         lines = subprocess.run(self.command(["ss", "-Htin", "state", "established"]), capture_output=True, text=True, check=True).stdout.splitlines()
         most, ends = -1, None
@@ -106,7 +106,7 @@ class NetServer:
 
 
 class NetRack:
-    """Servers by name. Ends their processes and removes the namespaces when it is left."""
+    """Servers by name; a context manager that ends their processes and removes the namespaces at its exit."""
 
     def __init__(self, names):
         become_root()
@@ -115,7 +115,7 @@ class NetRack:
         self.wire = f"{self.prefix}wire"
         self.servers = {}
         try:
-            # Everything but the bridge lives in namespaces of its own, and so does the bridge: this machine's network is not touched.
+            # Each server and the bridge have namespaces of their own, so this machine's network is not touched.
             ip("netns", "add", self.wire)
             ip("-n", self.wire, "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
             ip("-n", self.wire, "link", "set", "bridge", "up")
@@ -139,7 +139,7 @@ class NetRack:
 
 
 class NetCluster(NetRack):
-    """The cluster of cluster.py in such a rack, of a program in the build folder."""
+    """The cluster of cluster.py in such a rack, with the program of a build folder."""
 
     journal = False
 
@@ -167,7 +167,7 @@ class NetCluster(NetRack):
         return cluster.Request(server.command(command), self.folder / "request")
 
     def health(self):
-        """What GET /health of the serving socket says: "200 ...", "503 ..."; empty: nobody answers."""
+        """The serving socket's answer to GET /health: "200 ...", "503 ..."; empty if nothing answers."""
         command = [*cluster.client("http", "127.0.0.1:8080", 0), "--health", "--timeout", "5"]
         return subprocess.run(self.servers["a"].command(command), capture_output=True, text=True).stdout
 

@@ -28,7 +28,7 @@ def main():
             programs.skip(missing)
         with rack:
             rack.bring_up()
-            # Twice: the sockets serve whoever comes after the first has ended.
+            # Twice: the sockets serve a second run after the first has ended.
             for protocol in ("http", "text") if serving else ("join", "join"):
                 started = time.monotonic()
                 if serving:

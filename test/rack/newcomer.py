@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Follows docs/cluster.md to the letter, from its section 2 on: two fresh guests, the commands as they are written there, in their order.
+"""Follows docs/cluster.md to the letter, from its section 2 on, in two fresh guests: runs its commands as written, in their order.
 
     test/rack/newcomer.py --build build --model model/demo/larder-stories.gguf --cache build/rack
 
-Only what a reader has to put in is put in: the servers' addresses, the path of the package, a model, and who is the operator's
-machine (this one: ssh finds the guests through a configuration). A command that ends with an error, a block that is not there
-any more, or a text that is not the one process's is a failure.
+It fills in only what a reader has to fill in: the servers' addresses, the path of the package, a model, and the operator's
+machine (this one: ssh finds the guests through a configuration). It fails if a command ends with an error, a block is missing,
+or a text differs from that of one process.
 """
 import os
 import pathlib
@@ -24,8 +24,8 @@ from larder_testing.replies import joined, texts_of_events
 
 TEXT = ROOT / "docs" / "cluster.md"
 WORDS_ADDRESS, RACK_ADDRESS = "10.0.0.", "10.7.0."
-ON_A_SERVER = ("larder status", "systemctl ", "journalctl ", "apt-get ")  # the text says so beside them
-FOLLOW, ONCE = r" -f\b", " -n 20"  # a reader ends it by Ctrl-C
+ON_A_SERVER = ("larder status", "systemctl ", "journalctl ", "apt-get ")  # the document says where they run
+FOLLOW, ONCE = r" -f\b", " -n 20"  # a reader would end it by Ctrl-C
 
 
 def sections(text):
@@ -77,7 +77,7 @@ class Reader:
         self.environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
 
     def do(self, command):
-        """Its output. A command for a server is given there."""
+        """Runs a command, on its server if it is for one, and returns its output."""
         command = command.replace(WORDS_ADDRESS, RACK_ADDRESS)
         command = re.sub(FOLLOW, ONCE, command)
         for port, here in self.rack.first.machine.ports.items():
@@ -86,7 +86,7 @@ class Reader:
             command = f"ssh root@{RACK_ADDRESS}1 '{command}'"
         self.rack.say(f"$ {command}")
         done = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=600)  # apart: curl's progress would stand between what it prints
+                              text=True, timeout=600)  # separately: curl's progress would be mixed into the output
         print((done.stdout + done.stderr).rstrip(), flush=True)
         if done.returncode:
             raise SystemExit(f"docs/cluster.md: `{command}` ended with {done.returncode}")
@@ -142,7 +142,7 @@ def main():
         follow(rack, Reader(rack, folder), o.model, expected)
         for server in rack.servers.values():
             left = server.ssh("pgrep -x larder || true; dpkg-query -W -f '${Status}' larder 2>/dev/null || true").strip()
-            if left and not (server is not rack.first and left == "install ok installed"):  # the text purges one, as an example
+            if left and not (server is not rack.first and left == "install ok installed"):  # the document purges one, as an example
                 raise SystemExit(f"{server.name}: left after the last line: {left}")
         rack.say("docs/cluster.md leads where it says")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the rack's tests judge by, with planted errors: a wrong token, a report that names somebody else, a broken archive."""
+"""Tests the code by which the rack's tests judge, with planted errors: a wrong token, a report of another socket, a broken archive."""
 import argparse
 import pathlib
 import shutil

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A story from a rack of guests: two servers of two packages, the package installed, brought up by larder-cluster over ssh, verbs over soft-RoCE.
+"""A story from a rack of guests: two servers of two CPU packages, Larder's package installed, started by larder-cluster over ssh, verbs.
 
     test/rack/story.py --build build --model model/demo/larder-stories.gguf --cache build/rack
 
-The text must be the one process's, to the byte; then the cluster is drained and stopped.
+The links are verbs over soft-RoCE. The text must be that of one process, to the byte; then the cluster is drained and stopped.
 """
 import pathlib
 import re

@@ -42,7 +42,7 @@ def main():
     ran = [test for test in tests if test["result"] == "COMPLETED"]
     skipped = [test["name"] for test in tests if test["result"] == "SKIPPED"]
     print(f"{len(ran)} tests of verbs ran in the guest, {len(skipped)} skipped")
-    # A guest without a device, or a filter that matches nothing, must not look like success.
+    # A guest without a device, or a filter that matches no test, must not look like success.
     if not passed or not ran or skipped:
         raise SystemExit(1)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two guests talk to each other through verbs links over soft-RoCE: frames of both directions arrive, and both ends come to an end.
+"""Two guests exchange frames through verbs links over soft-RoCE: frames of both directions arrive, and both programs end.
 
     test/rack/verbs_pair.py --program build/bench/bench_link --cache build/rack [--perftest]
 
 What it prints is the link's half round trip under emulation, which says nothing about real adapters. With --perftest it is
-compared with perftest's programs in the same guests, sleeping and polling (bench/link_against_perftest, 2 to 5 minutes): as root
-the emulator's threads then go before the machine's other programs, since two guests that poll leave no core to the virtual wire.
+compared with perftest's programs in the same guests, sleeping and polling (bench/link_against_perftest, 2 to 5 minutes). As root
+the emulator's threads then get priority over other programs, since two polling guests leave no core to the virtual wire.
 """
 import os
 import pathlib
@@ -35,7 +35,7 @@ SCRIPT = ROOT / "bench" / "link_against_perftest"
 
 
 def prefer(guests):
-    """The threads that emulate CPUs before other programs; the one that moves packets, which needs little, before those."""
+    """Gives the threads that emulate CPUs priority over other programs, and a higher one to the thread that moves packets."""
     while not all(g.running() and g.is_up() for g in guests):
         time.sleep(0.5)
     for g in guests:
