@@ -1,5 +1,5 @@
 // What waiting costs: one hand-over of a cache line, an epoch flag, and barriers (two-level, flat, GNU
-// OpenMP's) by number of threads and relation of their cores. The yardstick of a barrier is two hand-overs:
+// OpenMP's) by number of threads and relation of their cores. The baseline of a barrier is two hand-overs:
 // no two threads can learn of each other in less.
 #include <benchmark/benchmark.h>
 

@@ -32,7 +32,7 @@ Step WithoutFlags(Step step) {
 }
 
 // The steps of one thread without flags: where a layer's attention begins, a barrier, the layer's appends, a
-// barrier. Every thread has a step of kind kAttention in every layer, if only the meeting at its end.
+// barrier. Every thread has a step of kind kAttention in every layer, if only the barrier at its end.
 Steps OperatorSteps(std::span<const Step> from) {
   Step meet;
   meet.barrier = true;
@@ -81,7 +81,7 @@ void Report(State& state, const Stopwatch& watch, double heads_s) {
   state.counters["best of heads"] = heads_s / watch.best_s();
 }
 
-// The yardstick of all three: the Stage's own steps, before and after the loop.
+// The baseline of all three: the Stage's own steps, before and after the loop.
 double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
   double best = 1e9;
   for (int i = 0; i < 200; ++i) {

@@ -1,5 +1,5 @@
 // The static pool against OpenMP: a program of operators, each a fixed small piece of work for every thread
-// and then a meeting of all, as Larder runs it (one Execute, barriers inside) and as most engines do (a
+// and then a barrier of all, as Larder runs it (one Execute, barriers inside) and as most engines do (a
 // parallel region for each operator). The limit is the same work on one thread with nobody to wait for.
 #include "bench/sync_pool.h"
 
@@ -62,7 +62,7 @@ void StaticPool(State& state) {
     step.operand = &turns;
     step.barrier = true;
   }
-  steps.back().barrier = false;  // Execute's own join is the last meeting
+  steps.back().barrier = false;  // Execute's own join is the last barrier
   const std::vector<threadpool::Program> programs(threads, {steps.data(), kOperators});
   double ideal_s = WorkSeconds(turns);
   for (int i = 0; i < 3; ++i) pool.Execute(programs, nullptr, 1);

@@ -19,6 +19,7 @@ bool CpuHasAvxVnni() {
 std::string_view IsaName(Isa isa) { return kNames[static_cast<int>(isa)]; }
 
 std::optional<Isa> IsaByName(std::string_view name) {
+  if (name == "avx512") return Isa::kAvx512Vnni;
   for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (name == IsaName(isa)) return isa;
   }

@@ -88,7 +88,7 @@ int Run(const NodeOptions& o) {
         service.WatchPins([&attention] { return attention.pool().LostPins(); }));
   };
   service.Describe("mapping the KV cache");
-  pipeline::RehearseAttention(plan, index, *file, waits);
+  pipeline::DryRunAttention(plan, index, *file, waits);
   do {
     // A listener of its own for each weight process: a second one that comes while the first is served is
     // told who is there.

@@ -194,7 +194,7 @@ Command AddPlan(CLI::App& program) {
   speed("--l3-gbps", o->speeds.l3_core_gbps, "GB/s at which a core reads L3 while all do");
   speed("--dram-gbps", o->speeds.dram_socket_gbps, "GB/s at which a socket reads memory");
   speed("--core-gops", o->speeds.core_gops, "INT8 GOP/s of a core");
-  speed("--sync-us", o->speeds.layer_sync_us, "microseconds of meetings a layer");
+  speed("--sync-us", o->speeds.layer_sync_us, "microseconds of barriers per layer");
   speed("--link-us", o->speeds.link_latency_us, "microseconds a link takes");
   speed("--link-gbps", o->speeds.link_gbps, "GB/s of a link");
   ModelOptionSet set;

@@ -160,12 +160,12 @@ pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& opt
   return chain;
 }
 
-std::function<pipeline::ResidencyYardstick(const pipeline::StagePlan&)> YardstickOf(
+std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineOf(
     const topology::Topology& machine, const ModelOptions& options) {
   if (!options.residency && !options.measure_residency) return {};
   const double budget_s = options.residency ? kReportBudgetS : kMeasureBudgetS;
   return [&machine, budget_s](const pipeline::StagePlan& plan) {
-    return pipeline::MeasureYardstick(machine, plan, budget_s);
+    return pipeline::MeasureBaseline(machine, plan, budget_s);
   };
 }
 
@@ -174,7 +174,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
                                              const LoadProgress& report, pipeline::SocketStatus* status) {
   if (options.verbose) spdlog::set_level(spdlog::level::info);
   pipeline::StageOptions stage;
-  stage.yardstick = YardstickOf(planned.serving_machine(), options);
+  stage.baseline = BaselineOf(planned.serving_machine(), options);
   stage.status = status;
   const int64_t start = NowNs();
   std::unique_ptr<pipeline::Engine> engine;

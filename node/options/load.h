@@ -53,7 +53,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
                                              pipeline::SocketStatus* status = nullptr);
 
 // For StageOptions: empty if nobody wants to know the residency. `machine` outlives it.
-std::function<pipeline::ResidencyYardstick(const pipeline::StagePlan&)> YardstickOf(
+std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineOf(
     const topology::Topology& machine, const ModelOptions& options);
 
 }  // namespace larder::node

@@ -90,7 +90,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   }
   command
       .add_option("--isa", options.isa,
-                  "instruction set: scalar, avx2, avx-vnni, avx512 (default: the best here)")
+                  "instruction set: scalar, avx2, avx-vnni, avx512-vnni (default: the best here)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -103,9 +103,10 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
 
 kernels::Isa ResolveIsa(const std::string& name) {
   if (name.empty()) return kernels::BestIsa();
-  const auto isa = kernels::IsaByName(name == "avx512" ? "avx512-vnni" : name);
+  const auto isa = kernels::IsaByName(name);
   if (!isa)
-    throw CLI::ValidationError("--isa", fmt::format("'{}' is none of scalar, avx2, avx-vnni, avx512", name));
+    throw CLI::ValidationError("--isa",
+                               fmt::format("'{}' is none of scalar, avx2, avx-vnni, avx512-vnni", name));
   if (!kernels::HostHas(*isa)) {
     throw Error("--isa {}: this machine does not have it; the best it has is {}", name,
                 kernels::IsaName(kernels::BestIsa()));

@@ -29,7 +29,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
   ModelOptions measured = options;
   measured.measure_residency = true;
-  stage.yardstick = YardstickOf(machine, measured);
+  stage.baseline = BaselineOf(machine, measured);
   if (plan.separated()) stage.processes = planned.plan.cluster;
   stage.socket = socket;
   stage.link_key = chain.link_key;

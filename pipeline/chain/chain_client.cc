@@ -102,7 +102,7 @@ void ChainClient::CheckFirstLink() {
   const sync::Fault fault = out_.fault();
   if (!fault) return;
   const std::string why = out_.FaultText();
-  HangUp();
+  CloseLinks();
   if (fault.code == sync::FaultCode::kStation && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
     throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
                 chain_.stages[fault.detail - 1].socket, why);
@@ -121,10 +121,10 @@ void ChainClient::Disconnect() {
   SocketStatus::Add(status_.reconnects, 1);
   status_.state.store(static_cast<uint32_t>(SocketState::kFailed), std::memory_order_relaxed);
   SetStates(SocketState::kConnecting);
-  HangUp();
+  CloseLinks();
 }
 
-void ChainClient::HangUp() {
+void ChainClient::CloseLinks() {
   SocketStatus::Add(status_.frames_finished, sent_ - received_);
   session_ = 0;
   out_ = {};
@@ -137,8 +137,8 @@ void ChainClient::Lost() {
   const std::string why = watch_->Lost(&stage);
   Disconnect();
   if (stage > 0 && stage <= chain_.stages.size()) {
-    shown_[(stage - 1) * shape_.reports_a_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
-                                                               std::memory_order_relaxed);
+    shown_[(stage - 1) * shape_.reports_per_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
+                                                                 std::memory_order_relaxed);
     throw PipelineLost("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
                        chain_.stages[stage - 1].socket, why);
   }

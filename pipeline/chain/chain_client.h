@@ -40,9 +40,9 @@ class ChainClient final : public Chain {
 
   // What the stages have reported, the latest frame's; any thread. attention: of the stage's attention
   // sockets, if it has any.
-  const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_a_stage()]; }
+  const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_per_stage()]; }
   const SocketStatus& attention_status(size_t stage, size_t attention) const {
-    return shown_[stage * shape_.reports_a_stage() + 1 + attention];
+    return shown_[stage * shape_.reports_per_stage() + 1 + attention];
   }
   const ChainPlan& chain() const { return chain_; }
   const StageThreads* stage_threads() const { return threads_.get(); }  // null: processes
@@ -50,7 +50,7 @@ class ChainClient final : public Chain {
  private:
   void Connect(int timeout_ms);
   void CheckFirstLink();
-  void HangUp();
+  void CloseLinks();
   [[noreturn]] void Lost();
   void Disconnect();
   void ShowReports(const StationReport* reports, uint64_t came_ns);

@@ -63,8 +63,8 @@ struct StageFrameShape {
     return RoundUp(logit_row_offset() + max_rows * sizeof(uint32_t), kCacheLineBytes);
   }
   // Of each stage: its own report, then those of its attention sockets.
-  size_t reports_a_stage() const { return 1 + slot_ends.size(); }
-  size_t reports() const { return stages * reports_a_stage(); }
+  size_t reports_per_stage() const { return 1 + slot_ends.size(); }
+  size_t reports() const { return stages * reports_per_stage(); }
   size_t residual_offset() const {
     return RoundUp(report_offset() + reports() * sizeof(StationReport), kCacheLineBytes);
   }

@@ -68,7 +68,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
 }
 
 void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
-  StationReport* report = to.report() + index_ * shape_.reports_a_stage();
+  StationReport* report = to.report() + index_ * shape_.reports_per_stage();
   report[0] = {.socket = ReportOf(status_), .here_ns = here_ns};
   if (!stage_.separated()) return;
   for (size_t socket = 0; socket < shape_.slot_ends.size(); ++socket)

@@ -59,6 +59,6 @@ class Intake {
 };
 
 // Why a prompt of so many tokens cannot be taken, with numbers; empty: it can.
-std::string WhyNotPrompt(size_t prompt_tokens, size_t context);
+std::string PromptProblem(size_t prompt_tokens, size_t context);
 
 }  // namespace larder::pipeline

@@ -36,7 +36,7 @@ void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmo
 
 }  // namespace
 
-std::string WhyNotPrompt(size_t prompt_tokens, size_t context) {
+std::string PromptProblem(size_t prompt_tokens, size_t context) {
   if (prompt_tokens == 0) return "the prompt has no tokens; give it some text";
   if (prompt_tokens <= context) return "";
   return fmt::format(
@@ -72,7 +72,7 @@ void Scheduler::Run(Intake& intake) {
     try {
       if (lost_ || !busy()) {  // else Submit does
         engine_.Reconnect();
-        PipelineIsWhole();
+        PipelineIsBack();
       }
       Admit();
       while (in_flight_ < batches_.size() && FillMicroBatch()) {
@@ -98,7 +98,7 @@ bool Scheduler::Rest(Intake& intake) {
 
 void Scheduler::TakeNew(Intake& intake) {
   while (auto sequence = intake.Take()) {
-    const std::string problem = WhyNotPrompt(sequence->prompt().size(), engine_.plan().options.context);
+    const std::string problem = PromptProblem(sequence->prompt().size(), engine_.plan().options.context);
     if (problem.empty()) {
       queue_.push_back(std::move(sequence));
     } else {
@@ -283,7 +283,7 @@ void Scheduler::CollectOldest() {
   const int64_t now = NowNs();
   const int64_t idle_ns = std::max<int64_t>(batch.submitted_ns - last_collect_ns_, 0);
   const int64_t step_ns = now - last_collect_ns_ - idle_ns;
-  Learn(batch, static_cast<double>(step_ns));
+  UpdateStepCosts(batch, static_cast<double>(step_ns));
   last_collect_ns_ = now;
   const uint64_t waited_ns = engine_.waited_ns();
   const uint64_t inside_ns = std::min(waited_ns - waited_ns_, static_cast<uint64_t>(step_ns));
@@ -314,7 +314,7 @@ void Scheduler::CollectOldest() {
 }
 
 // A step's time tells what a row of a prompt costs beside the decode rows, and what these cost alone.
-void Scheduler::Learn(const MicroBatch& batch, double step) {
+void Scheduler::UpdateStepCosts(const MicroBatch& batch, double step) {
   if (batch.prefill_rows == 0) {
     Smooth(decode_step_ns_, step);
   } else if (batch.prefill_rows >= kLeastPromptRows) {
@@ -410,7 +410,7 @@ void Scheduler::PipelineWasLost(const std::string& why) {
   Set(status_.waiting, queue_.size());
 }
 
-void Scheduler::PipelineIsWhole() {
+void Scheduler::PipelineIsBack() {
   // With work at hand it has yet to be seen whether a step succeeds: a stage that falls over each time may
   // not keep requests waiting for ever.
   if (!busy()) losses_in_a_row_ = 0;

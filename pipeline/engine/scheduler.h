@@ -129,9 +129,9 @@ class Scheduler {
   void Continue(size_t slot, std::span<const float> logits);
   void End(size_t slot, SequenceEnd, const std::string& why);
   void FreeIfDone(size_t slot);
-  void Learn(const MicroBatch&, double step_ns);
+  void UpdateStepCosts(const MicroBatch&, double step_ns);
   void PipelineWasLost(const std::string& why);
-  void PipelineIsWhole();
+  void PipelineIsBack();
   bool PatienceIsOver(int64_t since_ns) const;
   void RefuseQueued(Intake&);
   bool Rest(Intake&);

@@ -17,12 +17,12 @@ model::SynthOptions SmallModel(size_t kv_heads) {
 }
 
 // Points of a layer at which all threads meet.
-std::map<int, int> Meetings(std::span<const threadpool::Step> steps) {
-  std::map<int, int> meetings;
+std::map<int, int> Barriers(std::span<const threadpool::Step> steps) {
+  std::map<int, int> barriers;
   for (const auto& step : steps) {
-    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed)) ++meetings[step.layer];
+    if (step.barrier && step.kind != static_cast<uint16_t>(model::StepKind::kEmbed)) ++barriers[step.layer];
   }
-  return meetings;
+  return barriers;
 }
 
 TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
@@ -32,11 +32,11 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
       auto engine = MakeEngine(model.file(), {.threads = threads});
       for (size_t t = 0; t < threads; ++t) {
         const auto steps = engine->stage().steps(weight_node::Phase::kDecode, t);
-        const auto meetings = Meetings(steps);
-        ASSERT_EQ(meetings.size(), 3u);
-        for (const auto& [layer, n] : meetings)
+        const auto barriers = Barriers(steps);
+        ASSERT_EQ(barriers.size(), 3u);
+        for (const auto& [layer, n] : barriers)
           EXPECT_EQ(n, 4) << "layer " << layer << ", thread " << t << " of " << threads;
-        // Between meetings a thread waits only for a head's own producers, and for the one that appends to
+        // Between barriers a thread waits only for a head's own producers, and for the one that appends to
         // it.
         for (const auto& step : steps) {
           if (step.wait_count == 0) continue;

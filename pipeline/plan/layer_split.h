@@ -18,7 +18,7 @@ std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights
 // whole layers as fit, at least one, then evenly over that many sockets.
 struct SocketCount {
   size_t sockets = 0;
-  size_t layers_a_socket = 0;  // of the fullest one
+  size_t layers_per_socket = 0;  // of the fullest one
 };
 SocketCount CountSockets(size_t layers, uint64_t layer_bytes, uint64_t budget_bytes);
 

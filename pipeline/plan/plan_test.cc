@@ -51,7 +51,7 @@ TEST(ClusterLayers, TheFullestStageIsAsEmptyAsItCanBe) {
 TEST(ClusterShape, TheSocketsOfTheLiterature) {
   struct Row {
     const char* name;
-    size_t layers, sockets, layers_a_socket;
+    size_t layers, sockets, layers_per_socket;
     double int8_gb;
   };
   for (const Row& row : {Row{"llama-3.2-3b", 28, 4, 7, 3.21}, Row{"llama-2-7b", 32, 8, 4, 6.74},
@@ -63,14 +63,14 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
       const Plan plan = PlanUniformCluster(config, {96, l3_bytes}, {}, {});
       EXPECT_EQ(config.layers, row.layers);
       EXPECT_EQ(plan.stages.size(), row.sockets);
-      for (const PlacedStage& stage : plan.stages) EXPECT_EQ(stage.layers, row.layers_a_socket);
+      for (const PlacedStage& stage : plan.stages) EXPECT_EQ(stage.layers, row.layers_per_socket);
       EXPECT_EQ(plan.serving_socket, "serving");
       EXPECT_EQ(fmt::format("{:.2f}", static_cast<double>(config.parameters()) * 1e-9),
                 fmt::format("{:.2f}", row.int8_gb));
       EXPECT_EQ(plan.micro_batches, row.sockets + 1);
       const std::string table = plan.Table();
       EXPECT_NE(
-          table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets, row.layers_a_socket)),
+          table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets, row.layers_per_socket)),
           std::string::npos)
           << table;
       EXPECT_NE(table.find(fmt::format("{:.2f} GB at a byte a parameter", row.int8_gb)), std::string::npos)

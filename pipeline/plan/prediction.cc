@@ -62,7 +62,7 @@ PredictedPoint Prediction::Point(size_t batch) const {
 std::string Prediction::Text() const {
   std::string out = fmt::format(
       "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s a core, memory {:g} GB/s a socket,\n"
-      "           {:g} us of meetings a layer, links {:g} us + {:g} GB/s\n",
+      "           {:g} us of barriers per layer, links {:g} us + {:g} GB/s\n",
       context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
       speeds.layer_sync_us, speeds.link_latency_us, speeds.link_gbps);
   const size_t batch = 1;
@@ -98,7 +98,7 @@ std::string Prediction::Text() const {
       const double kv_gbps =
           t.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage->kv_cores) : speeds.dram_socket_gbps;
       out += fmt::format(
-          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + meetings {:g} us)\n"
+          "  stage    = {} layers x (weights {} + attention {:.2f} MB / {:g} GB/s {} + barriers {:g} us)\n"
           "           = {} x ({:.1f} + {:.1f} + {:.1f} us) = {:.1f} us{}\n",
           stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory", t.sync_us,
           stage->layers, t.weights_us, t.attention_us, t.sync_us, t.stage_us,

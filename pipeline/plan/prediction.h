@@ -17,7 +17,7 @@ struct Speeds {
   double l3_core_gbps = 30;        // reading its L3, of a core while all read
   double dram_socket_gbps = 380;   // reading memory, of a socket
   double core_gops = 300;          // INT8 multiply and add, of a core: bounds large batches
-  double layer_sync_us = 2;        // four meetings of a socket's threads
+  double layer_sync_us = 2;        // four barriers of a socket's threads
   double link_latency_us = 10;     // paper section 4.4: about 50 us for five
   double link_gbps = 12.5;         // 100 Gbit/s
   std::string source = "assumed";  // or "measured here", "given"

@@ -161,8 +161,8 @@ AttentionSockets::~AttentionSockets() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void RehearseAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
-                       const SocketWaits& waits) {
+void DryRunAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
+                     const SocketWaits& waits) {
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
   const Exchange exchange(shape.exchange, memory.data());

@@ -90,8 +90,8 @@ class AttentionSockets {
 
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
 // cannot be had is an Error before anybody has connected.
-void RehearseAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
-                       const SocketWaits& waits);
+void DryRunAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
+                     const SocketWaits& waits);
 
 // The main thread of an attention socket's process: waits for a weight socket, serves it until it says
 // goodbye. Called in a loop. If there is a status, it counts the frames of all

@@ -19,7 +19,7 @@ PackedWeights::PackedWeights(const StagePlan& plan, const StageOptions& options)
   }
   pool.wait = options.wait;
   // The bandwidths first: with a pool alive its threads would wait on the same cores.
-  if (options.yardstick) residency_.yardstick = options.yardstick(plan_);
+  if (options.baseline) residency_.baseline = options.baseline(plan_);
   pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
 }
 
@@ -53,10 +53,10 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
 }
 
 void PackedWeights::MeasureResidency(const StageOptions& options) {
-  if (!options.yardstick) return;
+  if (!options.baseline) return;
   residency_.shards = ProbeResidency(kResidencyBudgetS);
   for (ShardResidency& shard : residency_.shards)
-    shard.resident_share = ResidentShare(shard.reread_gbps, residency_.yardstick);
+    shard.resident_share = ResidentShare(shard.reread_gbps, residency_.baseline);
 }
 
 std::vector<ShardResidency> PackedWeights::ProbeResidency(double budget_s) {

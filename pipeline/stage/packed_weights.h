@@ -43,7 +43,7 @@ class PackedWeights {
   // Every thread packs its share. shared_io: where attention sockets read and write; null: colocated.
   void Load(const model::GgufFile& file, const StageOptions& options,
             const weight_node::AttentionIoRows* shared_io);
-  // Once programs and all they point to are built: measures the residency if options.yardstick says so.
+  // Once programs and all they point to are built: measures the residency if options.baseline says so.
   void MeasureResidency(const StageOptions& options);
 
   const StagePlan& plan() const { return plan_; }

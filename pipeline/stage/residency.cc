@@ -7,8 +7,7 @@
 #include "topology/probe.h"
 
 namespace larder::pipeline {
-ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const StagePlan& plan,
-                                    double budget_s) {
+ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan, double budget_s) {
   const size_t threads = plan.threads.size();
   std::vector<CpuId> cpus;
   topology::MachineBandwidth found;
@@ -26,11 +25,11 @@ ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const Sta
           found.dram_all_gbps / static_cast<double>(threads)};
 }
 
-double ResidentShare(double reread_gbps, const ResidencyYardstick& yardstick) {
-  if (reread_gbps <= 0 || yardstick.dram_gbps <= 0) return 0;
-  if (yardstick.l3_gbps <= yardstick.dram_gbps) return reread_gbps >= yardstick.dram_gbps ? 1 : 0;
+double ResidentShare(double reread_gbps, const ResidencyBaseline& baseline) {
+  if (reread_gbps <= 0 || baseline.dram_gbps <= 0) return 0;
+  if (baseline.l3_gbps <= baseline.dram_gbps) return reread_gbps >= baseline.dram_gbps ? 1 : 0;
   const double share =
-      (1 / yardstick.dram_gbps - 1 / reread_gbps) / (1 / yardstick.dram_gbps - 1 / yardstick.l3_gbps);
+      (1 / baseline.dram_gbps - 1 / reread_gbps) / (1 / baseline.dram_gbps - 1 / baseline.l3_gbps);
   return std::clamp(share, 0.0, 1.0);
 }
 
@@ -60,7 +59,7 @@ std::string Residency::Text() const {
   std::string out = fmt::format(
       "residency: {:.0f} % of the weights re-read at L3 speed (a thread: L3 {:.1f} GB/s, memory {:.1f} "
       "GB/s)\n",
-      100 * resident_share(), yardstick.l3_gbps, yardstick.dram_gbps);
+      100 * resident_share(), baseline.l3_gbps, baseline.dram_gbps);
   out += "  thread   weights MB   re-read GB/s   resident\n";
   for (const ShardResidency& shard : shards) {
     out +=

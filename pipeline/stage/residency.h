@@ -12,18 +12,17 @@
 namespace larder::pipeline {
 
 // Read bandwidth a thread, all threads reading at once. 0: not measured.
-struct ResidencyYardstick {
+struct ResidencyBaseline {
   double l3_gbps = 0;
   double dram_gbps = 0;
 };
 // Starts threads on the plan's CPUs: call it while no pool waits on them. Another machine's plan (unpinned)
 // is measured on as many of this machine's cores.
-ResidencyYardstick MeasureYardstick(const topology::Topology& machine, const StagePlan& plan,
-                                    double budget_s);
+ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan, double budget_s);
 
 // The time to read a byte is share / l3 + (1 - share) / dram; solved for the share, clamped to 0..1. A shard
 // that fits L2 reads faster than L3 and is resident.
-double ResidentShare(double reread_gbps, const ResidencyYardstick& yardstick);
+double ResidentShare(double reread_gbps, const ResidencyBaseline& baseline);
 
 struct ShardResidency {
   int thread = 0;
@@ -32,7 +31,7 @@ struct ShardResidency {
   double resident_share = 0;
 };
 struct Residency {
-  ResidencyYardstick yardstick;
+  ResidencyBaseline baseline;
   std::vector<ShardResidency> shards;  // of each thread; empty: not measured
   double reread_gbps() const;          // of all threads
   uint64_t bytes() const;

@@ -30,7 +30,7 @@ struct StageOptions {
   std::function<void(uint64_t, uint64_t)> progress;
   // What the plan's threads read from L3 and from memory, asked before they start; the residency of the
   // weights is measured by it when they are packed. Empty: it is not.
-  std::function<ResidencyYardstick(const StagePlan&)> yardstick;
+  std::function<ResidencyBaseline(const StagePlan&)> baseline;
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
   // threads of this one.
   std::string processes;

@@ -358,7 +358,7 @@ std::vector<GenerationSpec> MakeSpecs(const CompletionRequest& request, const Co
   for (size_t i = 0; i < prompts; ++i) {
     spec.prompt =
         request.messages.empty() ? PromptTokens(request.prompts[i], defaults) : ChatTokens(request, defaults);
-    const std::string problem = pipeline::WhyNotPrompt(spec.prompt.size(), defaults.context);
+    const std::string problem = pipeline::PromptProblem(spec.prompt.size(), defaults.context);
     if (!problem.empty())
       throw Refused(400, "{}", problem).On(request.messages.empty() ? "prompt" : "messages");
     for (size_t k = 0; k < request.n; ++k) {

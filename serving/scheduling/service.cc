@@ -96,7 +96,7 @@ Service::~Service() {
 GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, GenerationListener* listener) {
   if (draining_) throw Refused(503, "the server is shutting down");
   if (const auto outage = this->outage(); outage && outage->refusing) throw Refused(503, "{}", outage->why);
-  const std::string problem = pipeline::WhyNotPrompt(spec.prompt.size(), options_.context);
+  const std::string problem = pipeline::PromptProblem(spec.prompt.size(), options_.context);
   if (!problem.empty()) throw Refused(400, "{}", problem).On("prompt");
   Validate(spec.sampling, options_.vocab);
   for (const TokenId token : spec.prompt) {
