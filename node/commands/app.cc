@@ -21,7 +21,7 @@
 namespace larder::node {
 namespace {
 
-// llama.cpp has options of several letters after one dash, which CLI11 would read as one-letter options.
+// llama.cpp's options with several letters after one dash, which CLI11 would read as one-letter options.
 struct Spelling {
   std::string_view short_form, long_form;
 };
@@ -29,7 +29,7 @@ constexpr Spelling kSpellings[] = {{"-cnv", "--conversation"}, {"-no-cnv", "--no
                                    {"-sys", "--system"},       {"-ub", "--ubatch-size"},
                                    {"-np", "--parallel"},      {"-l", "--logit-bias"}};
 
-// Options of llama.cpp that Larder has nothing for. CLI11 would read "-hf" as "-h".
+// Options of llama.cpp that Larder does not have. CLI11 would read "-hf" as "-h".
 constexpr std::string_view kForeign[] = {"-hf",  "-hfr", "-hff", "-fa", "-ngl",  "-mg", "-sm", "-ts",
                                          "-ctk", "-ctv", "-dt",  "-lv", "-nkvo", "-tb", "-mu", "-cb"};
 
@@ -43,7 +43,7 @@ std::vector<std::string> Arguments(int argc, char** argv) {
   return arguments;
 }
 
-// Anything that a message quotes (a path, a key of a file) may hold line ends; an error stays one line.
+// What a message quotes (a path, a key of a file) may contain line ends; the error still has to be one line.
 void Complain(const char* kind, std::string text) {
   std::fflush(stdout);
   std::replace_if(
@@ -57,7 +57,7 @@ int Usage(const std::string& text, const CLI::App* command) {
   return kUsage;
 }
 
-// CLI11's help marks what a flag's opposite sets, as in "--no-escape{false}".
+// Removes CLI11's mark of a negated flag, as in "--no-escape{false}", from the help.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
@@ -68,7 +68,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-// "Could not convert: --seconds = soon", in words of ours.
+// Rewords CLI11's "Could not convert: --seconds = soon".
 std::string ConversionText(const std::string& text) {
   constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
   const size_t between = text.find(kBetween);
@@ -77,7 +77,7 @@ std::string ConversionText(const std::string& text) {
                      text.substr(between + kBetween.size()));
 }
 
-// CLI11 complains of a missing option before an unknown one, which may be the same one mistyped.
+// CLI11 reports a missing option before an unknown one, but the unknown one may be the missing one mistyped.
 std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
   const std::vector<std::string> unknown = command.remaining();
   if (unknown.empty()) return ConversionText(error.what());
@@ -89,7 +89,7 @@ std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
 int Run(const Command& command) {
   try {
     const int code = command.run();
-    // A full disk or a closed pipe shows only here.
+    // A full disk or a closed pipe is detected only here.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Error("can't write to standard output");
     return code;
   } catch (const CLI::ParseError& error) {
@@ -120,7 +120,7 @@ int Main(int argc, char** argv) {
                        kernels::IsaName(kernels::BestIsa()));
   });
   program.require_subcommand(1);
-  // An option given twice: the last one counts, so that a script's options can be followed by one's own.
+  // If an option is given twice the last one wins, so that a user can override a script's options.
   program.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   program.footer(
       "\nFirst steps:\n"
@@ -160,7 +160,7 @@ int Main(int argc, char** argv) {
                         [](const Command& c) { return c.options->parsed(); });
   };
   try {
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
     program.parse(arguments);
   } catch (const CLI::Success& wanted) {  // --help, --version
     const auto command = chosen();

@@ -1,5 +1,5 @@
-// The program `larder`: finds the command, runs it, and turns whatever went wrong into one line on stderr and
-// an exit code. The only place that catches larder::Error.
+// The program `larder`: finds the command and runs it. An error that leaves the command becomes one line on
+// stderr and an exit code.
 #pragma once
 
 namespace larder::node {

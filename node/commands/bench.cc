@@ -25,7 +25,7 @@ struct BenchOptions {
   double probe_s = 1.0;
 };
 
-// "1,8,32". Throws CLI::ValidationError.
+// Parses a list such as "1,8,32". Throws CLI::ValidationError.
 std::vector<size_t> ParseList(const char* option, const std::string& text, size_t least) {
   std::vector<size_t> values;
   size_t at = 0;
@@ -61,7 +61,7 @@ std::vector<BenchTest> Tests(const BenchOptions& o) {
   return tests;
 }
 
-// The bandwidths come first: with a pool alive its threads would wait on the same cores.
+// The bandwidths are measured first: a thread pool that existed already would wait on the same cores.
 BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const topology::Topology& machine,
                             const std::shared_ptr<const model::GgufFile>& file,
                             const std::optional<ManifestAndServer>& where, size_t threads) {
@@ -125,7 +125,7 @@ Command AddBench(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "measure prefill and decode speeds");
   const char* group = "Tests";
   auto list = [&](const char* name, std::string& value, const char* text) {
-    // given twice, its values add up, as llama-bench has it
+    // A repeated option adds its values, as in llama-bench.
     command->add_option(name, value, text)
         ->type_name("N,...")
         ->multi_option_policy(CLI::MultiOptionPolicy::Join)

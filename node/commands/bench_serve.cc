@@ -1,5 +1,5 @@
-// `larder bench-serve`: loads an OpenAI-compatible HTTP server, ours or another, or our text stream, and says
-// how fast it was. Option names are those of vLLM's `bench serve`.
+// `larder bench-serve`: sends load to an OpenAI-compatible HTTP server, Larder's or another, or to Larder's
+// text stream, and measures its speed. Option names are those of vLLM's `bench serve`.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -54,7 +54,7 @@ double Rate(const std::string& text) {
   return rate;
 }
 
-// Requests that aren't counted: the first token of a server is slow, and an error should come at once.
+// Requests that are not counted: a server's first tokens are slow, and an error should show at once.
 void WarmUp(const BenchServeOptions& o, LoadSpec load) {
   load.requests = RandomPrompts(o.warmups, o.input_words, o.output_tokens, ~load.seed);
   load.requests_per_s = INFINITY;

@@ -1,4 +1,4 @@
-// The built program's options: help, wrong usage, and what their values do.
+// The built program's options: help, wrong usage, and the effect of their values.
 #include <fstream>
 #include <string>
 #include <utility>
@@ -42,7 +42,7 @@ TEST_F(Cli, WrongUsage) {
   ExpectUsage(Run({"synth", "-o", Path("none.gguf")}), "--shape");
 }
 
-// A key that is none opens the door to everybody, or to whoever guesses.
+// An empty key would admit everybody, and a short one can be guessed.
 TEST_F(Cli, KeysThatAreNoneAreWrongUsage) {
   const auto serve = [](const std::vector<std::string>& options) {
     std::vector<std::string> arguments = {"serve", "-m", Tiny(), "--port", "0", "--text-port", "-1"};
@@ -61,7 +61,7 @@ TEST_F(Cli, KeysThatAreNoneAreWrongUsage) {
   ExpectError(serve({"--api-key-file", path}), "has no key");
 }
 
-// A value that its option cannot have: the option's name, the value and the range; exit code 2.
+// Wrong values: the message has the option's name, the value and the range; the exit code is 2.
 TEST_F(Cli, WrongValuesNameTheOption) {
   for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
            {"--temp", "nan"},
@@ -106,7 +106,7 @@ TEST_F(Cli, ADrawnSeedIsPrintedAndRepeatsTheText) {
   const Outcome again = with(seed);
   EXPECT_EQ(again.out, drawn.out);
   EXPECT_EQ(again.err.find("seed "), std::string::npos) << again.err;
-  // all 64 bits count
+  // All 64 bits of the seed count.
   const std::string largest = with("18446744073709551615").out;
   EXPECT_NE(largest, with("9223372036854775807").out);
   EXPECT_EQ(largest, with("18446744073709551615").out);
@@ -130,8 +130,7 @@ TEST_F(Cli, AChatOnAPipeHasItsStatistics) {
 }
 
 TEST_F(Cli, TheL3FractionCountsWhereAModelIsLoaded) {
-  // A hundredth of any L3 holds this model; what is asked here is that the option is there and refuses
-  // nonsense.
+  // This model fits a hundredth of any L3; the test only checks that the option exists and refuses nonsense.
   EXPECT_EQ(Run({"run", "-m", Tiny(), "-p", "x", "-n", "1", "-t", "1", "--l3-fraction", "0.5"}).code, 0);
   ExpectUsage(Run({"bench", "-m", Tiny(), "--l3-fraction", "2"}), "--l3-fraction");
 }

@@ -1,4 +1,4 @@
-// What the built program reports: bench, inspect, plan and doctor, for people and as JSON.
+// Reports of the built program: bench, inspect, plan and doctor, as text and as JSON.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@ TEST_F(Cli, BenchJson) {
   ASSERT_EQ(rows.size(), 6u);  // two thread counts x (pp16, tg4, tg4 b3)
   for (const auto& row : rows) {
     EXPECT_EQ(row["samples_ts"].size(), 2u);
-    // llama-bench's: the same measurements in nanoseconds of a repetition
+    // llama-bench's field: the same measurements, in nanoseconds per repetition.
     ASSERT_EQ(row["samples_ns"].size(), 2u);
     const double tokens = std::max(row["n_prompt"].get<double>(), row["n_gen"].get<double>()) *
                           row["n_batch_sequences"].get<double>();
@@ -43,7 +43,7 @@ TEST_F(Cli, BenchJson) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with('|')) {
       EXPECT_LE(line.size(), 112u) << line;
-    }  // bytes: "±" is two
+    }  // in bytes: "±" is two
   }
 }
 
@@ -144,7 +144,7 @@ TEST_F(Cli, SplitsAModelForACluster) {
   EXPECT_NE(inspected.out.find("part       stage 1 of 2: layers 1-1"), std::string::npos) << inspected.out;
   EXPECT_EQ(inspected.out.find("blk.0."), std::string::npos);
   ExpectError(Run({"run", "-m", Path("parts/second.gguf"), "-p", "x"}), "the file is a part of a model");
-  // The folder stands for the model: any part has its shape, so the plan is the same.
+  // A folder of parts works as the model: any part has the model's shape, so the plan is the same.
   const Outcome again = Run({"plan", "-m", Path("parts"), "--manifest", manifest, "--json"});
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(nlohmann::json::parse(again.out)["hash"], plan["hash"]);
@@ -168,7 +168,7 @@ TEST_F(Cli, DoctorSaysWhatItFound) {
     if (what == "bandwidth probe") {
       EXPECT_EQ(finding["health"], "note") << finding;
     }
-    // figures are numbers, their units in the keys
+    // Figures are numbers, with their units in the keys.
     if (what == "L3 read") {
       l3 = true;
       EXPECT_GT(finding["all_threads_gbps"].get<double>(), 0) << finding;

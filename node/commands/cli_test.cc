@@ -25,14 +25,14 @@ TEST_F(Cli, ErrorsAreOneLine) {
   ExpectError(Run({"run", "-m", Tiny(), "-i"}), "--chat-template");
 }
 
-// The type of the first Q8_0 matrix becomes Q4_K (256 weights in 144 bytes): the file is sound, but not for
-// us.
+// Changes the type of the first Q8_0 matrix to Q4_K (256 weights in 144 bytes): the file is valid, but Larder
+// does not support the type.
 TEST_F(Cli, UnsupportedTypeIsNamed) {
   std::string bytes = Slurp(Tiny());
   const std::string name = "blk.0.ffn_down.weight";
   const size_t at = bytes.find(name);
   ASSERT_NE(at, std::string::npos);
-  // after the name: number of dimensions, the dimensions, the type
+  // The name is followed by the number of dimensions, the dimensions and the type.
   uint32_t dimensions = 0;
   std::memcpy(&dimensions, bytes.data() + at + name.size(), sizeof dimensions);
   const size_t type_at = at + name.size() + 4 + 8 * dimensions;
@@ -78,12 +78,12 @@ TEST_F(Cli, DemoModelTellsAStory) {
                             "1", "--no-display-prompt"});
   EXPECT_EQ("Once upon a time" + bare.out, got.out);
 
-  // the prompt in a file: the editor's line end is not part of it
+  // The line end at the end of a prompt file is not part of the prompt.
   std::ofstream(Path("prompt.txt")) << "Once upon a time\n";
   EXPECT_EQ(Run({"run", "-m", Demo(), "-f", Path("prompt.txt"), "-n", "24", "--temp", "0", "-t", "1"}).out,
             got.out);
 
-  // the story again, cut before a word that is in it
+  // The same story ends before a stop string that occurs in it.
   const std::string word = got.out.substr(30, 6);
   const Outcome cut = Run(
       {"run", "-m", Demo(), "-p", "Once upon a time", "-n", "24", "--temp", "0", "-t", "1", "--stop", word});
@@ -121,7 +121,7 @@ TEST_F(Cli, ChatKeepsItsCacheAndClears) {
                            "--temp", "0", "-sys", "Be brief."},
                           "Hello\n/clear\nHello\n/exit\nnot read\n");
   EXPECT_EQ(got.code, 0) << got.err;
-  // the same question after /clear gets the same answer
+  // The same question after /clear gets the same answer.
   const size_t half = got.out.size() / 2;
   ASSERT_GT(half, 0u);
   EXPECT_EQ(got.out.substr(0, half), got.out.substr(half));
@@ -157,7 +157,7 @@ TEST_F(Cli, PerplexityOfText) {
       Run({"perplexity", "-m", Tiny(), "-f", Path("text.txt"), "-c", "64", "--chunks", "2", "-t", "1"});
   EXPECT_EQ(got.code, 0) << got.err;
   EXPECT_NE(got.out.find("[2]"), std::string::npos) << got.out;
-  // 64 / 2 - 1 predictions of each of the two chunks
+  // 64 / 2 - 1 predictions in each of the two chunks.
   EXPECT_NE(got.out.find("over 62 tokens"), std::string::npos) << got.out;
   ExpectError(Run({"perplexity", "-m", Tiny(), "-f", Path("text.txt"), "-c", "4000", "-t", "1"}), "too few");
 }
@@ -166,7 +166,7 @@ TEST_F(Cli, InterruptEndsARunWithItsStatistics) {
   const pid_t child = Start(
       {"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "--isa", "scalar", "-c", "1048576", "--ignore-eos"}, "",
       "signal");
-  // text on standard output means that it generates
+  // Text on standard output shows that it is generating.
   const int64_t start = NowNs();
   while (Slurp(Path("signal.out")).size() < 10 && SecondsSince(start) < 60) usleep(2000);
   kill(child, SIGINT);

@@ -43,7 +43,7 @@ class Cli : public testing::Test {
   static void SetUpTestSuite() {
     directory_ = fs::temp_directory_path() / ("larder-cli-" + std::to_string(getpid()));
     fs::create_directories(directory_);
-    // Random weights never end a text early for long, and three KV heads divide among no number of threads.
+    // Random weights rarely end a text early. Three KV heads do not divide evenly between two threads.
     model::SynthOptions synth;
     synth.shape.layers = 2;
     synth.shape.dim = 96;
@@ -61,7 +61,7 @@ class Cli : public testing::Test {
   static std::string Tiny() { return Path("tiny.gguf"); }
   static std::string Demo() { return LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"; }
 
-  // Starts the program; its output goes to files, so that neither side ever waits for the other.
+  // Starts the program with files for its input and output, so that neither process waits for the other.
   static pid_t Start(std::vector<std::string> arguments, const std::string& input, const std::string& tag) {
     const std::string in = Path(tag + ".in"), out = Path(tag + ".out"), err = Path(tag + ".err");
     std::ofstream(in, std::ios::binary) << input;
@@ -91,7 +91,7 @@ class Cli : public testing::Test {
     return Wait(Start(std::move(arguments), input, "run"), "run");
   }
 
-  // One line that begins as errors do and holds `part`; nothing on standard output.
+  // Expects exit code 1, one error line that contains `part`, and nothing on standard output.
   static void ExpectError(const Outcome& got, const std::string& part) {
     EXPECT_EQ(got.code, 1);
     EXPECT_EQ(got.err.rfind("larder: error: ", 0), 0u) << got.err;

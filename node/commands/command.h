@@ -1,5 +1,5 @@
 // The commands of the program, one file each: commands/NAME.cc. Add*() describes a command's options to CLI11
-// and returns what runs it; nothing happens before run() is called.
+// and returns the Command, which does nothing before run() is called.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// `larder doctor`: what this machine offers, and what to change.
+// `larder doctor`: what this machine offers, and what to change on it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ struct DoctorOptions {
 
 Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& machine, std::string& table) {
   ModelOptions options = o.model;
-  options.residency = false;  // the report is ours to print
+  options.residency = false;  // this command prints the report itself
   options.measure_residency = true;
   const auto file = model::GgufFile::Open(options.model);
   const PlannedModel planned = PlanModel(*file, std::nullopt, machine, ToPlanOptions(options), options);

@@ -1,4 +1,4 @@
-// `larder inspect`: what is in a GGUF file, also in those that Larder can't run.
+// `larder inspect`: the contents of a GGUF file, also of files that Larder can't run.
 #include <CLI/CLI.hpp>
 #include <map>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kShownItems = 6;  // of an array
+constexpr size_t kShownItems = 6;  // items of an array that are printed
 
 struct Totals {
   size_t tensors = 0;
@@ -36,7 +36,7 @@ std::map<std::string, Totals> TotalsByType(const model::GgufFile& file) {
   return totals;
 }
 
-// The tokens of a file that has nothing else: a tokenizer in a file of its own. 0 for any other file.
+// The number of tokens in a file that holds a tokenizer and no tensors; 0 for any other file.
 uint64_t VocabularyOnly(const model::GgufFile& file) {
   if (!file.tensors().empty()) return 0;
   for (const auto& entry : file.entries()) {

@@ -1,7 +1,7 @@
-// `larder node`: one socket of a manifest as a process of its own. An attention socket waits for its weight
-// socket's process, serves it until it says goodbye, and waits for the next; a stage of a cluster
-// (node/tasks/stage_node.h) serves chains; a serving socket is `larder serve` of the cluster. If a process
-// that this one needs dies, it says so and ends with status 75, for its supervisor to start again.
+// `larder node`: one socket of a manifest as a process. An attention socket waits for its weight socket's
+// process, serves it until it says goodbye, and waits for the next one; a stage of a cluster
+// (node/tasks/stage_node.h) serves chains; a serving socket runs `larder serve` for the cluster. If a process
+// that this one needs dies, it logs that and exits with status 75, so that its supervisor starts it again.
 #include <signal.h>
 #include <spdlog/spdlog.h>
 
@@ -29,11 +29,11 @@ struct NodeOptions {
   std::string socket;
   bool once = false;
   const CLI::App* command =
-      nullptr;  // what else it was given: `larder serve`'s options, for a serving socket
+      nullptr;  // has the remaining arguments: a serving socket's options of `larder serve`
 };
 
-// A serving socket's process is `larder serve` of the cluster: with the options of its manifest, then those
-// of the command line.
+// A serving socket's process runs `larder serve` for the cluster, with the manifest's options followed by
+// those of the command line.
 int RunServing(const NodeOptions& o, const std::string& server, const std::vector<std::string>& options) {
   CLI::App program;
   const Command serve = AddServe(program);
@@ -47,7 +47,7 @@ int RunServing(const NodeOptions& o, const std::string& server, const std::vecto
   arguments.insert(arguments.end(), {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
   arguments.insert(arguments.end(), options.begin(), options.end());
   for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
   program.parse(std::move(arguments));
   return serve.run();
 }
@@ -61,7 +61,7 @@ int Run(const NodeOptions& o) {
   if (serving.socket != nullptr && serving.socket->name == o.socket)
     return RunServing(o, where->server().name, serving.socket->options);
   if (const auto extra = o.command->remaining(); !extra.empty()) throw CLI::ExtrasError(extra);
-  // `systemctl reload` is for serving sockets, which have keys to read again.
+  // Only serving sockets use `systemctl reload`, which makes them read their keys again.
   if (std::getenv("NOTIFY_SOCKET") != nullptr) signal(SIGHUP, SIG_IGN);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where, o.socket));
   const PlannedModel planned =
@@ -90,8 +90,8 @@ int Run(const NodeOptions& o) {
   service.Describe("mapping the KV cache");
   pipeline::DryRunAttention(plan, index, *file, waits);
   do {
-    // A listener of its own for each weight process: a second one that comes while the first is served is
-    // told who is there.
+    // A new listener for each weight process. A second process that connects while the first is served is
+    // refused, and told which process is connected.
     rdma::ControlListener listener(pipeline::ControlName(cluster, o.socket));
     status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting), std::memory_order_relaxed);
     service.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
@@ -105,7 +105,7 @@ int Run(const NodeOptions& o) {
       spdlog::info("attention socket {}: the weight socket has ended", o.socket);
     } catch (const Error& error) {
       if (o.once) throw;
-      spdlog::error("{}", error.what());  // a peer that was refused or gave up: the next may do better
+      spdlog::error("{}", error.what());  // the peer was refused or gave up: wait for the next one
     }
   } while (!o.once);
   return 0;

@@ -1,6 +1,6 @@
-// `larder perplexity`: how well a model predicts a text, by llama.cpp's method: the text in chunks of a
-// context, each scored over its second half. --ids and --logits take one sequence from position 0 and score
-// all of it.
+// `larder perplexity`: how well a model predicts a text, by llama.cpp's method: the text is split into chunks
+// of one context each, and the second half of each chunk is scored. --ids and --logits take one sequence from
+// position 0 and score all of it.
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
@@ -26,7 +26,7 @@ namespace {
 
 using model::TokenId;
 
-constexpr size_t kDefaultChunk = 512;  // llama.cpp's
+constexpr size_t kDefaultChunk = 512;  // llama.cpp's default
 
 struct PerplexityOptions {
   ModelOptions model;
@@ -34,7 +34,7 @@ struct PerplexityOptions {
   size_t chunks = 0;  // 0: all
 };
 
-// White space, and the brackets and commas that `larder tokenize --ids` prints.
+// White space, and the brackets and commas in the output of `larder tokenize --ids`.
 bool IsSeparator(char c) {
   return std::isspace(static_cast<unsigned char>(c)) || c == ',' || c == '[' || c == ']';
 }
@@ -92,7 +92,7 @@ struct Score {
     ++count;
   }
   double perplexity() const { return std::exp(sum / static_cast<double>(count)); }
-  // The standard error of the mean, carried through exp.
+  // The standard error of the mean, propagated through exp.
   double error() const {
     if (count < 2) return 0;
     const auto n = static_cast<double>(count);
@@ -101,7 +101,8 @@ struct Score {
   }
 };
 
-// Runs `tokens` from position 0 of slot 0 and hands out the logits of positions first and later.
+// Runs `tokens` from position 0 of slot 0 and passes the logits of positions >= first to `take`. False if
+// interrupted.
 bool RunSequence(pipeline::Engine& engine, std::span<const TokenId> tokens, size_t first,
                  const std::function<void(size_t position, std::span<const float> logits)>& take) {
   engine.Reset(0);
@@ -147,8 +148,8 @@ int ScoreChunks(pipeline::Engine& engine, std::vector<TokenId> tokens, size_t ch
   bool finished = true;
   for (size_t c = 0; c < chunks && finished; ++c) {
     const std::span<TokenId> part(tokens.data() + c * chunk, chunk);
-    if (bos >= 0) part[0] = bos;  // every chunk begins as a text does
-    // The last position predicts a token of the next chunk: not scored.
+    if (bos >= 0) part[0] = bos;  // every chunk begins like a text
+    // The last position predicts a token of the next chunk, so it is not scored.
     finished = RunSequence(engine, part, chunk / 2, [&](size_t position, std::span<const float> logits) {
       if (position + 1 < chunk) score.Add(model::NegativeLogLikelihood(logits, part[position + 1]));
     });

@@ -1,4 +1,4 @@
-// `larder plan`: who would do what, on this machine or another; loads nothing.
+// `larder plan`: the Plan for this machine or another; loads no weights.
 #include "pipeline/plan/plan.h"
 
 #include <fmt/format.h>
@@ -17,24 +17,24 @@
 namespace larder::node {
 namespace {
 
-constexpr double kMeasureSeconds = 2.0;  // as `larder doctor`
+constexpr double kMeasureSeconds = 2.0;  // the same as `larder doctor`
 
 struct PlanCommandOptions {
   ModelOptions model;
   std::string shape;
   bool json = false;
   bool measure = false;
-  size_t socket_cores = 0;  // 0: as here
-  std::string socket_l3;    // "1152M"; empty: as here
+  size_t socket_cores = 0;  // 0: as on this machine
+  std::string socket_l3;    // such as "1152M"; empty: as on this machine
   pipeline::Speeds speeds;
 };
 
-// A file's name may hold anything; JSON text may not.
+// A file name may contain bytes that are not UTF-8, which JSON text may not.
 void Print(const nlohmann::json& object) {
   fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-// The inputs of a prediction: flags go before what --measure finds on this machine.
+// The inputs of a prediction: values from flags take precedence over those that --measure finds here.
 pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology& machine) {
   if (!o.measure) return o.speeds;
   pipeline::Speeds speeds = o.speeds;
@@ -52,7 +52,7 @@ pipeline::Speeds SpeedsOf(const PlanCommandOptions& o, const topology::Topology&
   return speeds;
 }
 
-// Sockets that nobody has yet, as the flags describe them, else as this machine's first package.
+// The shape of the sockets to plan for: as the flags describe them, else as this machine's first package.
 pipeline::SocketShape SocketOf(const PlanCommandOptions& o, const topology::Topology& machine) {
   pipeline::SocketShape socket{machine.packages()[0].cores.size(), 0};
   for (const L3GroupId id : machine.packages()[0].l3_groups) socket.l3_bytes += machine.l3_group(id).bytes;
@@ -93,8 +93,7 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
     return 0;
   }
   fmt::print("{}", plan.Table());
-  for (const pipeline::PlacedStage& stage :
-       plan.stages) {  // a server's own part: who of its threads holds what
+  for (const pipeline::PlacedStage& stage : plan.stages) {  // threads and shards of this server's stages
     if (stage.server != o.model.server) continue;
     fmt::print("\nsocket {} (layers {}-{})\n{}", stage.socket, stage.first_layer,
                stage.first_layer + stage.layers - 1, stage.plan.Table());
@@ -102,7 +101,7 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
   return 0;
 }
 
-// One server; manifest may be null.
+// The plan of one server; manifest may be null.
 int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              const model::ModelConfig& config, const topology::Topology& machine) {
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
@@ -144,7 +143,7 @@ int Run(const PlanCommandOptions& o) {
   if (!o.model.model.empty() && !o.shape.empty())
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME, not both");
   const auto where = ReadManifest(o.model);
-  std::shared_ptr<const model::GgufFile> file;  // null: a shape
+  std::shared_ptr<const model::GgufFile> file;  // null: a shape without a file
   if (o.shape.empty()) file = model::GgufFile::Open(ModelPath(o.model, where));
   const model::ModelConfig config =
       file ? model::ReadModelConfig(*file) : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);

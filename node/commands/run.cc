@@ -1,4 +1,4 @@
-// `larder run`: goes on from a prompt, or chats.
+// `larder run`: continues a prompt, or chats.
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -90,7 +90,7 @@ std::string Prompt(const RunOptions& o) {
   if (o.prompt_file.empty()) return o.escapes ? Unescape(o.prompt) : o.prompt;
   if (!o.prompt.empty()) throw CLI::ValidationError("-f", "give either -p or -f");
   std::string text = ReadFile(o.prompt_file);
-  if (text.ends_with('\n')) text.pop_back();  // the editor's, as llama.cpp has it
+  if (text.ends_with('\n')) text.pop_back();  // removes the editor's line end, as llama.cpp does
   return text;
 }
 
@@ -123,7 +123,7 @@ int Run(const RunOptions& o) {
   generate.max_tokens = o.max_tokens;
   generate.special = o.special;
   for (const std::string& stop : o.stops) generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
-  serving::StopStrings check(generate.stops);  // an empty one is refused before anything is loaded
+  serving::StopStrings check(generate.stops);  // refuses an empty one before the model is loaded
 
   const auto where = LoadManifest(o.model);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));

@@ -1,5 +1,5 @@
 // `larder serve`: the text stream and HTTP for many clients at once. The main thread loads the model and then
-// computes; a thread of its own has the sockets, another waits for signals.
+// runs the scheduler; one thread handles the connections, another waits for signals.
 #include <malloc.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -32,8 +32,8 @@
 namespace larder::node {
 namespace {
 
-// Memory of this size or more goes back to the system when it is freed: what large requests took for a moment
-// is not kept.
+// Freed memory of this size or more goes back to the system at once, so that the peak of large requests is
+// not kept.
 constexpr int kLargeBytes = 256 << 10;
 
 struct ServeOptions {
@@ -41,7 +41,7 @@ struct ServeOptions {
   SamplingOptions sampling;
   serving::ServerOptions server;
   std::string alias, chat_template, key_file;
-  std::string socket;  // the manifest's serving socket, if this is its process
+  std::string socket;  // the manifest's serving socket that this process is; empty: none
   int64_t max_tokens = -1;
   size_t queue = 256, prefill_budget = 0;
   std::string held = "256M";
@@ -163,7 +163,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
   AddModelOptions(command, o.model, {});
 }
 
-// The soft limit is 1024 in most places, for programs with select().
+// The default soft limit is usually 1024, for the sake of programs that use select().
 void AllowManyDescriptors(size_t connections) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -176,8 +176,9 @@ void AllowManyDescriptors(size_t connections) {
                  connections);
 }
 
-// The first SIGTERM or SIGINT drains, the second ends the process at once. `look` is called every second, and
-// at once on SIGHUP where that is taken. Blocked in all other threads: made before them.
+// The first SIGTERM or SIGINT drains the server, the second ends the process at once. `look` is called every
+// second, and at once after SIGHUP if that is handled. The signals are blocked in all threads that are
+// created later, so this object must be made before them.
 class Signals {
  public:
   Signals(std::function<void(int)> first, std::function<void(bool asked)> look, bool take_hangup)
@@ -213,7 +214,7 @@ class Signals {
   std::thread thread_;
 };
 
-// CPUs that no thread of the plan runs on, for the I/O thread: those of idle cores, else the siblings.
+// CPUs for the I/O thread that no thread of the plan runs on: those of idle cores, else SMT siblings.
 std::vector<int> HousekeepingCpus(const topology::Topology& machine,
                                   const std::vector<const pipeline::StagePlan*>& plans) {
   std::set<int> cores, cpus;
@@ -281,7 +282,8 @@ void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
   std::fflush(stdout);
 }
 
-// What `larder status` and systemd see of a serving socket. Null where nobody asks: a server of its own.
+// Reports to `larder status` and systemd. Null for a server that is neither a manifest's socket nor a systemd
+// unit.
 std::unique_ptr<Service> MakeService(const ServeOptions& o, const std::optional<ManifestAndServer>& where,
                                      const pipeline::SocketStatus& status) {
   if (o.socket.empty() && std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
@@ -303,7 +305,7 @@ std::unique_ptr<Service> MakeService(const ServeOptions& o, const std::optional<
   return service;
 }
 
-// What is legal and still surprises.
+// Warns of settings that are legal but open the server to more clients than the user may expect.
 void WarnOfOpenDoors(const serving::ServerOptions& o) {
   if (o.api_keys.empty() && !serving::IsLoopback(o.host))
     spdlog::warn(
@@ -314,15 +316,14 @@ void WarnOfOpenDoors(const serving::ServerOptions& o) {
                  o.api_keys.empty() ? "" : " if it has a key");
 }
 
-// The server as other threads reach it: not before it is ready, and not once what it calls is being
-// destroyed.
+// Gives other threads access to the server only while it is ready and all that it calls still exists.
 class OpenServer {
  public:
   void Open(serving::Server& server) {
     const std::lock_guard lock(mutex_);
     server_ = &server;
   }
-  // False: there is none.
+  // False if there is no server.
   bool Use(const std::function<void(serving::Server&)>& what) {
     const std::lock_guard lock(mutex_);
     if (server_ != nullptr) what(*server_);
@@ -338,8 +339,8 @@ class OpenServer {
   serving::Server* server_ = nullptr;
 };
 
-// Ends the server's threads, which call the engine and the scheduler, before these are destroyed: also when
-// an exception does that.
+// Ends the server's threads, which call the engine and the scheduler, before these are destroyed, also when
+// an exception is thrown.
 struct ClosesFirst {
   ~ClosesFirst() {
     open.Close();
@@ -349,7 +350,7 @@ struct ClosesFirst {
   serving::Server& server;
 };
 
-// All that must go on in this process. Let go before what is watched.
+// Watches all loops of this process. Destroy the result before what is watched.
 std::vector<Service::Guard> WatchAll(Service& service, const serving::Server& server,
                                      pipeline::Engine& engine, bool others_are_processes) {
   std::vector<Service::Guard> watched = {
@@ -390,17 +391,17 @@ int Serve(ServeOptions o) {
       if (service) service->Stopping("draining");
       server.Drain();
     });
-    if (!drains) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or all is done
+    if (!drains) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or everything is done
   };
   const auto look = [&](bool asked) {
     open.Use([&](serving::Server& server) {
       if (auto changed = keys.Changed(asked)) server.SetKeys(std::move(*changed));
     });
   };
-  // A terminal that is closed ends the server, unless that has a file to read again or a supervisor.
+  // SIGHUP from a closed terminal ends the server, unless it has a key file to read again or a supervisor.
   const Signals signals(drain, look, !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
   const auto where = LoadManifest(o.model, o.socket);
-  service = MakeService(o, where, status);  // its threads may not take the signals: after them
+  service = MakeService(o, where, status);  // after Signals, so that its threads have the signals blocked
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
@@ -408,7 +409,7 @@ int Serve(ServeOptions o) {
   const auto machine = ResolveTopology(o.model);
 
   o.model.measure_residency = true;  // for the metrics and the page
-  // The sockets first: whoever asks is told how far loading is.
+  // The server listens before the model is loaded, so that clients can be told how far loading is.
   serving::Server server(o.server);
   const PlannedModel planned = PlanModel(*file, where, machine, ToPlanOptions(o.model), o.model);
   const auto engine = LoadEngine(

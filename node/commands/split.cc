@@ -1,4 +1,4 @@
-// `larder split`: a model in parts, one for each stage of a cluster and one for serving.
+// `larder split`: splits a model into parts, one for each stage of a cluster and one for serving.
 #include "model/config/split.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ struct SplitOptions {
   size_t stages = 0;
 };
 
-// Layers of each stage with the name of its file: the socket's, or a number.
+// The layers of each stage and its file's name, which is the socket's name or a number.
 std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const std::optional<ManifestAndServer>& where,
                                          const model::ModelConfig& config, std::string* serving) {
   std::vector<model::SplitStage> stages;
@@ -75,7 +75,7 @@ int Run(const SplitOptions& o) {
     try {
       model::WriteSplit(*file, stages, serving, [&](uint64_t done, uint64_t all) {
         progress.Update(done, all);
-        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes what it has not finished
+        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes unfinished files
       });
     } catch (const Error&) {
       if (Interrupts() == 0) throw;

@@ -1,4 +1,4 @@
-// `larder status`: what the sockets on this server are doing, asked one by one.
+// `larder status`: the state of this server's sockets, which are asked one by one.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,7 @@ struct Asked {
   std::string name, cluster, socket, role;  // socket and role as the manifest has them
 };
 
-// Without a manifest: whoever listens. With one: its sockets on this server, running or not.
+// Without a manifest: all sockets that listen. With one: its sockets on this server, running or not.
 std::vector<Asked> ToAsk(const StatusOptions& o) {
   std::vector<Asked> sockets;
   const auto where = LoadManifest(o.model);
@@ -42,7 +42,8 @@ std::vector<Asked> ToAsk(const StatusOptions& o) {
   return sockets;
 }
 
-// A field for a table; what another process sent may hold anything but gets to the terminal as plain text.
+// A field for a table. Another process may send anything: control characters are replaced, so that the
+// terminal gets plain text.
 std::string Field(const nlohmann::json& row, const char* key, int decimals = -1) {
   if (!row.contains(key)) return "";
   const nlohmann::json& value = row[key];

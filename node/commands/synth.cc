@@ -17,7 +17,7 @@ namespace {
 
 struct SynthCommandOptions {
   std::string shape, output, type = "q8_0", architecture;
-  // 0: as the named shape has it
+  // 0: the named shape's value
   size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, head_size = 0, vocab = 0, context = 0;
   bool tied = false;
   size_t seed = 1;
@@ -31,7 +31,7 @@ int List() {
     const auto parameters = static_cast<double>(model::ConfigOfShape(shape, std::string(name)).parameters());
     fmt::print("{:<16} {:>6} {:>6} {:>6} {:>12} {:>8} {:>8.1f} M {:>9}\n", name, shape.layers, shape.dim,
                shape.ffn, fmt::format("{} / {}", shape.heads, shape.kv_heads), shape.vocab, parameters * 1e-6,
-               HumanBytes(parameters * 34 / 32));  // a Q8_0 block: 34 bytes for 32 weights
+               HumanBytes(parameters * 34 / 32));  // a Q8_0 block has 34 bytes for 32 weights
   }
   return 0;
 }
@@ -48,7 +48,7 @@ model::ModelShape ShapeFrom(const SynthCommandOptions& o) {
   set(shape.kv_heads, o.kv_heads);
   if (o.heads != 0 && o.kv_heads == 0) shape.kv_heads = o.heads;
   set(shape.head_size, o.head_size);
-  // without a size of its own, a head is its share of the width
+  // Without a size of its own, a head has its share of the width.
   if (o.head_size == 0 && (o.dim != 0 || o.heads != 0))
     shape.head_size = shape.dim / std::max<size_t>(1, shape.heads);
   set(shape.vocab, o.vocab);
@@ -81,7 +81,7 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
     try {
       model::WriteSynth(synth, o.output, [&](uint64_t done, uint64_t all) {
         progress.Update(done, all);
-        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes what it has written
+        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes the unfinished file
       });
     } catch (const Error&) {
       if (Interrupts() == 0) throw;

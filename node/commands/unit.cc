@@ -25,8 +25,9 @@ struct UnitOptions {
   std::string socket;
 };
 
-// A weight socket connects to its attention sockets, which are ready by themselves. Nothing else may wait for
-// READY: stages and the serving socket are a ring, in which nobody is ready before all have started.
+// A weight socket connects to its attention sockets, which become ready without it. No other socket may wait
+// for another's READY: stages and the serving socket form a ring, in which none is ready before all have
+// started.
 bool StartsBefore(const ResolvedSocket& socket, const ResolvedSocket& other) {
   return socket.role == pipeline::Role::kAttention && other.role == pipeline::Role::kWeight;
 }
@@ -39,13 +40,14 @@ std::set<NumaNodeId> NodesOf(const ResolvedSocket& socket, const topology::Topol
 
 using BytesOfSocket = std::map<std::string, uint64_t>;
 
-// Weights to the socket that holds them, with the KV cache if it is colocated; else that to attention's.
+// Assigns the weights to their socket, with the KV cache if it is colocated; else the KV cache to
+// attention's.
 void Count(const pipeline::StagePlan& plan, const std::string& weights, BytesOfSocket* bytes) {
   (*bytes)[weights] += plan.weight_bytes + plan.embedding_bytes + (plan.separated() ? 0 : plan.kv_bytes);
   for (const auto& attention : plan.attention) (*bytes)[attention.name] += attention.kv_bytes;
 }
 
-// What the server's sockets keep resident. A serving socket's share is small and not counted.
+// Bytes that the server's sockets keep resident. A serving socket's share is small and not counted.
 BytesOfSocket ResidentBytes(const pipeline::Manifest& manifest, const pipeline::ServerSpec& server,
                             const model::ModelConfig& config, const topology::Topology& machine,
                             const pipeline::PlanOptions& options) {
@@ -63,9 +65,9 @@ int Run(const UnitOptions& o) {
   const auto where = LoadManifest(o.model, o.socket);
   const pipeline::Manifest& manifest = where->manifest;
   const pipeline::ServerSpec& server = manifest.server_of_socket(o.socket);
-  // The manifest's own topology file wins: the drop-in of a machine that is not this one.
+  // The manifest's topology file takes precedence: the drop-in may be for another machine.
   const auto machine = server.topology ? pipeline::LoadTopology(manifest, server) : ResolveTopology(o.model);
-  std::optional<model::ModelConfig> config;  // roles "auto" and the bytes depend on it, nothing else does
+  std::optional<model::ModelConfig> config;  // needed for roles "auto" and the bytes, and for nothing else
   if (!o.model.model.empty() || manifest.model)
     config = model::ReadModelConfig(*model::GgufFile::Open(ModelPath(o.model, where)));
   const std::vector<ResolvedSocket> sockets =

@@ -29,12 +29,12 @@ struct Address {
   sockaddr_storage storage{};
   socklen_t length = 0;
 };
-// Throws Error: the name leads nowhere.
+// Throws Error if the name has no address.
 Address Resolve(const std::string& host, uint16_t port);
 
-// A connection that is being made (EPOLLOUT says when it is); sends small pieces at once. Throws Error.
+// A non-blocking connection in progress (EPOLLOUT reports when it is made), with TCP_NODELAY. Throws Error.
 Fd Connect(const Address& address);
-// The same, waiting, with a limit for this and each later send and recv. Throws Error: nobody listens.
+// A blocking connection; timeout_s limits this call and each later send and recv. Throws Error if it fails.
 Fd ConnectAndWait(const Address& address, double timeout_s);
 
 }  // namespace larder::node

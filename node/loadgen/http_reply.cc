@@ -16,7 +16,7 @@ bool SameName(std::string_view a, std::string_view b) {
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-// The number that `text` begins with. Throws Error if there is none, or more than 2^62.
+// Parses the number at the start of `text`. Throws Error if there is none, or if it exceeds 2^62.
 size_t Number(std::string_view text, int base, const char* what) {
   size_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value, base);

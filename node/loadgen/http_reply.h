@@ -1,5 +1,5 @@
-// A reply of an HTTP/1.1 server, read piece by piece as it comes, for `larder bench-serve`. One reply at a
-// time; what a server may send without end is bounded.
+// A parser of HTTP/1.1 replies for `larder bench-serve`, fed with bytes as they arrive. It parses one reply
+// at a time, and bounds everything that a server may send without end.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@ namespace larder::node {
 
 class HttpReply {
  public:
-  // Takes all of `bytes`; appends to `body` what they say of it. Throws Error for what is not HTTP/1.1.
+  // Takes all of `bytes` and appends their part of the body to `body`. Throws Error if they are not HTTP/1.1.
   void Feed(std::string_view bytes, std::string& body);
-  // The connection closed. Throws Error if something is missing.
+  // The connection has closed. Throws Error if the reply is incomplete.
   void Close();
 
   bool done() const { return state_ == State::kDone; }
   bool begun() const { return begun_; }
   int status() const { return status_; }
-  bool keep_alive() const { return keep_alive_; }  // of a reply that is done
+  bool keep_alive() const { return keep_alive_; }  // valid once done()
   void Reset() { *this = HttpReply(); }
 
  private:
@@ -29,14 +29,14 @@ class HttpReply {
   void EndOfHeaders();
 
   State state_ = State::kStatus;
-  std::string line_;  // what has come of the line at hand
+  std::string line_;  // the current line as far as it has arrived
   size_t header_bytes_ = 0;
   int status_ = 0;
   bool begun_ = false;
   bool keep_alive_ = true;
   bool chunked_ = false;
   bool has_length_ = false;
-  size_t left_ = 0;  // bytes of the body or the chunk
+  size_t left_ = 0;  // bytes left of the body or the chunk
 };
 
 }  // namespace larder::node

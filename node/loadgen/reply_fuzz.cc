@@ -1,6 +1,6 @@
-// Any bytes as what a server answers `larder bench-serve`: understood or refused, and the same whether they
-// come at once or in pieces. An input: a byte for the kind of endpoint and how the connection ends, one for
-// the pieces.
+// Fuzzes the client of `larder bench-serve` with any bytes as the server's reply: they are understood or
+// refused, and the outcome is the same in one piece or several. An input begins with a byte for the kind of
+// endpoint and how the connection ends, and one for the sizes of the pieces.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,7 +41,7 @@ Outcome Read(EndpointKind kind, std::string_view bytes, size_t piece, bool close
 void CheckReader(EndpointKind kind, std::string_view bytes, size_t piece, bool closes) {
   const Outcome whole = Read(kind, bytes, bytes.size(), closes);
   const Outcome pieces = Read(kind, bytes, piece, closes);
-  // What comes after the end is found out only by who has it in one piece with it.
+  // Bytes after the reply's end are noticed only if they arrive in one piece with it.
   if (whole.threw || pieces.threw) return;
   LARDER_CHECK(
       whole.done == pieces.done && whole.result.ok == pieces.result.ok &&

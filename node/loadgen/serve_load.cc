@@ -22,7 +22,7 @@
 namespace larder::node {
 namespace {
 
-// As many connections as the system lets one process have.
+// Raises the limit of open files to the most that the system allows.
 void RaiseFileLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -31,11 +31,11 @@ void RaiseFileLimit() {
 }
 
 struct Client {
-  size_t index = 0;  // among the clients
+  size_t index = 0;  // index in clients_
   Fd fd;
   size_t request = 0;
   bool busy = false;
-  bool used_before = false;  // the connection has carried a reply: a server may have closed it meanwhile
+  bool used_before = false;  // the connection has carried a reply, so the server may have closed it since
   std::string out;
   size_t sent = 0;
   std::optional<ReplyReader> reader;
@@ -75,7 +75,7 @@ class Load {
  private:
   static constexpr uint64_t kTimer = ~uint64_t{0};
 
-  // Exponential gaps: a Poisson process of the wanted rate.
+  // Exponential gaps make a Poisson process of the requested rate.
   void PlanArrivals() {
     std::mt19937_64 random(spec_.seed);
     double at_s = 0;
@@ -110,7 +110,7 @@ class Load {
     Send(client);
   }
 
-  // Opens the connection if there is none, and sends from the beginning.
+  // Opens the connection if there is none, and sends the request from its first byte.
   void Send(Client& client) {
     client.sent = 0;
     client.reader.emplace(spec_.target.kind);
@@ -120,7 +120,7 @@ class Load {
         client.used_before = false;
         epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = client.index}};
         epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.fd.get(), &event);
-        return;  // EPOLLOUT will say when it is connected
+        return;  // EPOLLOUT reports when it is connected
       }
       Write(client);
     } catch (const Error& error) {
@@ -140,7 +140,7 @@ class Load {
   }
 
   void WaitAndServe() {
-    // The timer is for the next arrival, to the microsecond; set only when that is another.
+    // The timer goes off at the next arrival, to the microsecond; it is set only when that time changes.
     const bool waits = next_ < arrivals_ns_.size() && !full();
     const int64_t until_ns = waits ? arrivals_ns_[next_] : 0;
     if (until_ns != timer_ns_) {
@@ -155,14 +155,14 @@ class Load {
       const uint64_t index = events[i].data.u64;
       if (index == kTimer) {
         uint64_t ticks = 0;
-        if (read(timer_.get(), &ticks, sizeof ticks) < 0) continue;  // not yet: it was set anew
+        if (read(timer_.get(), &ticks, sizeof ticks) < 0) continue;  // it was set anew before it went off
       } else {
         Serve(*clients_[index], (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
     }
   }
 
-  // `closing`: the other end has sent its last, which no further edge will tell.
+  // `closing`: the peer will send no more, so no further edge will announce what is still unread.
   void Serve(Client& client, bool closing) {
     if (client.fd.get() < 0) return;
     try {
@@ -173,11 +173,11 @@ class Load {
         const int64_t now_ns = NowNs();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
-        if (n <= 0 && !client.busy) {  // an idle connection that the server gave up
+        if (n <= 0 && !client.busy) {  // the server closed an idle connection
           client.fd.Close();
           return;
         }
-        if (n <= 0 && client.used_before && !client.reader->begun()) {  // it gave it up as we sent
+        if (n <= 0 && client.used_before && !client.reader->begun()) {  // closed as we sent: again
           client.fd.Close();
           return Send(client);
         }
@@ -187,14 +187,14 @@ class Load {
         const std::string_view piece(bytes, static_cast<size_t>(n));
         if (n > 0 ? client.reader->Feed(piece, now_ns, result) : client.reader->Close(result))
           End(client, "");
-        if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing) return;  // more is another edge
+        if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing) return;  // another edge will come
       }
     } catch (const Error& error) {
       client.busy ? End(client, error.what()) : client.fd.Close();
     }
   }
 
-  // The request is over; `error`: of the connection, which is closed then.
+  // Ends the request; with `error` it has failed and the connection is closed.
   void End(Client& client, const std::string& error) {
     RequestResult& result = results_[client.request];
     if (!error.empty()) {
@@ -229,7 +229,7 @@ class Load {
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<size_t> idle_;
   size_t next_ = 0, in_flight_ = 0, done_ = 0;
-  int64_t timer_ns_ = 0;  // what the timer is set to; 0: to nothing
+  int64_t timer_ns_ = 0;  // the time that the timer is set to; 0: it is not set
   int64_t next_check_ns_ = 0;
   LoadRun run_;
 };

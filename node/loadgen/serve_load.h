@@ -1,5 +1,6 @@
-// The load of `larder bench-serve`: requests go out as a Poisson process or as fast as a number of clients
-// can, one thread and one epoll read all replies. Each client keeps its connection if the server does.
+// The load of `larder bench-serve`: requests are sent as a Poisson process or as fast as a number of clients
+// allows. One thread with one epoll reads all replies. A client keeps its connection as long as the server
+// does.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +20,21 @@ struct LoadSpec {
   std::vector<LoadRequest> requests;
   double requests_per_s = std::numeric_limits<double>::infinity();  // Poisson arrivals; infinity: all at once
   size_t max_concurrency = 0;                                       // 0: no limit
-  uint64_t seed = 0;                                                // of the arrivals
-  double timeout_s = 600;                                           // of a request, to its end
+  uint64_t seed = 0;                                                // seed of the arrivals
+  double timeout_s = 600;  // limit for a request, from its start to its end
 };
 
 struct LoadRun {
-  std::vector<RequestResult> results;  // in the order of the requests; those that never began are left out
-  double duration_s = 0;               // from the first request to the last end
+  std::vector<RequestResult> results;  // in the requests' order, without those never sent
+  double duration_s = 0;               // from the first request to the end of the last
   size_t most_in_flight = 0;
 };
 
-// `go_on(done)` is asked at least every 0.1 s; false ends the run: requests that have not ended count as
-// failed. Throws Error if the host's name leads nowhere.
+// Calls `go_on(done)` at least every 0.1 s; false ends the run, and the requests in flight count as failed.
+// Throws Error if the host's name has no address.
 LoadRun RunLoad(const LoadSpec& spec, const std::function<bool(size_t done)>& go_on);
 
-// The first model that GET /v1/models names. Throws Error: the server can't be reached, or the reply is none.
+// The first model of GET /v1/models. Throws Error if the server can't be reached or its reply names none.
 std::string FirstModel(const ServeTarget& target, double timeout_s);
 
 }  // namespace larder::node

@@ -1,5 +1,4 @@
-// bench-serve: its understanding of replies, its statistics, and its load on a server that says what it
-// wants.
+// bench-serve: how it reads replies, its statistics, and its load on a server whose replies the test chooses.
 #include "node/loadgen/serve_load.h"
 
 #include <arpa/inet.h>
@@ -41,8 +40,9 @@ std::string Chunk(const std::string& text) { return fmt::format("{:x}\r\n{}\r\n"
 const std::string kHead =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-// A server of one thread that answers each connection in a thread of its own. `answer` gets the request's
-// bytes (headers and body) and a function that sends; it returns whether the connection stays.
+// A server that accepts on one thread and answers each connection on a thread of its own. `answer` gets the
+// request's bytes (headers and body) and a function that sends; it returns whether to keep the connection
+// open.
 class Server {
  public:
   using Send = std::function<void(const std::string&)>;
@@ -105,12 +105,12 @@ class Server {
   std::atomic<bool> stop_{false};
   std::atomic<size_t> connections_{0};
   std::thread acceptor_;
-  std::vector<std::thread> threads_;  // the acceptor's until it ends
+  std::vector<std::thread> threads_;  // used only by the accepting thread until that ends
 };
 
 LoadSpec SpecFor(const Server& server, size_t requests) {
   LoadSpec spec;
-  // Strings by name: GCC 12 takes the assignment of these literals for overlapping copies (-Wrestrict).
+  // std::string around the literals: without it GCC 12 reports overlapping copies (-Wrestrict).
   spec.target = {.port = server.port(), .path = std::string("/v1/completions"), .model = std::string("m")};
   spec.requests = RandomPrompts(requests, 5, 16, 1);
   spec.timeout_s = 20;
@@ -189,9 +189,9 @@ TEST(AlikeObjectsTest, GivesThePieceOfObjectsThatAreAlikeOnly) {
     return json({{"id", id}, {"choices", json::array({{{"text", text}, {"finish_reason", end}}})}}).dump();
   };
   EXPECT_FALSE(alike.Piece(object("x", " one", nullptr)));
-  alike.Learn(object("id", "id", nullptr), "id");  // in two places
+  alike.Learn(object("id", "id", nullptr), "id");  // occurs twice
   EXPECT_FALSE(alike.Piece(object("id", "id", nullptr)));
-  alike.Learn(object("x", "\n", nullptr), "\n");  // is not there as it is
+  alike.Learn(object("x", "\n", nullptr), "\n");  // escaped in the object, so it is not found
   EXPECT_FALSE(alike.Piece(object("x", "a", nullptr)));
   alike.Learn(object("x", " one", nullptr), " one");
   for (const char* text : {"", " one", "two", "\xc3\xa9", ",", "}"})
@@ -324,7 +324,7 @@ TEST(ServeLoadTest, OneBadReplyFailsOneRequest) {
         send(kHead + Chunk(Text("half")));
         return false;  // closed in the middle
       case 2:
-        return false;  // closed without a word, on a connection that was used before
+        return false;  // closed without a reply, on a connection that was used before
       default:
         return AnswerTwoTokens(request, send);
     }
@@ -342,7 +342,7 @@ TEST(ServeLoadTest, OneBadReplyFailsOneRequest) {
 TEST(ServeLoadTest, AConnectionThatTheServerGaveUpIsMadeAgain) {
   Server server([](const std::string& request, const Server::Send& send) {
     AnswerTwoTokens(request, send);
-    return false;  // although it said nothing of closing
+    return false;  // although its headers did not say so
   });
   LoadSpec spec = SpecFor(server, 6);
   spec.max_concurrency = 1;
@@ -352,7 +352,7 @@ TEST(ServeLoadTest, AConnectionThatTheServerGaveUpIsMadeAgain) {
 TEST(ServeLoadTest, EndsLateRequestsAndInterruptedOnes) {
   Server server([](const std::string&, const Server::Send& send) {
     send(kHead + Chunk(Text("and then")));
-    return true;  // nothing more
+    return true;  // sends no more
   });
   LoadSpec spec = SpecFor(server, 1);
   spec.timeout_s = 0.2;
@@ -388,7 +388,7 @@ TEST(ServeLoadTest, PoissonArrivalsHaveTheWantedRate) {
   LoadSpec spec = SpecFor(server, 200);
   spec.requests_per_s = 1000;
   const LoadRun run = RunLoad(spec, Always);
-  // 199 gaps of mean 1 ms. The last request cannot be early: that bound holds on any machine.
+  // 199 gaps with a mean of 1 ms. The last request cannot be early: that bound holds on any machine.
   const double planned_s =
       static_cast<double>(run.results.back().start_ns - run.results.front().start_ns) * 1e-9;
   EXPECT_GT(planned_s, 0.13);

@@ -1,4 +1,4 @@
-// The prompts of `larder bench-serve`: words drawn at random, or a file's.
+// The prompts of `larder bench-serve`: random words, or the lines of a file.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace larder::node {
 
-// `words` short English words each, about a token a word, drawn at random, so that a server finds little of
-// one in its cache. The same seed gives the same prompts.
+// Prompts of `words` random short English words each, about a token per word. Because they are random, a
+// server finds little of a prompt in its cache. The same seed gives the same prompts.
 std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output_tokens, uint64_t seed);
 
-// A prompt a line: text, or a JSON object with "prompt" and perhaps "output_len". Empty lines are left out;
-// the file is begun again until there are `count`. Throws Error: no file, no prompt, a line that is none of
-// these.
+// One prompt per line: text, or a JSON object with "prompt" and optionally "output_len". Empty lines are
+// skipped; the file is repeated until there are `count` prompts. Throws Error if there is no file, no prompt,
+// or a line of neither form.
 std::vector<LoadRequest> PromptsOfFile(const std::string& path, size_t count, size_t output_tokens);
 
 }  // namespace larder::node

@@ -92,7 +92,7 @@ ServeReport MakeServeReport(const LoadRun& run, const Goodput& goodput) {
     report.input_tokens += result.prompt_tokens;
     report.output_tokens += result.output_tokens;
     bool good = true;
-    if (result.first_ns != 0) {  // there was text
+    if (result.first_ns != 0) {  // at least one piece of text
       ttft.push_back(Milliseconds(result.first_ns - result.start_ns));
       e2el.push_back(Milliseconds(result.last_ns - result.start_ns));
       good = ttft.back() <= goodput.ttft_ms && e2el.back() <= goodput.e2el_ms;

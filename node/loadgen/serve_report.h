@@ -1,4 +1,4 @@
-// What `larder bench-serve` prints: the terms and the JSON keys are those of vLLM's `bench serve`.
+// The report of `larder bench-serve`, in the terms and JSON keys of vLLM's `bench serve`.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace larder::node {
 
-// Limits that a good request keeps, in milliseconds.
+// The limits of a good request, in milliseconds.
 struct Goodput {
   double ttft_ms = std::numeric_limits<double>::infinity();
   double tpot_ms = std::numeric_limits<double>::infinity();
   double e2el_ms = std::numeric_limits<double>::infinity();
   bool any = false;
-  // "ttft:100". Throws Error.
+  // Parses a limit such as "ttft:100". Throws Error.
   void Add(std::string_view limit);
 };
 
@@ -25,7 +25,7 @@ struct Distribution {
   size_t count = 0;
   double mean = 0, median = 0, p90 = 0, p99 = 0;
 };
-// Percentiles between two values are interpolated. Zeros for no values.
+// Percentiles are interpolated. All zeros if there are no values.
 Distribution Summarise(std::vector<double> values);
 
 struct ServeReport {
@@ -33,8 +33,8 @@ struct ServeReport {
   size_t input_tokens = 0, output_tokens = 0;
   size_t most_in_flight = 0;
   double duration_s = 0;
-  // Milliseconds. Of completed requests; TPOT of those with two tokens: time after the first, for each
-  // further one.
+  // Milliseconds, over completed requests. TPOT is the time after the first token per further token, over
+  // requests with two or more.
   Distribution ttft, tpot, itl, e2el;
   std::string first_error;
 };

@@ -29,7 +29,7 @@ json Parse(std::string_view text) {
   return value;
 }
 
-// A member, or null: a server's JSON may hold anything anywhere.
+// The member of that key, or null: a server's JSON may hold anything.
 const json& At(const json& value, const char* key) {
   static const json kNull;
   if (!value.is_object()) return kNull;

@@ -1,5 +1,5 @@
-// What `larder bench-serve` sends and how it understands what comes back, apart from sockets: one
-// RequestBytes and one ReplyReader a request, for each kind of endpoint.
+// What `larder bench-serve` sends and how it reads replies, without connections: RequestBytes and a
+// ReplyReader per request, for each kind of endpoint.
 #pragma once
 
 #include <cstddef>
@@ -20,30 +20,30 @@ struct ServeTarget {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;
   EndpointKind kind = EndpointKind::kCompletions;
-  std::string path;  // of the HTTP endpoint
+  std::string path;  // path of the HTTP endpoint
   std::string model, api_key;
 };
 
 struct LoadRequest {
   std::string prompt;
-  size_t output_tokens = 128;  // at most
+  size_t output_tokens = 128;  // upper limit
 };
 
-// Sampling fields of all requests.
+// Sampling fields that all requests share.
 struct LoadSampling {
-  double temperature = std::numeric_limits<double>::quiet_NaN();  // NaN: the server's own
+  double temperature = std::numeric_limits<double>::quiet_NaN();  // NaN: the server's default
   bool ignore_eos = false;
 };
 
-// How a request went; times are NowNs().
+// The outcome of a request; times are NowNs().
 struct RequestResult {
   bool ok = false;
-  std::string error;         // if not ok
+  std::string error;         // empty if ok
   int64_t start_ns = 0;      // the request was about to be sent
   int64_t first_ns = 0;      // the first text was read
   int64_t last_ns = 0;       // the last text was read
-  size_t prompt_tokens = 0;  // the server's count; 0: it has not said
-  size_t output_tokens = 0;  // the server's count, else the pieces of text
+  size_t prompt_tokens = 0;  // the server's count; 0: not reported
+  size_t output_tokens = 0;  // the server's count, or else the number of pieces of text
   size_t text_bytes = 0;
   std::vector<int64_t> gaps_ns;  // between pieces of text: ITL
 };
@@ -51,27 +51,28 @@ struct RequestResult {
 std::string RequestBytes(const ServeTarget&, const LoadRequest&, const LoadSampling&);
 std::string ModelsRequestBytes(const ServeTarget&);
 
-// The objects of one stream are alike but for a piece of text: what is around it is compared, not parsed. A
-// client that parses each of them takes as much of the machine as the server's part in them.
+// Extracts the text from a stream's JSON objects, which differ only in a piece of text: what surrounds it
+// is compared, not parsed. A client that parses every object takes as much CPU time as the server's part
+// in making it.
 class AlikeObjects {
  public:
-  // The piece, if `object` is as the one that was learnt but for that; none: parse it.
+  // The piece, if `object` otherwise equals the learnt one; nullopt if it must be parsed.
   std::optional<std::string_view> Piece(std::string_view object) const;
-  // `object` holds `piece` as a string. Learnt if that is seen to be so, in one place only.
+  // Learns from an object that holds `piece` as a string, if it occurs there unescaped and exactly once.
   void Learn(std::string_view object, std::string_view piece);
 
  private:
-  std::string before_, after_;  // with the quotes
+  std::string before_, after_;  // text before and after the piece, with its quotes
 };
 
 class ReplyReader {
  public:
   explicit ReplyReader(EndpointKind kind) : kind_(kind) {}
 
-  // Bytes that were read at `now_ns`; true when the reply is complete, and result.ok or result.error then
-  // says how it went. Throws Error for what is not understood.
+  // Takes bytes that were read at `now_ns`. Returns true when the reply is complete; result.ok or
+  // result.error then has the outcome. Throws Error if the bytes are no valid reply.
   bool Feed(std::string_view bytes, int64_t now_ns, RequestResult& result);
-  // The connection closed: as Feed.
+  // The connection has closed; returns as Feed does.
   bool Close(RequestResult& result);
 
   bool begun() const { return begun_; }
@@ -86,9 +87,9 @@ class ReplyReader {
   EndpointKind kind_;
   HttpReply http_;
   AlikeObjects alike_;
-  std::string rest_;  // of the body, without whole lines; of a reply that is no stream, all
+  std::string rest_;  // the body without its whole lines; all of it if the reply is no stream
   bool begun_ = false;
-  bool ended_ = false;  // a finish reason came
+  bool ended_ = false;  // a finish reason has come
   size_t counted_ = 0;  // output tokens that the server counted
   size_t pieces_ = 0;
 };

@@ -43,7 +43,7 @@ std::vector<std::string> ApiKeyFile::Read() {
 std::optional<std::vector<std::string>> ApiKeyFile::Changed(bool asked) {
   if (path_.empty()) return std::nullopt;
   const Version now = Look();
-  // Whoever writes it may be in the middle: it has to look the same twice.
+  // The file may be half written: unless asked, read it only when two looks in a row agree.
   const bool settled = now == std::exchange(seen_, now);
   if (!asked && (now == read_ || !settled)) return std::nullopt;
   try {

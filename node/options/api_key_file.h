@@ -1,5 +1,5 @@
-// ApiKeyFile: the keys that `larder serve` was given, on the command line and in a file that may change while
-// it runs. One thread at a time.
+// ApiKeyFile: the API keys of `larder serve`, from the command line and from a file that may change while the
+// server runs. For one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -12,12 +12,12 @@ namespace larder::node {
 
 class ApiKeyFile {
  public:
-  // `path` may be empty: there are no others.
+  // `path` may be empty: there is no file.
   ApiKeyFile(std::vector<std::string> given, std::string path);
-  // All keys. Throws Error: the file can't be read; CLI::ValidationError (wrong usage): a key that is none.
+  // All keys. Throws Error if the file can't be read, CLI::ValidationError (wrong usage) for an invalid key.
   std::vector<std::string> Read();
-  // All keys if the file is another than at the last Read, or if `asked`: since SIGHUP came. A file that is
-  // no good is a line in the log, and the keys stay as they are.
+  // All keys if the file has changed since the last Read, or if `asked` (SIGHUP came). A file with an error
+  // is logged, and the keys stay as they are.
   std::optional<std::vector<std::string>> Changed(bool asked);
 
  private:

@@ -26,7 +26,7 @@ std::function<std::string(const std::string&)> NumberFrom(double least, double m
     double number = 0;
     const char* end = given.data() + given.size();
     const auto [stop, failed] = std::from_chars(given.data(), end, number);
-    // NaN is in no range
+    // NaN fails this check: it is in no range.
     if (failed == std::errc() && stop == end && number >= least && number <= most) return std::string();
     return fmt::format("'{}' is not a number from {} to {}", given, least, most);
   };

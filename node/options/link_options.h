@@ -1,4 +1,4 @@
-// The cluster's key on the command line, and where links may do without one.
+// The cluster's key on the command line, and the check that links which need a key have one.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,12 @@
 
 namespace larder::node {
 
-// Of --link-key, else of systemd's credential link.key; null: there is none. Error if it can't be used.
+// The key from --link-key, else from systemd's credential link.key; null if there is neither. Error if it
+// can't be used.
 std::shared_ptr<const rdma::LinkKey> LoadLinkKey(const ModelOptions& options);
 
-// Gives the chain's links their key. Error if one of them goes beyond this server, there is no key, and
-// options.open_links does not say that this is meant.
+// Gives the chain's links their key. Error if a link leaves this server, there is no key, and
+// options.open_links is not set.
 void SetLinkKey(const ModelOptions& options, pipeline::ChainPlan& chain);
 
 }  // namespace larder::node

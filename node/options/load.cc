@@ -18,10 +18,10 @@
 namespace larder::node {
 namespace {
 
-constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // of reading L3 and memory
-constexpr int kConnectTimeoutMs = 30'000;                      // whoever starts first waits for the others
+constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // time spent reading L3 and memory
+constexpr int kConnectTimeoutMs = 30'000;  // processes start in any order and wait for each other
 
-// The threads of another machine's CPUs run anywhere on this one.
+// Removes the pins from threads that are planned for another machine's CPUs.
 void Unpin(pipeline::StagePlan& plan) {
   for (auto& thread : plan.threads) {
     thread.cpu = CpuId{};
@@ -29,8 +29,8 @@ void Unpin(pipeline::StagePlan& plan) {
   }
 }
 
-// How the threads of plans that are all of one process wait. isolated: --isolated; else they spin if the
-// manifest says of all their sockets that nothing else runs on their cores.
+// How the threads of these plans, all in one process, wait. isolated: --isolated was given; without it they
+// spin if the manifest says of all their sockets that nothing else runs on their cores.
 sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine,
                                std::span<const pipeline::StagePlan* const> plans, bool isolated) {
   std::vector<CpuId> cpus;
@@ -139,7 +139,7 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     if (options.join && IsCluster(manifest)) {
       agreed = ToPlanOptions({});
       agreed.isa = plan_options.isa;
-      agreed.threads = plan_options.threads;  // of the serving part, which is its own business
+      agreed.threads = plan_options.threads;  // the serving socket chooses its own
     }
     planned.plan = pipeline::MakePlan(manifest, config, agreed, planned.machines);
     for (const std::string& note : planned.plan.single() ? planned.plan.warnings : planned.plan.notes)

@@ -1,4 +1,4 @@
-// From the command line to an engine: the Plan, which is made once and handed on, and what is loaded by it.
+// From the command line to an engine: the Plan, which is made once, and the model that is loaded by it.
 #pragma once
 
 #include <functional>
@@ -18,41 +18,42 @@ namespace larder::node {
 
 // The Plan and what it was made from.
 struct PlannedModel {
-  std::optional<ManifestAndServer> where;    // none: this machine alone
-  std::vector<topology::Topology> machines;  // of the manifest's servers, in order; else this one
+  std::optional<ManifestAndServer> where;    // nullopt: this machine without a manifest
+  std::vector<topology::Topology> machines;  // of the manifest's servers, else only this one
   pipeline::Plan plan;
 
   const topology::Topology& machine_of(const pipeline::PlacedStage& stage) const {
     return machines.at(stage.machine);
   }
-  // Where the serving socket, or the only stage, is.
+  // The machine of the serving socket, or of the only stage.
   const topology::Topology& serving_machine() const;
-  // Of the threads of this process: those of all stages if they are threads of it, and the serving socket's.
+  // The plans of this process's threads: the serving socket's, and those of all stages that are threads of
+  // it.
   std::vector<const pipeline::StagePlan*> plans_here(const ModelOptions& options) const;
 };
 
-// Plans with what the command line says; where the stages run already (options.join), with what the manifest
-// says, as they do. Logs what the user should know of the manifest's sockets. `machine`: this one, or another
-// that --topology describes. Throws Error if there is no such plan, or one that this version cannot run.
+// Plans by the options of the command line; if the stages are running already (options.join), by those of the
+// manifest, as the stages do. Logs notes about the manifest's sockets. `machine`: this one, or another that
+// --topology describes. Throws Error if there is no such plan, or if this version cannot run it.
 PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndServer> where,
                        const topology::Topology& machine, const pipeline::PlanOptions& plan_options,
                        const ModelOptions& options);
 
-// What all processes of the Plan's chain agree on; with the key of its links, if they are between processes.
+// The chain that all processes of the Plan must agree on, with its links' key if they are between processes.
 pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options, bool between_processes);
 
-// Bytes packed so far, bytes in all; on the calling thread.
+// Called on the loading thread with the bytes packed so far and the bytes in all.
 using LoadProgress = std::function<void(uint64_t, uint64_t)>;
 
-// Loads and packs with a progress bar, and logs plan and waiting if verbose; with options.residency prints
-// the report to stderr. Stages and attention sockets are processes that this one connects to (options.join)
-// or threads of it. status: see StageOptions.
+// Loads and packs with a progress bar, and logs the plan and the wait policy if verbose; with
+// options.residency prints the residency report to stderr. Stages and attention sockets are processes that
+// this one connects to (options.join) or threads of this one. status: see StageOptions.
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const PlannedModel& planned, const ModelOptions& options,
                                              const LoadProgress& progress = {},
                                              pipeline::SocketStatus* status = nullptr);
 
-// For StageOptions: empty if nobody wants to know the residency. `machine` outlives it.
+// For StageOptions; empty if the residency is not to be measured. `machine` outlives the result.
 std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineOf(
     const topology::Topology& machine, const ModelOptions& options);
 

@@ -11,7 +11,7 @@ namespace larder::node {
 namespace {
 
 constexpr int64_t kRedrawNs = 50'000'000;
-constexpr int64_t kFirstDrawNs = 200'000'000;  // what is done sooner needs no bar
+constexpr int64_t kFirstDrawNs = 200'000'000;  // shorter work shows no bar
 constexpr size_t kBarCells = 30;
 
 }  // namespace

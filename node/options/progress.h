@@ -1,4 +1,4 @@
-// A bar on stderr while something long goes on; nothing at all if stderr is no terminal. One thread.
+// A progress bar on stderr for long operations; it draws nothing if stderr is no terminal. For one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class Progress {
 
   // Draws at most 20 times a second. `unit_bytes`: show the numbers as bytes, otherwise as counts.
   void Update(uint64_t done, uint64_t all, bool unit_bytes = true);
-  // What is going on now, instead of `what`.
+  // Replaces `what`, the name of the operation.
   void Rename(std::string what);
 
  private:

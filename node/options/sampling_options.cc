@@ -15,7 +15,7 @@ namespace larder::node {
 namespace {
 
 constexpr double kMost =
-    1e6;  // beyond it nothing changes any more; serving/sampling/sampler.h refuses it too
+    1e6;  // larger values change nothing more; serving/sampling/sampler.h refuses them too
 constexpr int64_t kMostTokens = std::numeric_limits<int>::max();
 
 std::string NotASeed(const std::string& text) {

@@ -1,4 +1,4 @@
-// The sampling options of `run`, under llama.cpp's names, and what they come to for one tokenizer.
+// The sampling options of `run`, under llama.cpp's names, and their resolution for a tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace larder::node {
 
 struct SamplingOptions {
   serving::SamplingParams params;
-  std::string seed = "-1";  // a number from 0 to 2^64 - 1; "-1": drawn anew
+  std::string seed = "-1";  // a number from 0 to 2^64 - 1; "-1": draw one
   std::vector<std::string> logit_bias;
   bool ignore_eos = false;
 
-  // What the seed decides is of interest where the user did not choose it.
+  // A drawn seed is worth printing only if sampling is random and the user chose none.
   bool draws_seed() const { return seed == "-1" && params.temperature > 0; }
 };
-// `drawn_seed`: what becomes of a seed that is drawn, for the help.
+// `drawn_seed` is the help's description of what "-1" does.
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& drawn_seed);
 
-// "15043-1.5", "15043+2", "15043-inf". Throws CLI::ValidationError.
+// Parses "15043-1.5", "15043+2", "15043-inf". Throws CLI::ValidationError.
 std::pair<model::TokenId, float> ParseLogitBias(const std::string& text);
 
-// Draws the seed if asked, bans the end-of-generation tokens for --ignore-eos. Throws CLI::ValidationError
-// for a bias of no token of the vocabulary.
+// Draws the seed if needed, and bans the end-of-generation tokens for --ignore-eos. Throws
+// CLI::ValidationError for a bias on a token id outside the vocabulary.
 serving::SamplingParams ResolveSampling(const SamplingOptions& options, const model::Tokenizer& tokenizer,
                                         size_t vocab);
 

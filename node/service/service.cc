@@ -14,11 +14,11 @@
 namespace larder::node {
 namespace {
 
-// Pings and the watch for progress in one rhythm: a ping is at most a quarter late.
+// Pings and progress checks share one timer: a ping is late by at most a quarter of the interval.
 constexpr int64_t kPingsPerInterval = 4;
-constexpr int64_t kUsualIntervalNs = 30'000'000'000;  // WatchdogSec of our units: without one, for the log
+constexpr int64_t kUsualIntervalNs = 30'000'000'000;  // WatchdogSec of our units; without one, for the log
 
-// The notification protocol is lines; a text with line ends could say READY=1 itself.
+// The notification protocol is line-based: a text with line ends could forge READY=1.
 std::string OneLine(std::string text) {
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';
@@ -26,7 +26,7 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-void Notify(const std::string& lines) { sd_notify(0, lines.c_str()); }  // nobody listens: nothing happens
+void Notify(const std::string& lines) { sd_notify(0, lines.c_str()); }  // does nothing without NOTIFY_SOCKET
 
 }  // namespace
 
@@ -42,8 +42,8 @@ Service::Service(SocketFacts facts, const pipeline::SocketStatus& status) : stat
   uint64_t interval_us = 0;
   pings_ = sd_watchdog_enabled(0, &interval_us) > 0;
   interval_ns_ = pings_ ? static_cast<int64_t>(interval_us) * 1000 : kUsualIntervalNs;
-  // Frames in flight that the thread of this socket only waits for are others' to finish; so are those for
-  // which the sockets that share this one's work have an excuse for it.
+  // A micro-batch that this socket's thread only waits for does not count as hung, nor does one that Excuse()
+  // attributes to another socket.
   loops_.push_back(
       {.name = "data path, with a frame in flight",
        .alive = [this, watch = pipeline::ProgressWatch(interval_ns_ / 2)](int64_t now_ns) mutable {
@@ -133,8 +133,8 @@ void Service::LookAtPins() {
   known_lost_pins_ = std::move(lost);
 }
 
-// A frame may take WatchdogSec: pings stop when one has been in flight for half of it, and systemd counts
-// another whole one from the last ping.
+// A micro-batch may take WatchdogSec: pings stop when one has been in flight for half of it. Systemd then
+// waits for another whole interval after the last ping.
 void Service::Watchdog() {
   const int64_t tick_ns = std::min<int64_t>(interval_ns_ / kPingsPerInterval, 1'000'000'000);
   int64_t next_ping_ns = 0;

@@ -60,8 +60,8 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
   const Fields& fields_;
 };
 
-// Of the socket that this process is, for the life of the process: its last threads may still log. Null:
-// stderr is no journal.
+// The fields of this process's socket; never freed, because threads may still log at exit. Null if stderr is
+// no journal.
 std::atomic<const Fields*> socket_fields{nullptr};
 
 void SayPeerLost(const std::string& peer, const std::string& reason, const std::string& line) {

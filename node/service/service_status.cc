@@ -24,14 +24,14 @@ namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 << 10;
 
-// Where a process of this server may answer, and who else than this user and root is believed there.
+// Where a socket may answer, and which user, besides this one and root, is believed there.
 struct Place {
   std::string folder;  // empty: an abstract name
   uid_t user;
 };
 
-// The runtime folder's owner alone can listen in it: root believes it, other users do not get in. Abstract
-// names come last: anybody may have taken one.
+// Only the runtime folder's owner can listen in it: root believes that owner, and other users have no access.
+// Abstract names come last, because any user may have taken one.
 std::vector<Place> Places() {
   std::vector<Place> places;
   const std::string own = rdma::RuntimeFolder();
@@ -49,7 +49,7 @@ rdma::Descriptor NewSocket() {
   return rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// The first place where somebody listens; else *problem says why there is none.
+// Connects to the first place where a process listens; without one, *problem says why.
 rdma::Descriptor ConnectStatus(const std::string& name, std::string* problem) {
   bool shut_out = false;
   for (const Place& place : Places()) {
@@ -90,7 +90,7 @@ double Ratio(uint64_t a, uint64_t b) {
   return b == 0 ? 0.0 : static_cast<double>(a) / static_cast<double>(b);
 }
 
-// Waits until fd is ready; false when the deadline has passed.
+// Waits until fd is ready; false once the deadline has passed.
 bool WaitFor(int fd, short events, int64_t deadline_ns) {
   for (;;) {
     const int64_t left_ms = (deadline_ns - NowNs()) / 1'000'000;
@@ -163,7 +163,7 @@ StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& stat
 
 void StatusSocket::AnswerOne() const {
   const rdma::Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!client) {  // it left again; or there are no descriptors, and the socket stays readable
+  if (!client) {  // the client has left; or no descriptor is free, and the socket stays readable
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return;
@@ -171,7 +171,7 @@ void StatusSocket::AnswerOne() const {
   const std::string line = StatusJson(facts_, status_, started_ns_)
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                            "\n";
-  // Fits the socket's buffer; whoever does not read it keeps nobody waiting.
+  // The line fits the socket's buffer, so a client that does not read cannot block this thread.
   [[maybe_unused]] const ssize_t sent = send(client.get(), line.data(), line.size(), MSG_NOSIGNAL);
 }
 
@@ -180,7 +180,7 @@ std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std
   std::set<std::string> names;
   std::istringstream lines(proc_net_unix);
   for (std::string line; std::getline(lines, line);) {
-    // number: references protocol flags type state inode path; flags 00010000: listens
+    // Fields: number: references protocol flags type state inode path; flags 00010000: a listening socket.
     std::istringstream fields(line);
     std::string number, references, protocol, flags, type, state, inode, path;
     fields >> number >> references >> protocol >> flags >> type >> state >> inode >> std::ws;
@@ -220,7 +220,7 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
       return std::nullopt;
     }
   }
-  // Even a process of the same user may be something else.
+  // Even a process of the same user may answer with something else.
   nlohmann::json json = nlohmann::json::parse(answer, nullptr, false);
   if (answer.size() > kMaxAnswerBytes || !json.is_object() || !json.contains("socket") ||
       !json["socket"].is_string()) {

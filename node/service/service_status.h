@@ -1,7 +1,7 @@
-// What `larder status` asks and each running socket answers: one line of JSON on the Unix socket
+// `larder status` and the sockets that answer it. The answer is one line of JSON on the Unix socket
 // "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/ipc/local_socket.h says where it lies), then the end of
-// the stream. Nothing is read from whoever asks, and an answer is believed of this user, root and, in the
-// units' folder, its owner.
+// the stream. The client sends nothing. It believes an answer from this user, from root and, in the units'
+// folder, from the folder's owner.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 
 namespace larder::node {
 
-// What the Plan says of a socket; does not change while it runs.
+// What the Plan says about a socket; does not change while it runs.
 struct SocketFacts {
   std::string cluster, socket, role;
-  size_t first_layer = 0, layers = 0;  // layers == 0: holds none (attention: it serves all layers)
+  size_t first_layer = 0, layers = 0;  // layers == 0: it holds none (an attention socket serves all layers)
   size_t slots = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
@@ -30,10 +30,10 @@ struct SocketFacts {
 inline constexpr const char* kStatusPrefix = "larder-status/";
 std::string StatusName(const std::string& cluster, const std::string& socket);
 
-// started_ns: of the process, by base/clock.h.
+// started_ns: start of the process, by base/clock.h.
 nlohmann::json StatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status, int64_t started_ns);
 
-// A process of another user has the name: what it says of this socket would be a lie.
+// Another user's process holds the name, and would answer in place of this socket.
 class StatusNameTaken : public Error {
  public:
   using Error::Error;
@@ -41,8 +41,8 @@ class StatusNameTaken : public Error {
 
 class StatusSocket {
  public:
-  // Answers from now on, on a thread that sleeps in between. Error if the name is too long or another process
-  // of this user has it; StatusNameTaken if another user's has.
+  // Answers from now on, on a thread of its own. Error if the name is too long or another process of this
+  // user holds it; StatusNameTaken if another user's process does.
   StatusSocket(SocketFacts facts, const pipeline::SocketStatus& status);
 
  private:
@@ -55,13 +55,13 @@ class StatusSocket {
   std::unique_ptr<rdma::FdWatch> watch_;  // last: its thread uses the others
 };
 
-// The status names that somebody listens on, from the text of /proc/net/unix, sorted: abstract ones and those
-// in `folder`.
+// The status names that have a listener, from the text of /proc/net/unix, sorted: abstract names and those in
+// `folder`.
 std::vector<std::string> StatusNames(const std::string& proc_net_unix, const std::string& folder);
-std::vector<std::string> StatusNames();  // of this server
+std::vector<std::string> StatusNames();  // those of this server
 
-// Asks one; nothing if nobody answers within timeout_ms; then *problem says why. The answer is an object with
-// "socket" a string, at most 64 KB.
+// Asks one socket. nullopt if there is no valid answer within timeout_ms; *problem then says why. An answer
+// is a JSON object of at most 64 KB with a string "socket".
 std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem);
 
 }  // namespace larder::node

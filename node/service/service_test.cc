@@ -1,4 +1,5 @@
-// What a process tells systemd and `larder status`, without systemd: the notification socket is ours.
+// What a process tells systemd and `larder status`, tested without systemd: the test owns the notification
+// socket.
 #include "node/service/service.h"
 
 #include <fcntl.h>
@@ -45,7 +46,7 @@ SocketFacts Facts(const std::string& socket) {
           .weight_bytes = 5'000'000};
 }
 
-// NOTIFY_SOCKET as systemd sets it, in the abstract namespace.
+// Sets NOTIFY_SOCKET as systemd does, in the abstract namespace.
 class Notified : public testing::Test {
  protected:
   void SetUp() override {
@@ -69,7 +70,7 @@ class Notified : public testing::Test {
     const ssize_t got = recv(fd_.get(), text, sizeof(text), 0);
     return got < 0 ? "nothing came" : std::string(text, static_cast<size_t>(got));
   }
-  // The next message that is no ping.
+  // The next message that is not a ping.
   std::string ReceiveOther() {
     for (;;) {
       std::string text = Receive();
@@ -80,7 +81,7 @@ class Notified : public testing::Test {
     const timeval limit{seconds, 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   }
-  // Pings that were due before the patience was over may still come; then there are no more.
+  // Pings that were due before the watch's patience ended may still arrive; after those there must be none.
   void ExpectThatPingsStop() {
     PatienceFor(1);
     int pings = 0;
@@ -91,7 +92,7 @@ class Notified : public testing::Test {
   rdma::Descriptor fd_;
 };
 
-// What is logged while it lives.
+// Collects the log while it lives.
 class Log {
  public:
   Log() : before_(spdlog::default_logger()) {
@@ -99,7 +100,7 @@ class Log {
         "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_, /*force_flush=*/true)));
   }
   ~Log() { spdlog::set_default_logger(before_); }
-  std::string text() const { return text_.str(); }  // once nobody writes any more
+  std::string text() const { return text_.str(); }  // only once no thread logs any more
 
  private:
   std::ostringstream text_;
@@ -147,7 +148,7 @@ TEST_F(Notified, ALoopThatStandsStillIsNamedAndEndsThePings) {
     ExpectThatPingsStop();
     io.Beat();
     EXPECT_EQ(Receive(), "WATCHDOG=1") << "it went round";
-    second.reset();  // what is let go is not looked at any more
+    second.reset();  // a released loop is not watched any more
   }
   EXPECT_NE(log.text().find("I/O thread: has not moved"), std::string::npos) << log.text();
   EXPECT_NE(log.text().find("I/O thread: moves again"), std::string::npos) << log.text();
@@ -178,7 +179,7 @@ TEST_F(Notified, AServingSocketThatWaitsForTheChainIsAlive) {
   SocketStatus::Add(status.frames_started, 3);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "they are its stages'";
   waits.reset();
-  ExpectThatPingsStop();  // computing what it has received
+  ExpectThatPingsStop();  // it is computing what it has received
 }
 
 TEST(ServiceTest, LostPinsAreLoggedOnce) {
@@ -199,7 +200,7 @@ TEST(ServiceTest, LostPinsAreLoggedOnce) {
   EXPECT_EQ(text.find("thread 1 was pinned", first + 1), std::string::npos) << text;
 }
 
-// As a unit with a watchdog: a thread that takes the signal itself would end the process.
+// The unit has a watchdog, whose threads must not receive the signal: that would end the process.
 TEST_F(Notified, AServerThatIsToldToStopDrains) {
   setenv("WATCHDOG_USEC", "2000000", 1);
   const pid_t child = fork();
@@ -212,7 +213,7 @@ TEST_F(Notified, AServerThatIsToldToStopDrains) {
   std::string said;
   for (int i = 0; i < 10 && !said.starts_with("READY=1"); ++i) said = ReceiveOther();
   EXPECT_TRUE(said.starts_with("READY=1")) << said;
-  for (int i = 0; i < 3; ++i) Receive();  // it is at rest: any of its threads might take the signal
+  for (int i = 0; i < 3; ++i) Receive();  // at rest, any thread might receive the signal
   kill(child, SIGTERM);
   EXPECT_EQ(ReceiveOther(), "STOPPING=1\nSTATUS=draining");
   int status = 0;
@@ -256,7 +257,7 @@ TEST(StatusSocket, AnswersEachWhoAsks) {
   EXPECT_NE(problem.find("not running"), std::string::npos) << problem;
 }
 
-// Any process may listen on such a name: nothing it says may hang or break who asks.
+// Any process may listen on such a name: nothing that it sends may hang or crash the client.
 class Stranger {
  public:
   Stranger(const std::string& name, const std::string& says) {
@@ -297,8 +298,8 @@ TEST(AskStatus, RefusesWhatIsNoStatus) {
   }
 }
 
-// In the units' folder nobody else can listen; by hand another user may be first, and is neither believed nor
-// overlooked.
+// In the units' folder no other user can listen. For processes started by hand another user may hold the name
+// first, and is neither believed nor ignored.
 TEST(AskStatus, AnotherUserIsNotBelieved) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   SocketStatus status;
@@ -368,8 +369,8 @@ TEST(Journal, IsUsedOnlyIfStderrIsItsStream) {
   }
 }
 
-// In a child with namespaces of its own, so that the journal's socket is ours; its stderr is what the journal
-// would have given it.
+// Runs in a child with namespaces of its own, so that the test owns the journal's socket; the child's stderr
+// is what the journal would have given it.
 TEST(Journal, ALostPeerIsALineWithFields) {
   int answer[2];
   ASSERT_EQ(pipe2(answer, O_CLOEXEC), 0);
@@ -377,7 +378,7 @@ TEST(Journal, ALostPeerIsALineWithFields) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     constexpr int kCannot = 77;
-    if (unshare(CLONE_NEWNS) != 0) {  // not root: so of a namespace of its own
+    if (unshare(CLONE_NEWNS) != 0) {  // not root: try again within a user namespace
       const std::string users = fmt::format("0 {} 1", getuid()), groups = fmt::format("0 {} 1", getgid());
       if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kCannot);
       std::ofstream("/proc/self/setgroups") << "deny";

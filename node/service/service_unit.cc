@@ -9,8 +9,8 @@
 namespace larder::node {
 namespace {
 
-// Below this the kernel finds transparent huge pages easily, and a reservation that outlives the process
-// would be the larger evil.
+// Below this size the kernel finds transparent huge pages easily, and a reservation that outlives the process
+// costs more than it gains.
 constexpr uint64_t kWorthReservingBytes = uint64_t{256} << 20;
 
 template <typename Id>
@@ -22,8 +22,8 @@ std::string Ranges(const std::vector<Id>& ids) {
 
 std::string Megabytes(uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
 
-// Reserves as many pages as all sockets of the node need together, so that it does not matter which of them
-// starts first; never takes away what somebody else has reserved.
+// Reserves the pages of all sockets of the node, so that it does not matter which of them starts first; never
+// lowers an existing reservation.
 std::string ReservePages(int32_t node, uint64_t pages) {
   const std::string file =
       fmt::format("/sys/devices/system/node/node{}/hugepages/hugepages-2048kB/nr_hugepages", node);

@@ -1,5 +1,5 @@
 // The systemd drop-in of one socket: what larder@.service cannot know because it depends on the machine and
-// the Plan. Pure text from facts, so that it can be tested for machines that are not here.
+// the Plan. A pure function from facts to text, so that it can be tested for machines that are not at hand.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace larder::node {
 struct UnitFacts {
   std::string manifest, server, socket, role;
   std::string cores;                // as the manifest writes them
-  std::vector<CpuId> cpus;          // a thread each
+  std::vector<CpuId> cpus;          // one thread each
   std::vector<NumaNodeId> nodes;    // of those CPUs and of what the threads share; ascending
   std::vector<std::string> before;  // sockets of this server that this one connects to: they start first
-  uint64_t resident_bytes = 0;      // weights or KV cache of this socket; 0: not known
-  // Of each of `nodes`: what all sockets of this server will keep there, and how much memory it has.
+  uint64_t resident_bytes = 0;      // weights or KV cache of this socket; 0: unknown
+  // For each of `nodes`: what all sockets of this server will keep there, and the node's memory.
   struct NodeMemory {
     uint64_t resident_bytes = 0, memory_bytes = 0;
   };
@@ -29,7 +29,7 @@ struct UnitFacts {
 
 std::string UnitDropIn(const UnitFacts& facts);
 
-// "0-5,8": ascending numbers as systemd and the kernel write them.
+// Formats numbers as ascending ranges, as systemd and the kernel write them: "0-5,8".
 std::string RangeList(std::vector<int32_t> numbers);
 
 }  // namespace larder::node

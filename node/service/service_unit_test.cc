@@ -51,9 +51,9 @@ TEST(UnitDropIn, ReservesHugePagesWhereItPays) {
   UnitFacts facts = Facts();
   facts.resident_bytes = uint64_t{640} << 20;
   facts.node_memory[0] = {uint64_t{640} << 20, uint64_t{64} << 30};
-  facts.node_memory[1] = {uint64_t{640} << 20, uint64_t{1} << 30};  // more than half of the node: no
+  facts.node_memory[1] = {uint64_t{640} << 20, uint64_t{1} << 30};  // more than half of the node: none
   const std::string text = UnitDropIn(facts);
-  // 320 pages and 1/64 for the rounding of each arena
+  // 320 pages and 1/64 for rounding up each arena.
   EXPECT_NE(text.find("-ge 325 ] || echo 325 >/sys/devices/system/node/node0/"), text.npos) << text;
   EXPECT_EQ(text.find("node1/hugepages"), text.npos) << text;
   facts.resident_bytes = uint64_t{200} << 20;
@@ -74,7 +74,7 @@ TEST(UnitDropIn, EachSettingHasItsReason) {
     } else if (line.find('=') != line.npos) {
       EXPECT_TRUE(reason) << line;
       ++settings;
-      // these belong to the line before them
+      // These belong to the line before them.
       reason = line == "NUMAPolicy=bind" || line == "IPAddressDeny=any" || line.starts_with("SocketBind");
     }
   }
@@ -112,7 +112,7 @@ TEST(UnitNetwork, AStageHearsItsNeighboursOnly) {
   EXPECT_TRUE(Has(last, "SocketBindAllow=tcp:9000")) << last;
 }
 
-// Without a serving socket, whoever joins does so on the first stage's server.
+// Without a serving socket, the joining process runs on the first stage's server.
 TEST(UnitNetwork, TheLastStageHearsWhoeverJoins) {
   const std::string last =
       Lines("c0", pipeline::Role::kColocated, "role = \"serving\"", "role = \"attention\"");

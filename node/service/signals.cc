@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kPatience = 3;
 
-// relaxed throughout: the handler publishes nothing but these numbers
+// relaxed throughout: no other data is published with these numbers.
 std::atomic<int> interrupts{0};
 std::atomic<bool> terminated{false};
 static_assert(std::atomic<int>::is_always_lock_free, "the signal handler may not lock");

@@ -1,11 +1,10 @@
-// Ctrl-C and SIGTERM as a request that the main thread looks at between frames, so that a run ends with its
-// statistics and a chat only ends its turn. Whoever asks three times is not kept waiting: the process ends at
-// once.
+// Ctrl-C and SIGTERM as requests that the main thread checks between micro-batches, so that a run ends with
+// its statistics and a chat only ends its turn. A third signal ends the process at once.
 #pragma once
 
 namespace larder::node {
 
-// Catches SIGINT and SIGTERM while it lives. System calls that wait (reading a line) return with EINTR.
+// Catches SIGINT and SIGTERM while it lives. Blocking system calls (reading a line) return with EINTR.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -14,12 +13,12 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 };
 
-// Somebody who stops reading what we write (`larder serve 2>&1 | head`) is no reason to end.
+// A reader that closes our output (`larder serve 2>&1 | head`) does not end the process.
 void IgnoreBrokenPipes();
 
 int Interrupts();         // SIGINTs (and SIGTERMs) since the last ClearInterrupts
-void ClearInterrupts();   // a SIGTERM is not forgotten
-bool Terminated();        // SIGTERM came: end the program, whatever the mode
+void ClearInterrupts();   // does not clear a SIGTERM
+bool Terminated();        // SIGTERM came: the program must end, whatever its mode
 int InterruptExitCode();  // 130 after SIGINT, 143 after SIGTERM
 
 }  // namespace larder::node

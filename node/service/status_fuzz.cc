@@ -1,5 +1,6 @@
-// Any bytes as what somebody answers who has a status name: a socket's status or a line that says why not.
-// And as the text of /proc/net/unix, which holds what others called their sockets.
+// Fuzzes the client of `larder status`: any bytes as the answer of a process that holds a status name give a
+// socket's status or an error line. Fuzzes also the parser of /proc/net/unix, whose names other processes
+// choose.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -19,7 +20,7 @@
 namespace larder::node {
 namespace {
 
-// Answers one who asks with the bytes at hand, on a thread of its own; lives as long as the process.
+// Answers each client with the current bytes, on a thread of its own; lives as long as the process.
 class Answerer {
  public:
   Answerer() : name_(StatusName("fuzz", std::to_string(getpid()))) {
@@ -33,16 +34,16 @@ class Answerer {
     std::thread([this] { Run(); }).detach();
   }
   const std::string& name() const { return name_; }
-  void set_bytes(std::string_view bytes) { bytes_ = bytes; }  // before somebody asks
+  void set_bytes(std::string_view bytes) { bytes_ = bytes; }  // call before a client connects
 
  private:
   void Run() const {
     for (;;) {
       const rdma::Descriptor client(accept(listener_.get(), nullptr, nullptr));
-      const std::string bytes(bytes_);  // who asks does not wait for the end of a long answer
+      const std::string bytes(bytes_);  // a client does not wait for the end of a long answer
       for (std::string_view rest = bytes; !rest.empty();) {
         const ssize_t sent = send(client.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-        if (sent <= 0) break;  // it has read enough
+        if (sent <= 0) break;  // the client has read enough
         rest.remove_prefix(static_cast<size_t>(sent));
       }
     }

@@ -17,7 +17,7 @@ namespace {
 
 using pipeline::Manifest;
 
-// An IP address without its zone, as systemd takes it; empty for a name.
+// An IP address without its zone, as systemd accepts it; empty for a name.
 std::string AddressOf(const std::string& host) {
   const std::string address = host.substr(0, host.find('%'));
   in6_addr bytes;
@@ -31,8 +31,8 @@ bool IsLoopback(const std::string& host) {
          (host.starts_with("127.") && !AddressOf(host).empty());
 }
 
-// Around the loop: the stages, then who serves. Without a serving socket that is whoever joins on the first
-// stage's server.
+// The chain in order: the stages, then the serving socket. Without one, the joining process on the first
+// stage's server stands in for it.
 std::vector<std::pair<std::string, std::string>> SocketsAndHosts(const Manifest& manifest) {
   std::vector<std::pair<std::string, std::string>> loop;
   for (const pipeline::StageSpec& stage : pipeline::StagesOf(manifest))
@@ -46,7 +46,7 @@ std::vector<std::pair<std::string, std::string>> SocketsAndHosts(const Manifest&
   return loop;
 }
 
-// The few options that a unit depends on; `larder serve` itself judges the others.
+// Reads the few options that a unit depends on; `larder serve` checks the others.
 serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
   serving::ServerOptions options;
   CLI::App program;
@@ -56,7 +56,7 @@ serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
   program.add_option("--port", options.port);
   program.add_option("--text-port", options.text_port);
   program.add_option("--drain-timeout", options.drain_s);
-  std::vector<std::string> words(socket.options.rbegin(), socket.options.rend());  // as CLI11 wants them
+  std::vector<std::string> words(socket.options.rbegin(), socket.options.rend());  // reversed for CLI11
   try {
     program.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
@@ -69,7 +69,7 @@ serving::ServerOptions ReadOptions(const pipeline::SocketSpec& socket) {
 
 NetworkFacts NetworkOf(const Manifest& manifest, const std::string& socket, pipeline::Role role) {
   NetworkFacts facts;
-  if (role == pipeline::Role::kAttention) return facts;  // it works in shared memory
+  if (role == pipeline::Role::kAttention) return facts;  // it has no network connections, only shared memory
   const pipeline::ServerSpec& server = manifest.server_of_socket(socket);
   const auto spec = std::find_if(server.sockets.begin(), server.sockets.end(),
                                  [&](const pipeline::SocketSpec& s) { return s.name == socket; });

@@ -1,5 +1,5 @@
-// What a socket of a manifest does on the network, for the filters in its unit: by the text alone, since
-// every server knows all addresses.
+// The network endpoints of a manifest's socket, for the address filters in its unit. They come from the
+// manifest alone, since every server's manifest has all addresses.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 namespace larder::node {
 
 struct NetworkFacts {
-  // Addresses of the sockets before and after it, and its own server's, sorted; localhost is not among them.
+  // Addresses of the sockets before and after this one, and its own server's, sorted; without localhost.
   std::vector<std::string> peers;
-  std::vector<std::string> names;  // those that are no IP addresses and so can't be filtered
-  std::string clients_host;     // what a serving socket takes clients on, if others than this server reach it
-  uint16_t link_port = 0;       // where it listens for the socket before it
-  std::vector<uint16_t> ports;  // that and clients': all it listens on; sorted
-  bool any_port = false;        // on a port that the system chooses, too
-  double drain_s = 0;           // a serving socket's; 0: it has no clients
+  std::vector<std::string> names;  // peers that are names, not IP addresses, and so can't be filtered
+  std::string clients_host;        // a serving socket's host for clients, if other servers can reach it
+  uint16_t link_port = 0;          // where it listens for the socket before it; 0: nowhere
+  std::vector<uint16_t> ports;     // all ports that it listens on, link_port included; sorted
+  bool any_port = false;           // it also listens on a port that the system chooses
+  double drain_s = 0;              // drain timeout of a serving socket; 0: it has no clients
 };
 
-// Error if the options of a serving socket are not what `larder serve` takes.
+// Error if `larder serve` would refuse the options of a serving socket.
 NetworkFacts NetworkOf(const pipeline::Manifest& manifest, const std::string& socket, pipeline::Role role);
 
 // The lines of a drop-in.

@@ -20,7 +20,7 @@ class Bench {
  public:
   explicit Bench(pipeline::Engine& engine) : engine_(engine), vocab_(engine.plan().config.vocab) {}
 
-  // KV cache of `depth` tokens in each slot of the test.
+  // Fills each slot of the test with a KV cache of `depth` tokens.
   void FillDepth(const BenchTest& test) {
     for (size_t slot = 0; slot < test.batch; ++slot) {
       engine_.Reset(static_cast<int32_t>(slot));
@@ -28,7 +28,7 @@ class Bench {
     }
   }
 
-  // Seconds of one repetition. Every repetition rewrites the positions after `depth`.
+  // Returns the seconds of one repetition. Each repetition rewrites the positions after `depth`.
   double Measure(const BenchTest& test) {
     if (!test.decode) {
       const int64_t start = NowNs();
@@ -49,15 +49,15 @@ class Bench {
       rows_.push_back({RandomToken(), static_cast<int32_t>(slot), static_cast<uint32_t>(position + i),
                        logits && i + 1 == count});
     }
-    // As Run would split it, so that Ctrl-C is seen between frames.
+    // Split as Run would split it, so that Ctrl-C is noticed between micro-batches.
     const size_t piece = engine_.max_rows() * engine_.in_flight_limit();
     for (size_t begin = 0; begin < count && Interrupts() == 0; begin += piece)
       engine_.Run(std::span(rows_).subspan(begin, std::min(piece, count - begin)));
   }
 
-  // Every sequence's tokens, one after the other. A batch goes in pieces where a frame has too few rows for
-  // it, or a chain of stages has room for several micro-batches: each piece's next token follows its last
-  // one.
+  // Decodes every sequence's tokens, step by step. A batch is split where a micro-batch has too few rows for
+  // it, or where a chain of stages has room for several micro-batches: each piece's next step follows when
+  // its previous one is done.
   void Decode(const BenchTest& test) {
     const size_t limit = engine_.in_flight_limit();
     const size_t pieces = std::max(std::min(limit, test.batch), CeilDiv(test.batch, engine_.max_logits()));
@@ -83,7 +83,7 @@ class Bench {
   std::vector<pipeline::TokenRow> rows_;
 };
 
-// Of a decode step: the weights once for each frame that it takes, and every sequence's keys and values, in
+// Bytes read by a decode step: the weights once per micro-batch, and the keys and values of every sequence at
 // the middle of the run.
 double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
   const pipeline::StagePlan& plan = engine.plan();
@@ -96,8 +96,8 @@ double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
          static_cast<double>(test.batch) * mean_length * token_bytes;
 }
 
-// 2 for each weight that a token is multiplied with: not the embedding table, which is looked up, and in
-// prefill not the head, which only the last token needs.
+// 2 operations per weight that a token is multiplied with. The embedding table is looked up, and in prefill
+// the lm_head runs for the last token only: neither counts.
 double OperationsPerToken(const model::ModelConfig& config, const BenchTest& test) {
   const auto table = static_cast<double>(config.vocab * config.dim);
   double weights = static_cast<double>(config.parameters());
@@ -149,7 +149,7 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     BenchResult result;
     result.test = test;
     result.operations_per_token = OperationsPerToken(engine.plan().config, test);
-    // A chain's weights are read on its stages' sockets, some of which may be in other processes.
+    // A chain's weights are read by its stages, some of which may be in other processes.
     if (test.decode && !engine.client()) result.bytes_per_step = BytesPerStep(engine, test);
     if (!go_on(test, 0)) return;
     bench.FillDepth(test);
@@ -158,7 +158,7 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
     for (size_t r = 0; r < spec.repetitions; ++r) {
       if (!go_on(test, r + 1)) return;
       const double seconds = bench.Measure(test);
-      if (Interrupts() > 0) return;  // cut short: no figure
+      if (Interrupts() > 0) return;  // interrupted: the repetition does not count
       result.seconds.push_back(seconds);
       result.tokens_per_s.push_back(tokens / seconds);
     }

@@ -1,6 +1,6 @@
-// The measurements of `larder bench`: prefill (pp) and decode (tg) as llama-bench defines them: random token
-// ids, no sampling, a run that is not counted first; beside them the machine's read bandwidths, from the same
-// run on the same CPUs, as the limits to compare with.
+// The measurements of `larder bench`: prefill (pp) and decode (tg) as llama-bench defines them, that is with
+// random token ids, no sampling, and a warm-up run that is not counted. The machine's read bandwidths are
+// measured in the same run on the same CPUs, as the limits to compare with.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ namespace larder::node {
 
 struct BenchTest {
   bool decode = false;
-  size_t tokens = 0;         // pp: of the prompt; tg: of each sequence
-  size_t batch = 1;          // tg: sequences decoded together, each in a slot of its own
-  size_t depth = 0;          // tokens in each slot's KV cache before
+  size_t tokens = 0;         // pp: of the prompt; tg: per sequence
+  size_t batch = 1;          // tg: sequences decoded together, each in its own slot
+  size_t depth = 0;          // tokens in each slot's KV cache at the start
   std::string name() const;  // "pp512", "tg128", "tg128 b8 @ d512"
-  // Context that a slot needs.
+  // The context that a slot needs.
   size_t context() const { return depth + tokens; }
 };
 
 struct BenchResult {
   BenchTest test;
-  std::vector<double> seconds;       // of each repetition
-  std::vector<double> tokens_per_s;  // the same: all sequences' tokens
+  std::vector<double> seconds;       // per repetition
+  std::vector<double> tokens_per_s;  // per repetition, over all sequences
   double bytes_per_step = 0;         // tg: weights and KV cache read, mean over the steps
   double operations_per_token = 0;   // multiplications and additions of the weight matrices
   double median() const;
@@ -35,13 +35,13 @@ struct BenchResult {
 };
 
 double Mean(const std::vector<double>& values);       // 0 for none
-double Deviation(const std::vector<double>& values);  // of the sample; 0 for one
+double Deviation(const std::vector<double>& values);  // sample standard deviation; 0 for one value
 
 struct BenchRun {
   size_t threads = 0;
   size_t rows_per_frame = 0;
   topology::MachineBandwidth machine;
-  double shard_gbps = 0;  // all threads re-reading their shards at once
+  double shard_gbps = 0;  // all threads read their shards at once
   std::vector<BenchResult> results;
 };
 
@@ -51,8 +51,8 @@ struct BenchSpec {
   double probe_budget_s = 1.0;
 };
 
-// False from `go_on` ends the bench after the repetition at hand. `engine` has the slots and the context that
-// the tests need. Fills run.results and run.shard_gbps.
+// If `go_on` returns false, the bench ends after the current repetition. `engine` must have the slots and the
+// context that the tests need. Fills run.results and run.shard_gbps.
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
 

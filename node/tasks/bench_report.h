@@ -1,4 +1,4 @@
-// What `larder bench` prints: tables in markdown, llama-bench's first, or JSON.
+// The output of `larder bench`: markdown tables, llama-bench's first, or JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct BenchModel {
   model::ModelConfig config;
   uint64_t tensor_bytes = 0;
   std::string isa;
-  std::string cpu;  // topology::CpuName()
+  std::string cpu;  // from topology::CpuName()
 };
 
-// Two tables, at most 110 columns wide: speeds; decode against the machine's limits of the same run.
+// Two tables, at most 110 columns wide: speeds, and decode against the machine's limits of the same run.
 std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& runs);
-// An array with an object for each test; n_prompt, n_gen, n_threads, avg_*, stddev_*, samples_* and the
-// model_ fields are llama-bench's, the rest is ours.
+// An array with an object per test; n_prompt, n_gen, n_threads, avg_*, stddev_*, samples_* and the model_
+// fields are llama-bench's, the others are Larder's.
 std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs);
 
 }  // namespace larder::node

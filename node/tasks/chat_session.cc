@@ -12,7 +12,7 @@
 namespace larder::node {
 namespace {
 
-// "26 Jul 2024", as the Llama-3 templates print it.
+// Today's date as the Llama-3 templates print it: "26 Jul 2024".
 std::string Today() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -38,7 +38,7 @@ class Chat {
     if (!options_.system.empty()) messages_.push_back({"system", options_.system});
   }
 
-  // Answers; false if the program is to end.
+  // Answers a message; false if the program is to end.
   bool Answer(const std::string& text) {
     messages_.push_back({"user", text});
     model::ChatOptions render;

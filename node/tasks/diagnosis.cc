@@ -16,11 +16,11 @@ namespace larder::node {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHealthNames = {"ok", "note", "warn", "bad"};
-// A hand-over beyond this cost on one socket means that something else runs there, or that the cores are
-// virtual ones which don't run at the same time.
+// A slower hand-over between cores of one package means that something else runs there, or that the cores are
+// virtual ones which do not run at the same time.
 constexpr double kSlowHandOverNs = 1000;
 
-// The first core of `cores` that is not `from` and for which wanted() holds.
+// The first core of `cores`, other than `from`, for which wanted() holds.
 template <typename Wanted>
 std::optional<topology::Core> FirstOther(const topology::Topology& machine, const topology::Core& from,
                                          Wanted wanted) {
@@ -39,7 +39,7 @@ std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine) {
   for (const std::string& warning : machine.warnings())
     out.push_back({Health::kWarn, "topology", warning, ""});
   for (const topology::Finding& finding : topology::InspectHost(machine)) {
-    // "unknown" with advice is worth a look; without, there is nothing to be done about it
+    // "unknown" with advice deserves a warning; without advice there is nothing to do.
     const Health health = finding.verdict == topology::Verdict::kBad ? Health::kBad
                           : finding.verdict == topology::Verdict::kUnknown && !finding.advice.empty()
                               ? Health::kWarn
@@ -110,7 +110,7 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
   try {
     kernels::GetElementwise(isa);
     const kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
-    // an even and an odd number of blocks; with and without adding to what is there
+    // An even and an odd number of blocks, both with and without adding to existing sums.
     for (const size_t blocks : {size_t{4}, size_t{7}}) {
       for (const bool accumulate : {false, true}) {
         kernels::Gemm::Make(

@@ -1,6 +1,6 @@
-// What `larder doctor` finds out: settings of the host, measured bandwidths and hand-over times, the kernels'
-// own checks, and with a model the residency of its weights. Findings are plain data; printing is
-// cmd_doctor's.
+// The checks of `larder doctor`: settings of the host, measured bandwidths and hand-over times, the kernels'
+// self-checks, and with a model the residency of its weights. Findings are plain data, printed by
+// node/commands/doctor.cc.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace larder::node {
 
-enum class Health { kOk, kNote, kWarn, kBad };  // kNote: neither good nor bad
+enum class Health { kOk, kNote, kWarn, kBad };  // kNote: information only
 std::string_view HealthName(Health health);     // "ok", "note", "warn", "bad"
 
 struct Diagnosis {
@@ -20,11 +20,11 @@ struct Diagnosis {
   std::string what;
   std::string value;
   std::string advice;                                        // empty: nothing to do
-  std::vector<std::pair<std::string, double>> figures = {};  // those of `value`, by name and unit: "l3_gbps"
+  std::vector<std::pair<std::string, double>> figures = {};  // the numbers in `value`: "l3_gbps"
 };
 
 std::vector<Diagnosis> DiagnoseHost(const topology::Topology& machine);
-// Measures for about `seconds`.
+// Takes about `seconds`.
 std::vector<Diagnosis> DiagnoseBandwidth(const topology::Topology& machine, double seconds);
 std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine);
 // Makes every kind of kernel for the instruction set; making one checks it against the scalar reference.

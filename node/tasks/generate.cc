@@ -41,7 +41,7 @@ std::string Describe(const GenerationStats& stats, size_t context) {
   std::string out =
       fmt::format("prompt     {:>6} tokens{}", stats.prompt_tokens,
                   stats.cached_tokens > 0 ? fmt::format(" ({} in the KV cache)", stats.cached_tokens) : "");
-  // What was not done has no speed: a prompt that was cut short or not run, a first token without a second.
+  // No speed for what was not done: a prompt that was interrupted or not run, a first token without a second.
   if (stats.prefill_s > 0) out += fmt::format("  {:>10.1f} tok/s", stats.prompt_tokens_per_s());
   if (stats.generated_tokens > 0) out += fmt::format("   TTFT {:.2f} ms", 1e3 * stats.ttft_s);
   out += fmt::format("\ngenerated  {:>6} tokens", stats.generated_tokens);
@@ -54,10 +54,10 @@ std::string Describe(const GenerationStats& stats, size_t context) {
 
 namespace {
 
-// Whoever is lost is lost for this prompt: a person can ask again.
+// No waiting for a lost peer to come back: a person can ask again.
 constexpr pipeline::SchedulerOptions kAlone = {.patience_ms = 0};
 
-// The prompt and what becomes of it, as the scheduler asks for it.
+// The one sequence: the prompt, and what becomes of it, for the scheduler.
 class Text : public pipeline::Sequence {
  public:
   Text(std::span<const model::TokenId> prompt, const pipeline::Scheduler& scheduler,
@@ -140,7 +140,7 @@ class Text : public pipeline::Sequence {
   void Write(const std::string& text) {
     if (!text.empty()) write_(text);
   }
-  // So many tokens of the prompt have been run.
+  // The first `tokens` tokens of the prompt have been run.
   void EndPrefill(size_t tokens) {
     stats_.prompt_tokens = tokens;
     stats_.prefill_s = SecondsSince(start_ns_);
@@ -162,7 +162,7 @@ class Text : public pipeline::Sequence {
   int64_t first_ns_ = 0;  // when the first token was sampled
 };
 
-// Hands out one sequence, and ends the scheduler's Run when that has ended.
+// Gives the scheduler one sequence, and ends its Run when that sequence has ended.
 class One : public pipeline::Intake {
  public:
   explicit One(std::unique_ptr<pipeline::Sequence> sequence) : sequence_(std::move(sequence)) {}

@@ -1,5 +1,6 @@
-// Generator: one sequence at a time: the same Scheduler as a server's runs it, of its prompt only what a KV
-// cache does not hold yet, and it samples until there is a reason to stop. One thread, the engine's.
+// Generator: runs one sequence at a time, with the same Scheduler as a server. It runs only the part of the
+// prompt that the KV cache does not hold yet, and samples until there is a reason to stop. For one thread,
+// the engine's.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +23,25 @@ enum class StopReason { kEndOfText, kLength, kContextFull, kStopString, kInterru
 
 struct GenerationStats {
   size_t prompt_tokens = 0;  // all of the prompt
-  size_t cached_tokens = 0;  // of them, those that were in the KV cache already
+  size_t cached_tokens = 0;  // of these, already in the KV cache
   size_t generated_tokens = 0;
   size_t decode_steps = 0;
   double prefill_s = 0;
-  double ttft_s = 0;  // until the first token was sampled
+  double ttft_s = 0;  // time to the first sampled token
   double decode_s = 0;
   StopReason reason = StopReason::kLength;
-  std::string stop_string;  // the one that ended the text
+  std::string stop_string;  // the stop string that ended the text
 
   double prompt_tokens_per_s() const;
   double decode_tokens_per_s() const;
   double tpot_ms() const;
 };
-// Three lines for people.
+// Three lines for a person to read.
 std::string Describe(const GenerationStats& stats, size_t context);
 
 struct GenerateOptions {
   int64_t max_tokens = -1;  // -1: no limit
-  bool continues = false;   // the text goes on from the prompt's: an SPM leading space is text
+  bool continues = false;   // the text continues the prompt's: an SPM leading space is kept
   bool special = false;     // show control tokens
   std::vector<std::string> stops;
 };
@@ -50,18 +51,18 @@ class Generator {
   Generator(pipeline::Engine& engine, std::shared_ptr<const model::Tokenizer> tokenizer,
             serving::SamplingParams params);
 
-  // `write` gets text in whole UTF-8 characters. Ends early when Interrupts() (node/service/signals.h) is not
+  // Calls `write` with whole UTF-8 characters. Ends early when Interrupts() (node/service/signals.h) is not
   // 0. Throws Error if the prompt is empty or longer than the context, if the model's output is not finite,
   // or if a socket of the pipeline was lost.
   GenerationStats Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
                       const std::function<void(std::string_view)>& write);
-  // Forgets the sequence and starts the sampler anew.
+  // Forgets the sequence and resets the sampler.
   void Clear();
   size_t context() const { return engine_.plan().options.context; }
 
  private:
   pipeline::Engine& engine_;
-  std::optional<pipeline::Scheduler> scheduler_;  // its slots hold what was said before
+  std::optional<pipeline::Scheduler> scheduler_;  // its slots hold the earlier sequences
   std::shared_ptr<const model::Tokenizer> tokenizer_;
   serving::SamplingParams params_;
   serving::Sampler sampler_;

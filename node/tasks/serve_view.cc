@@ -11,7 +11,7 @@ namespace {
 using serving::L3GroupPlace;
 using serving::SocketPlace;
 
-// The threads of one socket, gathered by the L3 they run under; also the cores of that L3 it leaves alone.
+// The threads of one socket, grouped by L3, with the cores of each L3 that the socket does not use.
 std::vector<L3GroupPlace> ViewOfGroups(const pipeline::StagePlan& plan,
                                        const std::vector<pipeline::PlanThread>& threads,
                                        const topology::Topology& machine) {
@@ -60,7 +60,7 @@ serving::SocketView ViewOf(const pipeline::SocketStatus& status) {
   return view;
 }
 
-// The one socket that computes here: the scheduler counts for it.
+// The view of the engine's only socket, whose counters the scheduler keeps.
 serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::SchedulerStatus& status) {
   const auto load = [](const std::atomic<uint64_t>& number) {
     return number.load(std::memory_order_relaxed);
@@ -95,7 +95,7 @@ void ServeView::AddSocket(SocketPlace place, Reader now) {
   now_.push_back(std::move(now));
 }
 
-// Its weight or colocated socket and, if it is separated, its attention sockets and the links to them.
+// Adds the stage's weight or colocated socket and, if it is separated, its attention sockets and their links.
 void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Topology& machine,
                          SocketPlace first, Reader now, const std::function<Reader(size_t)>& attention_now) {
   const pipeline::StagePlan& plan = stage.plan;
@@ -204,7 +204,7 @@ void ServeView::FillStatus(serving::StatusView& view) const {
     }
     view.sockets.push_back(std::move(socket));
   }
-  // Thread by thread where the threads are this process's: the first socket's.
+  // Per thread only where the threads are in this process: the first socket.
   const auto& shards = engine_.packed().residency().shards;
   if (shards.empty()) return;
   for (const auto& group : plan_.sockets[0].l3_groups) {

@@ -1,5 +1,5 @@
-// What a server shows of its machine, or of all machines of its cluster: the Plan and the sockets' counters
-// as serving/metrics/status.h has them.
+// What a server shows of its machine, or of all machines of its cluster: the Plan and the sockets' counters,
+// in the form of serving/metrics/status.h.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,14 @@ namespace larder::node {
 
 class ServeView {
  public:
-  // The Plan's sockets, on whichever server. The engine and the scheduler outlive it.
+  // Views the Plan's sockets on all servers. The engine and the scheduler outlive it.
   ServeView(const PlannedModel&, const pipeline::Engine&, const pipeline::Scheduler&,
             const std::string& chat_format);
 
   const serving::PlanView& plan() const { return plan_; }
-  // Names of its sockets, the label of their metrics; unique.
+  // Unique names of its sockets, used as the label of their metrics.
   std::vector<std::string> SocketNames() const;
-  // Slots and sockets as they are now. Any thread.
+  // The current state of slots and sockets. Any thread.
   void FillStatus(serving::StatusView&) const;
   void FillMetrics(serving::ServingMetrics&) const;
 
@@ -36,7 +36,7 @@ class ServeView {
   const pipeline::Engine& engine_;
   const pipeline::Scheduler& scheduler_;
   serving::PlanView plan_;
-  std::vector<Reader> now_;  // of each of its sockets
+  std::vector<Reader> now_;  // one per socket
 };
 
 }  // namespace larder::node

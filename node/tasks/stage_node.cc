@@ -69,7 +69,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     } catch (const Error& error) {
       if (once) throw;
-      spdlog::error("{}", error.what());  // weights stay where they are; the next chain may do better
+      spdlog::error("{}", error.what());  // the weights stay packed, and the next chain may succeed
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   } while (!once);

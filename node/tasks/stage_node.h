@@ -1,4 +1,4 @@
-// `larder node` of a stage of a cluster.
+// The stage of a cluster that `larder node` runs.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace larder::node {
 
-// Loads the layers of the Plan's stage of that index and serves chains, one after the other, until the
-// process ends; once: until the first has ended as its serving socket wished.
+// Loads the layers of stage `index` of the Plan and serves chains, one after the other, until the process
+// ends. once: returns after the first chain, when its serving socket has ended; throws if that chain fails.
 int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& planned, size_t index,
              const ModelOptions& options, bool once);
 
