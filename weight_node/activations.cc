@@ -20,7 +20,7 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
                          size_t decode, size_t prefill, size_t logit, NumaNodeId node,
                          const AttentionIoRows* shared)
     : decode_rows(decode), prefill_rows(prefill), logit_rows(logit) {
-  // Two passes over the same list: the first adds up, the second hands out.
+  // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
     auto floats = [&](FloatRows& rows, size_t n, size_t count) {

@@ -16,7 +16,7 @@ std::array<std::vector<ThreadWork>, kPhases> OwnPanels(const ShardPlan& homes) {
   return {work, work};
 }
 
-// Appends the range, cut where homes change.
+// Appends the range, split where homes change.
 void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range, std::vector<PanelExtent>& extents) {
   for (size_t home = 0; home < homes.threads.size(); ++home) {
     const PanelRange own = homes.threads[home].of(matrix);
@@ -25,7 +25,7 @@ void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range, std::vect
   }
 }
 
-// Each panel is computed by one thread.
+// Checks that each panel is computed by exactly one thread.
 void CheckWhole(const ShardPlan& homes, const std::vector<ThreadWork>& work, PanelMatrix matrix) {
   std::vector<PanelRange> ranges;
   for (const ThreadWork& of_thread : work) {

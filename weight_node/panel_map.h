@@ -1,6 +1,6 @@
-// PanelMap: the home and the work of panels, apart. A panel's home is the thread in whose arena it lies
-// (ShardPlan); its work is done by the thread that computes it, which may be another one and may differ
-// between phases: whoever computes a panel, its bits are the same. Programs are built from the map. Pure
+// PanelMap: who stores and who computes each panel. A panel's home is the thread in whose arena it lies
+// (ShardPlan). Its work is done by the thread that computes it, which may be another one and may differ
+// between phases; the bits are the same whichever thread that is. Programs are built from the map. Plain
 // data, made at set-up.
 #pragma once
 
@@ -14,34 +14,34 @@
 
 namespace larder::weight_node {
 
-enum class Phase : uint8_t { kDecode, kPrefill };  // frames of up to decode_rows rows, of more
+enum class Phase : uint8_t { kDecode, kPrefill };  // micro-batches of up to decode_rows rows; of more
 inline constexpr size_t kPhases = 2;
 
 // Consecutive panels of a matrix that lie in one thread's arena.
 struct PanelExtent {
-  size_t home;  // the thread
+  size_t home;  // index of the thread
   PanelRange panels;
 };
 
-// Of an extent of QKV the panels of one KV head's group.
+// The part of a QKV extent that belongs to one KV head's group.
 struct QkvPart {
   size_t group;
   PanelExtent extent;
 };
 std::vector<QkvPart> QkvParts(const LayerShape&, std::span<const PanelExtent>);
 
-// What one thread computes: ranges of each matrix, ascending, without overlap.
+// What one thread computes: ranges of each matrix, ascending and disjoint.
 using ThreadWork = std::array<std::vector<PanelRange>, kPanelMatrices>;
 
 class PanelMap {
  public:
-  // Each thread computes what lies in its own arena.
+  // Each thread computes the panels in its own arena.
   explicit PanelMap(const ShardPlan& homes);
-  // work[phase][thread]; every panel is computed once in each phase.
+  // work[phase][thread]; each panel is computed exactly once in each phase.
   PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kPhases>& work);
 
-  // A thread's panels of a matrix, ascending, cut where homes change. At least one extent: one without panels
-  // where the thread has no work, since it takes part in barriers all the same.
+  // A thread's panels of a matrix, ascending, split where homes change. There is at least one extent, even an
+  // empty one, because a thread without work still takes part in the barriers.
   std::span<const PanelExtent> Work(Phase phase, size_t thread, PanelMatrix matrix) const {
     return work_[static_cast<size_t>(phase)][thread][static_cast<size_t>(matrix)];
   }

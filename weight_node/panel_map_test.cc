@@ -1,4 +1,5 @@
-// Work and home of panels apart: maps are whole, and Programs built from any of them give the same bits.
+// Panels computed by other threads than they lie with: maps are complete, and Programs built from any of them
+// give the same bits.
 #include "weight_node/panel_map.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) {
   return homes.threads.back().of(matrix).end();
 }
 
-// Each panel to the thread that owner(phase, matrix, panel) says.
+// Assigns each panel to the thread that owner(phase, matrix, panel) returns.
 template <typename Owner>
 Work WorkOf(const ShardPlan& homes, Owner owner) {
   Work work;
@@ -50,7 +51,8 @@ Work WorkOf(const ShardPlan& homes, Owner owner) {
 
 void RunFakeAttention(const void* operand, void* frame);
 
-// A weight node without a pool: the steps of all threads are run one thread after the other between barriers.
+// A weight node without a thread pool: between barriers, the steps of the threads run one thread after
+// another.
 class PanelMapTest : public testing::Test {
  protected:
   static constexpr size_t kDecodeRows = 8, kRows = 20;
@@ -69,7 +71,7 @@ class PanelMapTest : public testing::Test {
     config_ = model::ReadModelConfig(*file_);
   }
 
-  // The logits of `rows` tokens. Attention is what RunFakeAttention does.
+  // The logits of `rows` tokens, with RunFakeAttention in place of attention.
   std::vector<float> Logits(size_t threads, size_t rows, const std::optional<PanelMap>& map) {
     const ShardPlan homes = MakeShardPlan(config_, threads);
     WeightNode node(config_, homes,
@@ -141,7 +143,7 @@ class PanelMapTest : public testing::Test {
 void RunFakeAttention(const void* operand, void* frame) {
   const auto& activations = *static_cast<const Activations*>(operand);
   const auto& rows = *static_cast<const model::BatchRows*>(frame);
-  constexpr size_t kQkvColumns = 320, kAttnColumns = 160;  // of the shape above
+  constexpr size_t kQkvColumns = 320, kAttnColumns = 160;  // those of the shape above
   for (uint32_t m = 0; m < rows.rows; ++m) {
     for (size_t i = 0; i < kAttnColumns; ++i)
       activations.attn.row(m)[i] = activations.qkv.row(m)[i] - activations.qkv.row(m)[kQkvColumns - 1 - i];
@@ -211,7 +213,7 @@ TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
 }
 
-// Thread 0 computes all: its parts of a group lie in three arenas, and the last one signals.
+// Thread 0 computes all panels: its parts of a group lie in three arenas, and only the last one signals.
 TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem) {
   const ShardPlan homes = MakeShardPlan(config_, 3);
   WeightNode node(
@@ -230,7 +232,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   node.AddBeforeAttention(0, 0, Phase::kDecode, steps, [&](size_t group) { return &flags[group]; });
   std::vector<const sync::EpochFlag*> signals;
   for (const threadpool::Step& step : steps) signals.push_back(step.signal);
-  // norm; group 0 of arenas 0 and 1, group 1 of arenas 1 and 2
+  // The norm; group 0 in arenas 0 and 1, group 1 in arenas 1 and 2.
   EXPECT_EQ(signals, (std::vector<const sync::EpochFlag*>{nullptr, nullptr, &flags[0], nullptr, &flags[1]}));
 
   size_t columns = 0;

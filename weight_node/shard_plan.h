@@ -1,6 +1,6 @@
 // ShardPlan: which thread holds which panels of which matrix. A pure function of the model's shape and the
-// number of threads, so that `larder plan` computes it without hardware. Rows of every matrix are split,
-// never columns: each output is computed whole by one thread.
+// number of threads, so `larder plan` computes it for machines that are not at hand. Matrices are split by
+// rows, never by columns: each output is computed whole by one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,12 @@ struct PanelRange {
   uint32_t end() const { return first + count; }
 };
 
-// The matrices of a layer, in the order of a token's way through it. Their panels are numbered from 0:
-//  QKV      KV head by KV head ("group"): the group's query heads, its key head, its value head, padded to
-//           whole panels, so that a group's rows are adjacent and one thread usually projects whole groups;
-//  gate/up  in units of 4 panels: 32 rows of gate (2 panels), the same 32 rows of up, so that a thread
-//           computes, gates and quantises whole blocks of the FFN activation alone;
+// The matrices of a layer, in the order in which a token passes through them. Their panels are numbered from
+// 0:
+//  QKV      by KV head ("group"): the group's query heads, its key head, its value head, padded to whole
+//           panels, so that a group's rows are adjacent and one thread usually projects whole groups;
+//  gate/up  in units of 4 panels: 32 rows of gate (2 panels) and the same 32 rows of up, so that a thread
+//           computes, gates and quantises whole blocks of the FFN activation without other threads;
 //  O, down, lm_head   rows in order.
 struct LayerShape {
   explicit LayerShape(const model::ModelConfig& config);
@@ -31,11 +32,11 @@ struct LayerShape {
   size_t group_panels;                      // ceil(group_rows / 16)
   size_t qkv_panels, o_panels, ffn_units, down_panels;
   kernels::PanelShape qkv_panel, o_panel, ffn_panel, down_panel;  // one panel of each matrix
-  uint64_t unit_bytes() const { return 4 * ffn_panel.bytes(); }   // of an FFN unit
-  uint64_t weight_bytes() const;                                  // packed, of one layer
+  uint64_t unit_bytes() const { return 4 * ffn_panel.bytes(); }   // bytes of an FFN unit
+  uint64_t weight_bytes() const;                                  // packed bytes of one layer
 };
 
-// What a thread has panels of. kFfn is gate and up, in units.
+// The matrices that threads have panels of. kFfn is gate and up together, counted in units.
 enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kHead };
 inline constexpr size_t kPanelMatrices = 5;
 
@@ -46,12 +47,12 @@ struct ThreadShard {
 
 struct ShardPlan {
   std::vector<ThreadShard> threads;
-  size_t head_panels = 0;  // of the output head; 0 in a part without ends
-  // Packed bytes of one thread's layers and its part of the head.
+  size_t head_panels = 0;  // panels of lm_head; 0 in a part without ends
+  // Packed bytes of one thread's layers and its part of lm_head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
 };
 
-// A panel of the output head.
+// The shape of an lm_head panel.
 kernels::PanelShape HeadPanel(const model::ModelConfig&);
 
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);

@@ -1,4 +1,4 @@
-// Every panel has exactly one owner, and owners' shares are as equal as panels allow.
+// Every panel has exactly one owner, and the shares are as equal as whole panels allow.
 #include "weight_node/shard_plan.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ model::ModelConfig Config(size_t heads, size_t kv_heads, size_t head_size) {
   return model::ConfigOfShape(shape, "test");
 }
 
-// The ranges of all threads, in order, are 0 .. count without a gap.
+// Expects the ranges of all threads, in order, to be 0 .. count without a gap.
 void ExpectWhole(const ShardPlan& plan, PanelRange ThreadShard::*range, size_t count) {
   uint32_t next = 0, least = UINT32_MAX, most = 0;
   for (const ThreadShard& shard : plan.threads) {

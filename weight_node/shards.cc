@@ -14,20 +14,20 @@ using kernels::PanelShape;
 using model::Q8Block;
 using model::TensorRole;
 
-// Where a packed row comes from; tensor null: a row of zeros.
+// Where a packed row comes from; null: a row of zeros.
 struct RowSource {
   const model::TensorInfo* tensor = nullptr;
   size_t row = 0;
 };
 
-// Reads rows in runs and packs them. One per thread; keeps its buffer between calls.
+// Reads rows in runs and packs them. One per thread; it keeps its buffer between calls.
 class Packer {
  public:
   Packer(const model::GgufFile& file, size_t thread, LoadProgress& progress)
       : file_(file), thread_(thread), progress_(progress) {}
 
-  // rows.size() is a multiple of 16; all tensors have panel.blocks blocks a row. Returns the end of what was
-  // written.
+  // rows.size() is a multiple of 16; all tensors have panel.blocks blocks per row. Returns the end of the
+  // output.
   uint8_t* Pack(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
     for (size_t begin = 0; begin < rows.size(); begin += kBatchRows) {
       out = PackBatch(rows.subspan(begin, std::min(kBatchRows, rows.size() - begin)), panel, out);
@@ -36,7 +36,7 @@ class Packer {
   }
 
  private:
-  // Enough for whole heads (a head's rows come in another order than the file's, but together they are one
+  // Enough for whole heads (their rows may be in another order than in the file, but together they are one
   // run), and small enough for L2.
   static constexpr size_t kBatchRows = 256;
 
@@ -85,7 +85,8 @@ std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange pan
   return rows;
 }
 
-// Row `row` of the QKV numbering (see LayerShape). `bias` gets the position in the matching bias vector.
+// The source of row `row` in QKV order (see LayerShape). `bias` gets the position in the matching bias
+// vector.
 RowSource QkvRow(const model::ModelConfig& config, const LayerShape& shape,
                  const std::array<const model::TensorInfo*, 3>& qkv, size_t row) {
   const size_t group = row / (shape.group_panels * kPanelRows);

@@ -1,5 +1,5 @@
-// Shards: the packed weights of one thread, in an arena on its NUMA node, packed (and so first touched) by
-// that thread. Read-only afterwards.
+// Shards: one thread's packed weights, in an arena on its NUMA node. The thread packs them itself, so that it
+// touches their pages first. Read-only afterwards.
 #pragma once
 
 #include <array>
@@ -18,42 +18,43 @@
 
 namespace larder::weight_node {
 
-// Bytes packed so far by all threads; thread 0 reports them as it goes.
+// Bytes packed so far by all threads; thread 0 reports them while it packs.
 struct LoadProgress {
   std::atomic<uint64_t> packed_bytes{0};
   uint64_t all_bytes = 0;
-  std::function<void(uint64_t, uint64_t)> report;  // (packed, all); may be empty
+  std::function<void(uint64_t, uint64_t)> report;  // called with (packed, all); may be empty
   void Add(size_t thread, uint64_t bytes) {
     const uint64_t now =
-        packed_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;  // relaxed: a count for people
+        packed_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;  // relaxed: only displayed
     if (thread == 0 && report) report(now, all_bytes);
   }
 };
 
 struct LayerShard {
   const uint8_t* qkv = nullptr;
-  const float* qkv_bias = nullptr;  // 16 floats a panel of qkv, or null
+  const float* qkv_bias = nullptr;  // 16 floats per panel of qkv, or null
   const uint8_t* o = nullptr;
-  const uint8_t* ffn = nullptr;  // gate/up units
+  const uint8_t* ffn = nullptr;  // units of gate and up
   const uint8_t* down = nullptr;
-  std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; a copy for each thread
+  std::array<const float*, model::kTensorRoles> norm{};  // [dim], by role; each thread has its own copy
 };
 
 class Shards {
  public:
-  // Reserves the arena on `node` (touches nothing).
+  // Reserves the arena on `node` without touching it.
   Shards(const model::ModelConfig&, const ShardPlan&, size_t thread, NumaNodeId node);
 
-  // Reads and packs this thread's rows. Called by that thread. Throws Error (file, tensor).
+  // Reads and packs this thread's rows. Call it on that thread. Throws Error (file, tensor).
   void Pack(const model::GgufFile&, LoadProgress&);
 
   std::span<const LayerShard> layers() const { return layers_; }
-  // Where panel (kFfn: unit) `panel` of the matrix lies, which is one of this thread's. kHead: of no layer.
+  // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kHead ignores
+  // layer.
   const uint8_t* Panel(PanelMatrix, size_t layer, uint32_t panel) const;
-  const float* QkvBias(size_t layer, uint32_t panel) const;  // its 16 biases, or null
+  const float* QkvBias(size_t layer, uint32_t panel) const;  // the panel's 16 biases, or null
   const uint8_t* head() const { return head_; }
   const float* output_norm() const { return output_norm_; }
-  uint64_t weight_bytes() const { return weight_bytes_; }  // packed panels only: what a token reads
+  uint64_t weight_bytes() const { return weight_bytes_; }  // packed panels only: read for every token
   std::span<const std::byte> weights() const { return {arena_.data(), weight_bytes_}; }
   const topology::Arena& arena() const { return arena_; }
 
@@ -68,9 +69,9 @@ class Shards {
   const float* output_norm_ = nullptr;
 };
 
-// Rows of rotary heads are stored so that pairs lie half a rotary_dim apart, whatever the file's order is:
-// query·key products are the same sums of the same products. Row `r` of a packed head is row HeadRow(config,
-// r) of the file's head.
+// Rows of rotary heads are stored so that the two of a pair lie half a rotary_dim apart, whatever the file's
+// order: query·key products remain the same sums of the same products. Row `r` of a packed head is row
+// HeadRow(config, r) of the file's head.
 size_t HeadRow(const model::ModelConfig&, size_t r);
 
 }  // namespace larder::weight_node

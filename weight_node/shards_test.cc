@@ -1,4 +1,4 @@
-// What lies in the packed panels, row by row, against the file: which row of which tensor is where.
+// The contents of packed panels, row by row, against the file: which row of which tensor lies where.
 #include "weight_node/shards.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace larder::weight_node {
 namespace {
 
-// A row of a tensor; none: zeros.
+// A row of a tensor; nullopt: zeros.
 using Row = std::optional<std::pair<std::string, size_t>>;
 
 class ShardsOf : public testing::TestWithParam<model::Architecture> {
@@ -35,8 +35,8 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
     config_ = model::ReadModelConfig(*file_);
   }
 
-  // The rows of a head in the order in which they are packed: pairs that rotate together lie half a rotary
-  // dimension apart. The llama architecture's files have them side by side.
+  // A head's rows in packed order: the two of a rotary pair lie half a rotary dimension apart. In files of
+  // the llama architecture they are adjacent.
   std::vector<size_t> HeadOrder(bool rotates) const {
     std::vector<size_t> order;
     const bool side_by_side = GetParam() == model::Architecture::kLlama;

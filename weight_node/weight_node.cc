@@ -63,7 +63,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
 void WeightNode::Pack(const model::GgufFile& file, size_t thread, LoadProgress& progress) {
   shards_[thread]->Pack(file, progress);
   if (!config_.ends || config_.tied_embeddings) return;
-  // One row a token is looked up, so where they lie matters little.
+  // A token reads only one row, so the rows' placement matters little.
   const model::TensorInfo& tensor = file.Tensor(model::kEmbeddingTensor);
   auto* blocks = reinterpret_cast<model::Q8Block*>(embedding_.data());
   const auto [begin, end] =
@@ -111,7 +111,7 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
   steps.push_back(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
 }
 
-// The columns of the residual that the thread's down panels write.
+// Transfers the columns of the residual that the thread's down panels write.
 void WeightNode::AddTransfer(size_t thread, Phase phase, threadpool::Kernel kernel, StepKind kind,
                              size_t layer, bool barrier, bool logit_rows, Steps& steps) {
   const auto extents = panels_.Work(phase, thread, PanelMatrix::kDown);
@@ -128,7 +128,7 @@ void WeightNode::AddTransfer(size_t thread, Phase phase, threadpool::Kernel kern
 }
 
 void WeightNode::AddReceive(size_t thread, Steps& steps) {
-  // A barrier follows, so any shares of the columns will do.
+  // A barrier follows, so any division of the columns works.
   AddTransfer(thread, Phase::kDecode, ReceiveStep, StepKind::kReceive, 0, true, false, steps);
 }
 
@@ -191,8 +191,8 @@ void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::La
     case model::OpKind::kDown:
       return AddResidual(thread, layer, phase, PanelMatrix::kDown, down_gemm_, activations_.ffn,
                          StepKind::kDown, steps);
-    case model::OpKind::kQkv:        // its flags are the caller's: AddBeforeAttention
-    case model::OpKind::kAttention:  // attention_node's
+    case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
+    case model::OpKind::kAttention:  // is attention_node's
       break;
   }
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));

@@ -1,4 +1,4 @@
-// WeightNode: one socket's weights and the steps that use them. Holds everything that the steps' operands
+// WeightNode: one socket's weights and the steps that use them. It owns everything that the steps' operands
 // point to. Built once; the pipeline asks it for the steps of each thread and puts the attention steps
 // between them. Per layer, for thread t (DESIGN.md, "One token's way"; B is a barrier of the socket's
 // threads):
@@ -7,8 +7,8 @@
 //   quantise | O panels += residual, B
 //   norm+quantise | FFN units -> quantised, B
 //   down panels += residual, B
-// Frames of more than decode_rows rows share the work of norm+quantise too (one more barrier after each); the
-// bits are the same.
+// In micro-batches of more than decode_rows rows the threads share norm+quantise too (one more barrier after
+// each); the bits are the same.
 #pragma once
 
 #include <deque>
@@ -37,27 +37,28 @@ struct WeightNodeOptions {
   size_t prefill_rows = 128;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
-  const AttentionIoRows* shared_io = nullptr;  // separated: where the attention sockets read and write
-  std::optional<PanelMap> panels;              // who computes which panels; none: each thread its own
+  const AttentionIoRows* shared_io = nullptr;  // separated: rows that the attention sockets read and write
+  std::optional<PanelMap> panels;              // who computes which panels; nullopt: each thread its own
 };
 
 class WeightNode {
  public:
   WeightNode(const model::ModelConfig&, const ShardPlan&, const WeightNodeOptions&);
 
-  // Reads thread t's shard, and its share of the embedding rows if those are not the head's; called by thread
-  // t.
+  // Reads thread t's shard, and its share of the embedding rows unless lm_head is the same matrix. Call it on
+  // thread t.
   void Pack(const model::GgufFile&, size_t thread, LoadProgress&);
-  // After all threads have packed: makes what steps point to.
+  // Call after all threads have packed: fills the tables that steps point to.
   void Finish();
 
   using Steps = std::vector<threadpool::Step>;
-  void AddEmbed(size_t thread, Steps&);  // needs the ends
+  void AddEmbed(size_t thread, Steps&);  // needs the ends (embedding, lm_head)
   void AddReceive(size_t thread, Steps&);
-  // After the thread's own down panels, or (embedded) after a barrier. logit_rows: to whoever has the head.
+  // Goes after the thread's own down panels, or after a barrier if the rows come from the embedding.
+  // logit_rows: send only the rows that the process with lm_head needs.
   void AddSend(size_t thread, Phase, bool logit_rows, Steps&);
-  // The layer's operations (model::LayerSpec) up to attention. ready(group) gives the flag to signal when
-  // this thread's rows of that KV head's group are done, or null.
+  // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag to signal
+  // when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
   void AddBeforeAttention(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
     for (const model::LayerOp& op : config_.layer.BeforeAttention()) {
@@ -85,10 +86,10 @@ class WeightNode {
   void AddOp(size_t thread, size_t layer, Phase, const model::LayerOp&, Steps&);
   void AddO(size_t thread, size_t layer, Phase, Steps&);
   void AddSiluGate(size_t thread, size_t layer, Phase, Steps&);
-  // x += panels * in, for the thread's work on O or down.
+  // x += panels * in, for this thread's panels of O or down.
   void AddResidual(size_t thread, size_t layer, Phase, PanelMatrix, const kernels::Gemm&, const ActRows& in,
                    model::StepKind, Steps&);
-  // A product's operand for one extent, of which y's columns are.
+  // The operand of a product for one extent; y's columns are the extent's.
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const kernels::Gemm&,
                            const ActRows& x, FloatRows y) const;
   void AddNorm(size_t thread, size_t layer, Phase, const float* weight, model::StepKind, bool logit_rows,
@@ -109,7 +110,7 @@ class WeightNode {
   const kernels::Elementwise& elementwise_;
   Activations activations_;
   std::vector<std::unique_ptr<Shards>> shards_;
-  topology::Arena embedding_;  // Q8_0 rows, when the head is another matrix
+  topology::Arena embedding_;  // Q8_0 rows, unless lm_head is the same matrix
   kernels::Gemm qkv_gemm_, o_gemm_, ffn_gemm_, down_gemm_, head_gemm_;
   std::vector<const uint8_t*> head_panels_;
   std::vector<uint32_t> head_first_panel_;

@@ -1,7 +1,7 @@
-// The steps of a weight socket: what each kernel of a Program gets as its operand, fixed at set-up. Every
-// address is of memory that lives as long as the Program. The kernels are in weight_steps_datapath.cc; frame
-// is a model::BatchRows, a whole one (embedding, logits) or a part: row m of it is row first_row + m of
-// every buffer.
+// The steps of a weight socket: the operands of a Program's kernels, fixed at set-up. All addresses stay
+// valid as long as the Program. The kernels are in weight_steps_datapath.cc. Their argument `frame` is a
+// model::BatchRows, either a whole micro-batch (embedding, logits) or a part of one: row m of it is row
+// first_row + m of every buffer.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace larder::weight_node {
 
-// Which rows of a frame a step handles: rows t of n contiguous shares; {0, 1} is all of them.
+// The rows that a step handles: share `thread` of `threads` contiguous ones; {0, 1} is all rows.
 struct RowShare {
   uint32_t thread = 0;
   uint32_t threads = 1;
 };
 
-// x[m] = the embedding of token[m]. Rows lie as Q8_0 blocks, or (tied embeddings) in the head's panels,
-// spread over the threads' shards.
+// x[m] = the embedding of token[m]. Its rows are Q8_0 blocks, or (tied embeddings) lie in lm_head's panels,
+// which are spread over the threads' shards.
 struct EmbedOperand {
   const model::Q8Block* table;        // [vocab][blocks of a row] or null
-  const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of the head
+  const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of lm_head
   const uint32_t* head_first_panel;   // [threads + 1]
-  kernels::PanelShape head_panel;     // a row of the table has as many blocks
+  kernels::PanelShape head_panel;     // a row of the table has the same number of blocks
   size_t dim;
   FloatRows x;
   float* scratch;  // [dim], padded to blocks
@@ -34,8 +34,8 @@ struct EmbedOperand {
 };
 void EmbedStep(const void* operand, void* frame);
 
-// The residual from the previous stage and to the next: columns [first, first + count) of all rows, which
-// this thread copies. logit_rows: only the rows whose logits are wanted leave, in their order.
+// Copies the residual from the previous stage or to the next one: columns [first, first + count) of all rows.
+// logit_rows: only the rows whose logits are wanted are sent, in their order.
 struct TransferOperand {
   FloatRows x;
   size_t dim;
@@ -45,7 +45,7 @@ struct TransferOperand {
 void ReceiveStep(const void* operand, void* frame);
 void SendStep(const void* operand, void* frame);
 
-// out[m] = quantise(rms_norm(x[m])). logits: the frame's logit rows instead of all rows.
+// out[m] = quantise(rms_norm(x[m])). logit_rows: only the rows whose logits are wanted, not all rows.
 struct NormOperand {
   const kernels::Elementwise* elementwise;
   FloatRows x;

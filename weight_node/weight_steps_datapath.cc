@@ -14,7 +14,8 @@ using model::BatchRows;
 
 inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast<ActBlock*>(rows.row(m)); }
 
-// Logits and what leads to them lie at the buffers' beginning, whatever part of a frame the rows are from.
+// Logits, and the rows that lead to them, start at the buffers' beginning, whichever part of a micro-batch
+// runs.
 inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) { return logit_rows ? 0 : rows.first_row; }
 
 inline threadpool::Share RowsOf(uint32_t rows, const RowShare& share) {
