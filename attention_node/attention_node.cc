@@ -18,8 +18,8 @@ using threadpool::Step;
 
 constexpr size_t kMaxHeadSize = kMaxHeadBlocks * kBlock;
 
-// Floats between the rows of a chunk's scores: one line more than the chunk, so that rows do not share an L1
-// set.
+// Floats between the rows of a chunk's scores: one cache line more than the chunk, so that rows do not share
+// an L1 set.
 constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
 
 std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions) {
@@ -105,7 +105,8 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
                           .tile_queries = tile_queries,
                           .kv = &kv_};
 
-  // Scratch of all threads in one arena, laid out once to count and once to hand out.
+  // The scratch of all threads is in one arena; the first layout pass counts bytes, the second assigns
+  // addresses.
   scratch_.resize(options.threads);
   auto lay_out = [&](auto&& take) {
     for (AttentionScratch& s : scratch_) {
@@ -130,7 +131,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
 }
 
 Owners OwnersOf(size_t kv_head, size_t kv_heads, size_t threads) {
-  // Threads whose share of the (KV head, row) pairs can touch this head, whatever the number of rows
+  // The threads whose share of the (KV head, row) pairs can touch this head, for any number of rows
   // (AttentionStep).
   return {kv_head * threads / kv_heads, CeilDiv((kv_head + 1) * threads, kv_heads) - 1};
 }
@@ -157,7 +158,7 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::ve
                                                         .kv_head = kv_head});
     step.signal = appended;
     steps.push_back(step);
-    step.waits = nullptr;  // program order: this thread has just waited and appended
+    step.waits = nullptr;  // this thread has waited and appended itself: program order suffices
     step.wait_count = 0;
   } else {
     auto& waits = waits_.emplace_back(projected.begin(), projected.end());

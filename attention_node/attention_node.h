@@ -1,6 +1,6 @@
 // AttentionNode: one socket's KV cache and the steps that use it. Built once. Per layer and KV head, one
-// thread appends keys and values, and the threads that share the head's query rows attend; they wait only for
-// the flags of the rows they need.
+// thread appends keys and values, and the threads that share the head's query rows attend; each waits only
+// for the flags of the rows that it needs.
 #pragma once
 
 #include <deque>
@@ -23,13 +23,13 @@ struct AttentionNodeOptions {
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
   size_t threads = 1;
   size_t slots = 1;
-  size_t context = 4096;  // positions of a slot
+  size_t context = 4096;  // positions per slot
   NumaNodeId node;
-  std::optional<KvTable> kv_table;  // where slots lie; none: one after the other
+  std::optional<KvTable> kv_table;  // where chunks lie; nullopt: KvTable::Contiguous
 };
 
-// The qkv and attention-output rows that steps read and write, as the weight socket (or a link) lays them
-// out.
+// The qkv and attention-output rows that steps read and write, in the layout of the weight socket (or a
+// link).
 struct AttentionIo {
   float* qkv;
   size_t qkv_stride;    // floats
@@ -38,7 +38,7 @@ struct AttentionIo {
   size_t out_stride;
 };
 
-// The threads of a socket of `threads` that attend for a KV head: [first, last]. The first one appends.
+// The threads, of `threads`, that attend for a KV head: [first, last]. The first of them appends.
 struct Owners {
   size_t first, last;
 };
@@ -54,10 +54,10 @@ class AttentionNode {
     return attention_node::OwnersOf(kv_head, config_.kv_heads, options_.threads);
   }
 
-  // Steps of `thread` for one layer. projected(kv_head): flags to wait for until the head's q, k, v rows are
-  // there (those of other threads; the span must live as long as the steps). appended(kv_head): the flag
-  // between the appending thread and the others, or null if there is one owner only. done(kv_head): the flag
-  // to signal when this thread's rows of the head are attended, or null if a barrier follows.
+  // Adds the steps of `thread` for one layer. projected(kv_head): the other threads' flags that announce the
+  // head's q, k and v rows; the span must live as long as the steps. appended(kv_head): the flag from the
+  // appending thread to the others, or null if the head has one owner only. done(kv_head): the flag to signal
+  // when this thread has attended its rows of the head, or null if a barrier follows.
   template <typename Projected, typename Appended, typename Done>
   void AddLayer(size_t thread, size_t layer, std::vector<threadpool::Step>& steps, Projected projected,
                 Appended appended, Done done) {
@@ -83,7 +83,7 @@ class AttentionNode {
   std::vector<kernels::ValuesFn> values_;
   AttentionShape shape_{};
   std::vector<AttentionScratch> scratch_;
-  std::vector<const float*> q_norm_, k_norm_;  // per layer, null without
+  std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without these norms
   std::deque<AppendOperand> appends_;
   std::deque<AttentionOperand> attentions_;
   std::deque<std::vector<sync::EpochFlag*>> waits_;

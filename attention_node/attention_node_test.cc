@@ -1,5 +1,5 @@
 // Attention against its definition in double precision, over the same quantised queries, keys and values; and
-// the same bits however rows are cut into micro-batches, threads and instruction sets.
+// the same bits however rows are split into micro-batches, for all thread counts and instruction sets.
 #include "attention_node/attention_node.h"
 
 #include <gtest/gtest.h>
@@ -28,14 +28,14 @@ class AttentionNodeTest : public testing::Test {
     options.shape.layers = 1;
     options.shape.heads = 6;
     options.shape.kv_heads = 2;
-    options.shape.head_size = 40;  // a whole block and a part of one
+    options.shape.head_size = 40;  // one whole block and a partial one
     model::WriteSynth(options, folder_ / "model.gguf");
     file_ = model::GgufFile::Open(folder_ / "model.gguf");
     config_ = model::ReadModelConfig(*file_);
     rope_ = model::RopeTable(config_.layer.rotary, kContext);
     group_columns_ = (config_.group() + 2) * config_.head_size;
     columns_ = config_.kv_heads * group_columns_;
-    // Queries large enough that few positions matter: a wrong one would be seen.
+    // Large queries make few positions matter, so that a wrong position shows.
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
     for (std::vector<float>& slot : qkv_) {
@@ -53,7 +53,7 @@ class AttentionNodeTest : public testing::Test {
     auto operator<=>(const Row&) const = default;
   };
 
-  // The attention outputs of rows that come in these micro-batches, in the order of the rows.
+  // The attention outputs of rows that come in these micro-batches, in the rows' order.
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
                                       kernels::Isa isa) {
     return Run(batches, threads, isa, kernels::DefaultTuning(isa));
@@ -77,7 +77,7 @@ class AttentionNodeTest : public testing::Test {
                         .group_stride = group_columns_,
                         .out = out.data(),
                         .out_stride = config_.q_rows()});
-    // Steps of all threads, appends first: what flags see to where threads run.
+    // The steps of all threads, all appends first: the order that flags ensure between running threads.
     std::vector<std::vector<threadpool::Step>> steps(threads);
     sync::EpochFlag flag;
     for (size_t t = 0; t < threads; ++t) {
@@ -113,7 +113,7 @@ class AttentionNodeTest : public testing::Test {
     return outputs;
   }
 
-  // A head after rotation, as the cache or a query keeps it: INT8 with a scale for each 32 elements.
+  // A head after rotation, as the cache or a query stores it: INT8 with a scale per 32 elements.
   std::vector<double> Quantised(const float* head, bool rotates, double scale, uint32_t position,
                                 bool half_scale) const {
     const size_t n = config_.head_size, half = config_.layer.rotary.dim / 2;
@@ -184,7 +184,7 @@ class AttentionNodeTest : public testing::Test {
 };
 
 TEST_F(AttentionNodeTest, IsItsDefinition) {
-  // Slot 1 in two prompts' worth of rows and a decoded one behind a chunk's border, slot 0 beside it.
+  // Slot 1 as rows of two prompts and a decoded one beyond a chunk's border, with slot 0 beside it.
   const std::vector<std::vector<Row>> batches = {Positions(1, 0, 90),
                                                  Both(Positions(0, 0, 7), Positions(1, 90, 258)),
                                                  Both(Positions(0, 7, 8), Positions(1, 258, 259))};
@@ -198,7 +198,7 @@ TEST_F(AttentionNodeTest, IsItsDefinition) {
     for (size_t head = 0; head < config_.heads; ++head) {
       const std::vector<double> expected = Definition(row, head);
       for (size_t i = 0; i < config_.head_size; ++i) {
-        // What is left: float32 sums, and a rounding of a query or key that falls the other way once
+        // The remaining differences: float32 sums, and a query or key whose rounding goes the other way
         // (1/127 of its largest element, about 0.03 here, times the softmax's slope).
         EXPECT_NEAR(outputs[at][head * config_.head_size + i], expected[i], 0.03)
             << "slot " << row.slot << " position " << row.position << " head " << head << " element " << i;
@@ -229,7 +229,7 @@ TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
   const std::vector<Row> all = Both(Positions(0, 0, 60), Positions(1, 0, 300));
   const auto expected = Run({all}, 1, kernels::Isa::kScalar);
   const kernels::Isa isa = kernels::BestIsa();
-  for (const size_t queries : {1, 10, 200}) {  // 1: a tile holds one row's, 3
+  for (const size_t queries : {1, 10, 200}) {  // 1: a tile holds the queries of one row, 3
     kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
     tuning.tile_queries = queries;
     tuning.value_sums = tuning.value_queries = 2;
@@ -240,7 +240,7 @@ TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
   EXPECT_THROW(Run({all}, 1, isa, huge), Error);
 }
 
-// Slots and chunks are found by the table alone: any permutation of it gives the same bits.
+// Only the table says where slots and chunks lie: any permutation of it gives the same bits.
 TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
   const std::vector<Row> all = Both(Positions(0, 0, 258), Positions(1, 0, 275));
   const kernels::Isa isa = kernels::BestIsa();
@@ -266,7 +266,7 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
   model_shape.kv_heads = 2;
   model_shape.head_size = 40;
   const model::ModelConfig config = model::ConfigOfShape(model_shape, "test");
-  const KvShape shape(config, 2, 300);  // the last chunk has three pages
+  const KvShape shape(config, 2, 300);  // the last chunk has only three pages
   ASSERT_EQ(shape.chunks, 2u);
   const KvRegion region(shape, KvTable::Contiguous(shape), NumaNodeId(0));
   std::vector<bool> taken(shape.bytes(), false);

@@ -1,6 +1,6 @@
-// The steps of an attention socket and their operands, fixed at set-up. frame is a model::BatchRows.
-// Rows of qkv are in the order of weight_node's QKV numbering: per KV head its query heads, its key, its
-// value, `group_stride` floats apart.
+// The steps of an attention socket and their operands, fixed at set-up. Their argument `frame` is a
+// model::BatchRows. Rows of qkv are in weight_node's QKV order: per KV head its query heads, its key and its
+// value, with `group_stride` floats between KV heads.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace larder::attention_node {
 
-// Limits of the steps' own memory, checked at set-up.
+// Limit of the steps' stack arrays, checked at set-up.
 inline constexpr size_t kMaxTileQueries = 256;
 inline constexpr size_t kMaxHeadBlocks = 16;
 
-// What all steps of a socket share: shapes, kernels, tables.
+// What all steps of a socket share: shapes, kernels and tables.
 struct AttentionShape {
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
-  size_t kv_heads, blocks;              // blocks of a head
+  size_t kv_heads, blocks;              // blocks: per head
   float epsilon;                        // of q/k norms
   float query_scale;                    // 1 / LayerSpec::attention_divisor
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
@@ -44,20 +44,20 @@ struct AttentionScratch {
   float* sum;              // [tile_queries]
 };
 
-// Keys and values of all the frame's rows for one KV head: (norm), rotate, quantise, into the KV region.
+// Appends the keys and values of all rows for one KV head: (norm), rotate, quantise, store in the KV region.
 struct AppendOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
-  float* qkv;  // this group's first column
+  float* qkv;  // first column of this group
   size_t qkv_stride;
   const float* k_norm;  // [head_size] or null
   size_t layer, kv_head;
 };
 void AppendStep(const void* operand, void* frame);
 
-// Attention of this thread's share of the frame's rows for one KV head's query heads: for each tile of
-// consecutive rows of one slot, chunk by chunk (kChunkPositions) softmax over scores, weighted values, merged
-// in ascending order (flash attention's recurrence).
+// Attention for this thread's share of the rows, for the query heads of one KV head. For each tile of
+// consecutive rows of one slot, chunk by chunk (kChunkPositions): softmax over scores, then weighted values,
+// merged in ascending order (flash attention's recurrence).
 struct AttentionOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;

@@ -14,7 +14,7 @@ using kernels::kChunkPositions;
 using kernels::kPagePositions;
 using model::BatchRows;
 
-// A head's elements as Q8_0 blocks with an f16 scale, the KV cache's format.
+// Quantises a head's elements to Q8_0 blocks with an f16 scale, the format of the KV cache.
 inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act, model::Q8Block* out) {
   shape.elementwise->quantize(x, act, shape.head_size);
   for (size_t b = 0; b < shape.blocks; ++b) {
@@ -23,12 +23,13 @@ inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* 
   }
 }
 
+// Consecutive positions of one slot. shared_row is their first row in the shared buffers.
 struct Tile {
-  size_t shared_row, rows;  // first row in the shared buffers; consecutive positions of one slot
+  size_t shared_row, rows;
   size_t slot, position;
 };
 
-// Attention of one tile. Queries are numbered row by row, head by head.
+// Attention for one tile. Queries are ordered by row, then by head.
 void RunTile(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
   const AttentionScratch& scratch = op.scratch;
@@ -50,13 +51,13 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     }
   }
 
-  const size_t end = tile.position + tile.rows;  // positions that the last row sees
+  const size_t end = tile.position + tile.rows;  // number of positions that the last row sees
   for (size_t chunk = 0; chunk < end; chunk += kChunkPositions) {
     const size_t in_chunk = std::min(kChunkPositions, end - chunk);
     const size_t pages = CeilDiv(in_chunk, kPagePositions);
     const size_t padded = pages * kPagePositions;
     const KvChunk kv = shape.kv->chunk(tile.slot, chunk / kChunkPositions, op.layer, op.kv_head);
-    // Rows that lie before this chunk do not take part; the tile's later rows do.
+    // Rows before this chunk's start do not see it; the tile's later rows do.
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
     const size_t first_query = first_row * shape.group;
     shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
@@ -69,7 +70,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
       elementwise.scale_weights(p, kv.values, scratch.weights + q * shape.blocks * shape.weights_stride,
                                 shape.blocks, padded, shape.weights_stride);
     }
-    // The first chunk is the running state; later ones are merged into it.
+    // The first chunk sets the running state; later chunks are merged into it.
     float* weighted = chunk == 0 ? scratch.running : scratch.chunk;
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
@@ -121,7 +122,7 @@ void AttentionStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(frame);
   const AttentionShape& shape = *op.shape;
-  // (KV head, row) pairs are numbered head by head; this thread's share of them, cut to this head.
+  // (KV head, row) pairs are ordered by head; take this thread's share of them, cut to this head.
   const threadpool::Share share =
       threadpool::ShareOf(static_cast<uint32_t>(shape.kv_heads * rows.rows), op.thread, op.threads);
   const auto head_begin = static_cast<uint32_t>(op.kv_head * rows.rows);

@@ -1,7 +1,7 @@
-// KvRegion: the KV cache of one attention socket, INT8, in chunks of kChunkPositions positions (attention's
-// own unit) that a table finds: a slot is a list of chunks, and its number says nothing of where they lie. A
-// chunk holds for each layer and KV head its key pages and its value pages (kernels/formats/kv_page.h),
-// contiguous each. The thread that owns a head appends to it and so touches it first.
+// KvRegion: the KV cache of one attention socket, INT8, in chunks of kChunkPositions positions, the unit that
+// attention works on. A slot is a list of chunks, and a table gives each chunk's place. A chunk holds for
+// each layer and KV head its key pages and its value pages (kernels/formats/kv_page.h), each contiguous. The
+// thread that appends for a head touches its pages first.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace larder::attention_node {
 
 struct KvShape {
-  static constexpr size_t kMaxContext = size_t{1} << 20;  // tokens of a slot
-  // A slot's where nobody says: what the model was trained on, at most 4096.
+  static constexpr size_t kMaxContext = size_t{1} << 20;  // tokens per slot
+  // The default: the model's training context, at most 4096.
   static size_t DefaultContext(const model::ModelConfig& config) {
     return std::clamp<size_t>(config.trained_context, 1, 4096);
   }
@@ -39,26 +39,26 @@ struct KvShape {
   uint64_t bytes() const { return slots * slot_bytes(); }
 };
 
-// Where the chunks of each slot lie, in bytes from the region's beginning: keys and values of layer 0 and KV
-// head 0. Those of the other layers and heads follow at distances of KvShape::head_bytes. A slot's last chunk
-// may have fewer pages: its place has room for these only.
+// The places of each slot's chunks, in bytes from the region's start, for layer 0 and KV head 0. The other
+// layers and heads follow at multiples of KvShape::head_bytes. A slot's last chunk may have fewer pages, and
+// its place has room for those only.
 class KvTable {
  public:
   struct Place {
     uint64_t keys, values;
   };
-  // Each slot's chunks one after the other: per layer and KV head first all key pages, then all value pages.
+  // Places each slot's chunks one after the other: per layer and KV head all key pages, then all value pages.
   static KvTable Contiguous(const KvShape&);
 
   Place& at(size_t slot, size_t chunk) { return places_[slot * chunks_ + chunk]; }
   const Place& at(size_t slot, size_t chunk) const { return places_[slot * chunks_ + chunk]; }
 
  private:
-  size_t chunks_ = 0;          // of a slot
+  size_t chunks_ = 0;          // per slot
   std::vector<Place> places_;  // [slot][chunk]
 };
 
-// One chunk's key pages and value pages of one layer and KV head.
+// The key pages and value pages of one chunk, for one layer and KV head.
 struct KvChunk {
   uint8_t* keys;
   uint8_t* values;
@@ -66,7 +66,7 @@ struct KvChunk {
 
 class KvRegion {
  public:
-  // The table's places lie within the shape's bytes and do not overlap.
+  // The table's places must lie within the shape's bytes and must not overlap.
   KvRegion(const KvShape&, const KvTable&, NumaNodeId node);
   const KvShape& shape() const { return shape_; }
   // chunk: position / kChunkPositions.
@@ -80,7 +80,7 @@ class KvRegion {
  private:
   KvShape shape_;
   topology::Arena arena_;
-  std::vector<KvChunk> first_;  // the table, [slot][chunk], as addresses: layer 0, KV head 0
+  std::vector<KvChunk> first_;  // the table as addresses for layer 0 and KV head 0: [slot][chunk]
 };
 
 }  // namespace larder::attention_node
