@@ -1,5 +1,5 @@
-// ActBlock: quantised activations, what every matrix product reads beside its panels (panel_format.h). Plain
-// data.
+// ActBlock: quantised activations, which every matrix product reads besides its panels (panel_format.h).
+// Plain data.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ namespace larder::kernels {
 using model::kBlock;
 
 // 32 activations. value[i] = d * q[i], q in [-127, 127].
-// d carries at most 22 significant bits, so that kMagic * d is exact in float32: a kernel may then get
-// round(float(isum) * d) from an integer accumulator that started at `start`, with one fused multiply-add and
-// no conversion: the accumulator's bits, read as a float, are kMagic + isum exactly (|isum| <= 32*128*127 <
+// d has at most 22 significant bits, so that kMagic * d is exact in float32. A kernel can then compute
+// round(float(isum) * d) from an integer accumulator that started at `start` with one fused multiply-add and
+// no conversion: the accumulator's bits, read as a float, are exactly kMagic + isum (|isum| <= 32*128*127 <
 // 2^22), and fma(kMagic + isum, d, -kMagic * d) rounds once, as the product does.
 struct alignas(16) ActBlock {
   int8_t q[kBlock];
@@ -30,7 +30,7 @@ inline constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
 inline constexpr int32_t kMagicBits = 0x4B400000;
 
 // Bytes between rows of quantised activations: an odd number of cache lines, so that the same block of many
-// rows does not fall into one L1 set.
+// rows does not map to one L1 set.
 constexpr size_t ActRowBytes(size_t blocks) {
   const size_t lines = CeilDiv(blocks * sizeof(ActBlock), kCacheLineBytes);
   return (lines | 1) * kCacheLineBytes;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"scalar", "avx2", "avx-vnni", "avx512-vnni"};
 
-// asmjit's snapshot in Debian 12 did not report this bit on a Sapphire Rapids that has it.
+// asmjit's version in Debian 12 did not report this bit on a Sapphire Rapids that has it.
 bool CpuHasAvxVnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
@@ -27,7 +27,7 @@ std::optional<Isa> IsaByName(std::string_view name) {
 }
 
 bool HostHas(Isa isa) {
-  // asmjit reports AVX and AVX-512 only if XCR0 says that the operating system saves their registers.
+  // asmjit reports AVX and AVX-512 only if XCR0 shows that the operating system saves their registers.
   const auto& cpu = asmjit::CpuInfo::host().features().x86();
   const bool avx2 = cpu.hasAVX2() && cpu.hasFMA() && cpu.hasF16C();
   switch (isa) {

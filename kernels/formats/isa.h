@@ -1,5 +1,4 @@
-// The instruction sets that kernels are generated for. kScalar is the reference: plain C++, the oracle of all
-// others.
+// The instruction sets that kernels are generated for. kScalar is plain C++, the reference for all others.
 #pragma once
 
 #include <optional>
@@ -11,7 +10,7 @@ enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni };
 
 std::string_view IsaName(Isa);  // "scalar", "avx2", "avx-vnni", "avx512-vnni"
 std::optional<Isa> IsaByName(std::string_view);
-bool HostHas(Isa);  // the CPU and the operating system both support it
-Isa BestIsa();      // of the host
+bool HostHas(Isa);  // both the CPU and the operating system support it
+Isa BestIsa();      // the best that the host has
 
 }  // namespace larder::kernels

@@ -1,4 +1,5 @@
-// A KV page: 16 positions of one KV head, keys and values apart. Plain data; writing a position is data path.
+// A KV page: the keys and, separately, the values of 16 positions of one KV head. Plain data; writing a
+// position is on the data path.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace larder::kernels {
 
-// Keys are a panel: row = position, inputs = the head's elements padded to blocks.
+// Keys are a panel: a row per position; its inputs are the head's elements, padded to blocks.
 inline constexpr size_t kPagePositions = kPanelRows;
 inline constexpr PanelFormat kKeyPanel = kQ8Panel;
 

@@ -8,7 +8,7 @@
 namespace larder::kernels {
 namespace {
 
-// Scales come first, to whole lines; then 16 positions of the head's values.
+// Scales come first, padded to whole cache lines; then the head's values at 16 positions.
 static_assert(ValuePage{1}.value_offset(0) == 64 && ValuePage{1}.bytes() == 64 + 16 * 32);
 static_assert(ValuePage{3}.value_offset(0) == 128 && ValuePage{3}.bytes() == 128 + 16 * 96);
 static_assert(ValuePage{4}.value_offset(2) == 128 + 2 * 128);

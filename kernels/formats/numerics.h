@@ -1,6 +1,6 @@
 // The arithmetic that every instruction set repeats bit for bit, in plain C++: Exp, Sum16 and the constants
 // of quantisation. kernels/rows/elementwise.h states the formulas; the generated kernels take their constants
-// from here. Pure functions, any thread.
+// from this file. Pure functions, any thread.
 #pragma once
 
 #include <bit>
@@ -13,25 +13,26 @@ namespace larder::kernels {
 
 namespace numerics {
 
-// Exp: below kExpLow the result would leave the normal numbers (2^-126); above kExpHigh it would overflow.
+// Exp: below kExpLow the result would be denormal (< 2^-126); above kExpHigh it would overflow.
 inline constexpr float kExpLow = -87.33654f;
 inline constexpr float kExpHigh = 88.0f;
 inline constexpr float kLog2E = 0x1.715476p+0f;
 // ln 2 in two parts; the first has 11 trailing zero bits, so that its products with |n| <= 127 are exact.
 inline constexpr float kLn2High = 0x1.62e400p-1f;
 inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
-// exp(r) = 1 + r + c2 r^2 + ... + c6 r^6 on |r| <= ln(2)/2. The first two are fixed at 1; the others minimise
-// the largest relative error (Lawson's iteration in 40 digits): 3.1e-9 before rounding to float32, so the
-// roundings of Horner's scheme dominate. Taylor's coefficients, which lost, give 1.2e-7 before any rounding.
+// exp(r) = 1 + r + c2 r^2 + ... + c6 r^6 on |r| <= ln(2)/2. The first two coefficients are fixed at 1; the
+// others minimise the largest relative error (Lawson's iteration in 40 digits): 3.1e-9 before rounding to
+// float32, so that the roundings of Horner's scheme dominate. Taylor's coefficients give 1.2e-7 before any
+// rounding.
 inline constexpr float kExpC2 = 0x1.fffffcp-2f;
 inline constexpr float kExpC3 = 0x1.555490p-3f;
 inline constexpr float kExpC4 = 0x1.5558f4p-5f;
 inline constexpr float kExpC5 = 0x1.123a2cp-7f;
 inline constexpr float kExpC6 = 0x1.6a2360p-10f;
 
-// Quantisation: d loses its two lowest mantissa bits (act_block.h says why).
+// Quantisation: the two lowest mantissa bits of d are cleared (act_block.h says why).
 inline constexpr uint32_t kScaleMask = ~uint32_t{3};
-inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is below this is all zero
+inline constexpr float kQuantZero = 0x1p-100f;  // a block whose largest magnitude is smaller becomes all zero
 inline constexpr float kQuantMax = 127.0f;
 
 }  // namespace numerics

@@ -1,8 +1,7 @@
-// PanelFormat: how the rows of a weight matrix lie in memory for the kernels. A matrix is a sequence of
-// panels of 16 rows; a panel is what a tile of a matrix product reads from front to back. Every offset and
-// every count of bytes of a panel comes from here: a format of its own (4-bit weights) is one more constant
-// beside kQ8Panel, its functions (q8_panel.cc), and how a tile loads its weights (LoadWeights in
-// kernels/gemm/).
+// PanelFormat: the memory layout of a weight matrix. A matrix is a sequence of panels of 16 rows; a tile of a
+// matrix product reads a panel from front to back. All offsets and sizes within panels come from this file.
+// Another format (4-bit weights) would add a constant beside kQ8Panel, its functions (as q8_panel.cc), and
+// the way that a tile loads its weights (LoadWeights in kernels/gemm/).
 #pragma once
 
 #include <cstddef>
@@ -15,8 +14,9 @@ namespace larder::kernels {
 
 using model::kBlock;
 
-// Of every format, because a kernel's vector has 16 outputs and an integer dot product adds 4 inputs: rows of
-// a panel; inputs of a weight vector; its bytes, once its weights are bytes; vectors of a block.
+// The same for every format, because a kernel's vector has 16 outputs and an integer dot product adds 4
+// inputs: rows per panel; inputs per weight vector; bytes per weight vector, with weights as bytes; vectors
+// per block.
 inline constexpr size_t kPanelRows = 16;
 inline constexpr size_t kVectorInputs = 4;
 inline constexpr size_t kVectorBytes = kPanelRows * kVectorInputs;
@@ -24,33 +24,31 @@ inline constexpr size_t kBlockVectors = kBlock / kVectorInputs;
 
 enum class PanelFormatId : uint8_t { kQ8 };
 
-// A panel of `blocks` blocks of 32 inputs. Blocks lie in pairs, so that scales fill whole cache lines:
+// A panel of `blocks` blocks of 32 inputs. Blocks are stored in pairs, so that scales fill whole cache lines:
 //   scales of the first block, of the second; weights of the first block, of the second.
-// An odd last block is a pair without its second half's weights (the second scales are there, zero).
-// Panels are 64-byte aligned, and so are each block's weights. Rows beyond the matrix's last and inputs
-// beyond its width are weight 0, scale 0.
+// An odd last block is stored as a pair without the second block's weights (its scales are there, zero).
+// Panels are 64-byte aligned, and so are each block's weights. Rows after the matrix's last and inputs beyond
+// its width have weight 0 and scale 0.
 struct PanelFormat {
   PanelFormatId id;
   std::string_view name;
-  size_t scale_bytes;   // of a block: its 16 rows' scales
-  size_t weight_bytes;  // of a block: its 16 rows' weights
+  size_t scale_bytes;   // per block: the scales of its 16 rows
+  size_t weight_bytes;  // per block: the weights of its 16 rows
 
-  // Writes a whole panel, bytes(blocks) at `panel`. rows[r] points to `blocks` blocks of row r, or is null
-  // for a row of zeros.
+  // Writes a whole panel, bytes(blocks) at `panel`. rows[r] points to the `blocks` blocks of row r, or is
+  // null for a row of zeros.
   void (*pack)(const model::Q8Block* const rows[kPanelRows], size_t blocks, uint8_t* panel);
-  // Writes row `row` of a panel, `blocks` blocks; the other rows stay as they are.
+  // Writes the `blocks` blocks of row `row` of a panel; the other rows stay as they are.
   void (*pack_row)(const model::Q8Block* row_blocks, size_t blocks, size_t row, uint8_t* panel);
-  // Reads a block of a row back: exactly what the kernels compute with.
+  // Reads back a block of a row: exactly the values that the kernels compute with.
   void (*unpack)(const uint8_t* panel, size_t block, size_t row, model::Q8Block* out);
 
   constexpr size_t pair_bytes() const { return 2 * (scale_bytes + weight_bytes); }
-  constexpr size_t odd_block_bytes() const {
-    return 2 * scale_bytes + weight_bytes;
-  }  // where a last one is odd
+  constexpr size_t odd_block_bytes() const { return 2 * scale_bytes + weight_bytes; }  // of an odd last block
   constexpr size_t bytes(size_t blocks) const {
     return blocks / 2 * pair_bytes() + blocks % 2 * odd_block_bytes();
   }
-  // Where block `block` of a panel keeps its scales and its weights.
+  // The offsets of a block's scales and weights within a panel.
   constexpr size_t scale_offset(size_t block) const {
     return block / 2 * pair_bytes() + block % 2 * scale_bytes;
   }
@@ -75,14 +73,14 @@ inline constexpr PanelFormat kQ8Panel{.id = PanelFormatId::kQ8,
                                       .pack_row = q8_panel::PackRow,
                                       .unpack = q8_panel::Unpack};
 
-// The panels of one matrix: blocks of a row, ceil(inputs / 32), and how they lie.
+// The panels of one matrix. blocks: per row, ceil(inputs / 32).
 struct PanelShape {
   size_t blocks = 0;
   PanelFormat format = kQ8Panel;
-  constexpr size_t bytes() const { return format.bytes(blocks); }  // of one panel
+  constexpr size_t bytes() const { return format.bytes(blocks); }  // per panel
 };
 
-// Row `row` of a panel as 32 * blocks floats, exactly scale * weight.
+// Converts row `row` of a panel to 32 * blocks floats, exactly scale * weight.
 void UnpackRow(const PanelShape&, const uint8_t* panel, size_t row, float* out);
 
 }  // namespace larder::kernels

@@ -1,4 +1,4 @@
-// Formats of panels: where each byte lies, and that rows come back as they were packed.
+// Panel formats: the place of each byte, and that unpacking returns the packed rows.
 #include "kernels/formats/panel_format.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace larder::kernels {
 namespace {
 
-// A pair is a line of scales and two times 512 bytes of weights; an odd last block keeps the whole line.
+// A pair is a cache line of scales and twice 512 bytes of weights; an odd last block keeps the whole line.
 static_assert(kQ8Panel.pair_bytes() == 64 + 2 * 512);
 static_assert(kQ8Panel.bytes(1) == 64 + 512);
 static_assert(kQ8Panel.bytes(2) == 1088);
@@ -26,7 +26,7 @@ static_assert(PanelShape{5}.bytes() == kQ8Panel.bytes(5));
 
 constexpr uint8_t kUntouched = 0xA5;
 
-// Rows of random blocks; each weight that an int8 has occurs.
+// Rows of random blocks, in which every int8 value occurs as a weight.
 std::vector<model::Q8Block> RandomBlocks(size_t n) {
   std::mt19937 random(7);
   std::vector<model::Q8Block> blocks(n);
@@ -40,7 +40,7 @@ std::vector<model::Q8Block> RandomBlocks(size_t n) {
 std::vector<uint8_t> Pack(const PanelFormat& format, const std::vector<model::Q8Block>& rows, size_t blocks,
                           size_t n_rows) {
   std::vector<uint8_t> panel(format.bytes(blocks) + kCacheLineBytes, kUntouched);
-  const model::Q8Block* at[kPanelRows] = {};  // rows beyond n_rows: zeros
+  const model::Q8Block* at[kPanelRows] = {};  // rows after n_rows: zeros
   for (size_t r = 0; r < n_rows; ++r) at[r] = &rows[r * blocks];
   format.pack(at, blocks, panel.data());
   return panel;
@@ -69,7 +69,7 @@ TEST(PanelFormat, WritesAllItsBytesAndNoOther) {
     const auto panel = Pack(kQ8Panel, RandomBlocks(kPanelRows * blocks), blocks, 0);
     const size_t bytes = kQ8Panel.bytes(blocks);
     for (size_t b = 0; b < blocks + blocks % 2;
-         ++b) {  // the scales of the block that an odd last one lacks too
+         ++b) {  // also the scales of the block that an odd number lacks
       for (size_t i = 0; i < kQ8Panel.scale_bytes; ++i) EXPECT_EQ(panel[kQ8Panel.scale_offset(b) + i], 0);
     }
     for (size_t b = 0; b < blocks; ++b) {
@@ -101,7 +101,7 @@ TEST(PanelFormat, RowsComeBackExactly) {
   }
 }
 
-// Row after row, in any order, makes the panel that pack() makes.
+// Writing rows one by one, in any order, gives the panel that pack() makes.
 TEST(PanelFormat, RowByRowIsTheSamePanel) {
   for (const size_t blocks : {1, 2, 5}) {
     const auto rows = RandomBlocks(kPanelRows * blocks);

@@ -1,4 +1,4 @@
-// kQ8Panel: packing and reading back.
+// kQ8Panel: packing and unpacking.
 #include <cstring>
 
 #include "kernels/formats/panel_format.h"

@@ -3,9 +3,10 @@
 namespace larder::kernels {
 namespace {
 
-// 32 registers: a tile of rows x panels takes 2 * rows * panels + 2 * panels + 1 of them. More rows need more
-// sums, so fewer panels. 24 of 32 for sums of values; the rest hold values on their way. 28 queries are two
-// tiles of 14 in the score product, and with 2 blocks a head their scores and weights take about 90 KB of L2.
+// 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them, so tiles of more
+// rows have fewer panels. 24 registers hold sums of values, the others the values being added. 28 queries
+// are two tiles of 14 in the score product; with 2 blocks per head their scores and weights take about 90 KB
+// of L2.
 KernelTuning Avx512() {
   KernelTuning tuning{.tile_rows = 14, .value_sums = 24, .value_queries = 16};
   for (size_t rows = 1; rows <= tuning.tile_rows; ++rows) {
@@ -14,8 +15,8 @@ KernelTuning Avx512() {
   return tuning;
 }
 
-// 16 registers, and a panel's 16 outputs take two. 6 x 2 of them for sums of values; two for a value and one
-// for a broadcast weight.
+// 16 registers, and a panel's 16 outputs take two of them. 6 x 2 hold sums of values, two hold a value and
+// one a broadcast weight.
 KernelTuning Avx2(size_t tile_rows) {
   KernelTuning tuning{.tile_rows = tile_rows, .value_sums = 6, .value_queries = 6};
   for (size_t rows = 1; rows <= tile_rows; ++rows) tuning.panels_for_rows[rows] = 1;

@@ -1,6 +1,6 @@
-// KernelTuning: how kernels cut their work into tiles. No value of it changes a bit of any result, so two
-// ends of a link may differ in it. Chosen at set-up and handed to what makes kernels; today's defaults are
-// constants, found by measuring.
+// KernelTuning: how kernels divide their work into tiles. No value changes a bit of any result, so the two
+// ends of a link may use different ones. Chosen at set-up and passed to the functions that make kernels. The
+// defaults are constants, found by measurement.
 #pragma once
 
 #include <array>
@@ -13,19 +13,19 @@ namespace larder::kernels {
 struct KernelTuning {
   static constexpr size_t kMaxTileRows = 16;
 
-  // Matrix products (kernels/gemm/). A tile is some rows of activations times some panels, all of whose sums
-  // stay in registers; Gemm::Make refuses tiles that do not fit.
-  size_t tile_rows = 1;                                    // of the largest tile, 1 .. kMaxTileRows
-  std::array<size_t, kMaxTileRows + 1> panels_for_rows{};  // [rows]: panels that a tile of so many rows takes
-  // A group of panels stays in L1 beside the activations while all tiles of more than tile_rows rows pass
-  // over it; at least one panel.
+  // Matrix products (kernels/gemm/). A tile is a number of rows of activations times a number of panels whose
+  // sums all stay in registers; Gemm::Make refuses tiles that do not fit.
+  size_t tile_rows = 1;                                    // rows of the largest tile, 1 .. kMaxTileRows
+  std::array<size_t, kMaxTileRows + 1> panels_for_rows{};  // [rows]: panels of a tile of that many rows
+  // For products of more than tile_rows rows: bytes of a group of panels, which stays in L1 besides the
+  // activations while all tiles pass over it. A group has at least one panel.
   size_t group_bytes = 24 * 1024;
 
-  // Weighted sums of values (MakeValues). More sums than registers work, slowly.
-  size_t value_sums = 1;     // 16-lane sums that a pass over a chunk's positions keeps in registers
-  size_t value_queries = 1;  // the most queries of one kernel, at most value_sums: one sum of each fits
+  // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
+  size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk
+  size_t value_queries = 1;  // the most queries per kernel, at most value_sums, so that one sum of each fits
 
-  // Attention: queries (rows x heads of a group) that one pass over a chunk serves; a group's at least.
+  // Attention: queries (rows x heads of a group) per pass over a chunk; at least those of one row.
   size_t tile_queries = 28;
 };
 

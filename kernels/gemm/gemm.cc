@@ -47,7 +47,7 @@ namespace {
 
 void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
   const GemmShape& shape = gemm.shape();
-  // Not a multiple of any tile's panels, where the caller's rows of y have room for so many.
+  // 5 panels, which no default tile divides evenly, or as many as the caller's rows of y have room for.
   const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 5);
   const size_t blocks = shape.panel.blocks, panel_bytes = shape.panel.bytes();
   std::minstd_rand random(20260101);
@@ -72,7 +72,7 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
     for (size_t b = 0; b < blocks; ++b) {
       ActBlock block{};
       for (int8_t& q : block.q) {
-        // Mostly random, with whole blocks at the extremes, where an accumulator that saturates would show.
+        // Mostly random, but some blocks are at the extremes, so that a saturating accumulator would show.
         q = b % 3 == 0 ? (m % 2 ? int8_t{127} : int8_t{-127})
                        : static_cast<int8_t>((random() >> 8) % 255 - 127);
         block.sum += q;
@@ -85,8 +85,7 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
     }
   }
   const auto* acts = reinterpret_cast<const ActBlock*>(x.get());
-  // A row's result does not depend on how many rows come with it: one reference serves the tiles of all
-  // sizes.
+  // A row's result does not depend on the number of rows, so one reference serves the tiles of all sizes.
   constexpr float kUntouched = 0.25f;
   std::vector<float> reference(y_floats, kUntouched), got(y_floats);
   GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);

@@ -16,8 +16,8 @@
 namespace larder::kernels {
 
 struct GemmShape {
-  PanelShape panel;           // of the weights
-  size_t x_stride_bytes = 0;  // between rows of activations; ActRowBytes(blocks) unless they lie otherwise
+  PanelShape panel;           // layout of the weights
+  size_t x_stride_bytes = 0;  // between rows of activations; usually ActRowBytes(blocks)
   size_t y_stride_bytes = 0;  // between rows of y
   bool accumulate = false;
 };
@@ -25,15 +25,15 @@ struct GemmShape {
 // m rows (1 .. tile_rows) times n_panels consecutive panels; y[m] gets 16 * n_panels floats.
 using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels);
 
-// All tiles of one shape. Made at set-up, then immutable; Run is data path.
+// All tiles of one shape. Made at set-up, then immutable; Run is on the data path.
 class Gemm {
  public:
-  // Generates the tiles and checks each against the scalar reference on random data; throws Error if one
-  // differs, the host lacks `isa`, or a tile of `tuning` does not fit its registers.
+  // Generates the tiles and checks each against the scalar reference on random data. Throws Error if one
+  // differs, if the host lacks `isa`, or if a tile of `tuning` does not fit the registers.
   static Gemm Make(Isa, const GemmShape&, const KernelTuning&);
 
-  // Any m >= 1. Large m goes tile by tile, panel group by panel group, so that a panel is read from the
-  // last-level cache once.
+  // Any m >= 1. If m exceeds the largest tile, all tiles pass over one group of panels before the next, so
+  // that each panel is read from the last-level cache once.
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
   const GemmShape& shape() const { return shape_; }
@@ -41,15 +41,15 @@ class Gemm {
  private:
   struct Tile {
     GemmFn wide = nullptr;    // takes multiples of `panels` panels
-    GemmFn narrow = nullptr;  // takes any number; null when panels == 1
+    GemmFn narrow = nullptr;  // takes any number of panels; null when panels == 1
     size_t panels = 1;
   };
   void RunTile(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows) const;
 
   GemmShape shape_;
-  size_t panel_bytes_ = 0;   // of one panel
-  size_t max_tile_ = 0;      // rows of the widest tile
-  size_t group_panels_ = 0;  // panels that stay in L1 while all tiles of a large m pass
+  size_t panel_bytes_ = 0;   // per panel
+  size_t max_tile_ = 0;      // rows of the largest tile
+  size_t group_panels_ = 0;  // panels of a group, which stays in L1 while all tiles of a large m pass over it
   Tile tiles_[KernelTuning::kMaxTileRows + 1];
 };
 

@@ -33,9 +33,9 @@ class Avx2Tile final : public GemmTile {
   x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
   x86::Ymm Magic() const { return Scratch(2); }
 
-  // `to` = half h of weight vector j of block b: as bytes weight + 128 (VNNI; ActBlock::start takes the 128
-  // away), or, given 0x80 in each byte of `flip`, as signed bytes. All of the tile that depends on how a
-  // format keeps its weights.
+  // Loads half h of weight vector j of block b into `to`: as bytes weight + 128 (VNNI; ActBlock::start
+  // subtracts the 128), or, given 0x80 in each byte of `flip`, as signed bytes. The only code of the tile
+  // that depends on how the format stores its weights.
   void LoadWeights(const x86::Ymm& to, size_t b, size_t j, int h, const x86::Ymm* flip = nullptr) {
     switch (format().id) {
       case PanelFormatId::kQ8: {
@@ -72,7 +72,7 @@ class Avx2Tile final : public GemmTile {
       for (int m = 0; m < rows_; ++m) {
         a_.vpbroadcastd(Scratch(1), Act(m, b, j * kVectorInputs));
         for (int h = 0; h < kHalves; ++h) {
-          LoadWeights(Scratch(0), b, j, h);  // from L1 again for each further row: registers are short
+          LoadWeights(Scratch(0), b, j, h);  // loaded again from L1 for each row: there are too few registers
           a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
         }
       }
@@ -113,7 +113,8 @@ class Avx2Tile final : public GemmTile {
       for (int m = 0; m < rows_; ++m) {
         a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
         if (vnni_) {
-          // The accumulator's bits are kMagic + isum as a float; the difference is exact (see ActBlock).
+          // The accumulator's bits, read as a float, are kMagic + isum; the difference is exact (see
+          // ActBlock).
           a_.vpbroadcastd(Magic(), Act(m, b, offsetof(ActBlock, minus_md)));
           a_.vfmadd132ps(Int(h, m), Magic(), broadcast);
         } else {

@@ -7,8 +7,8 @@
 // Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two 512-bit ports
 // (the integer accumulator is read as a float, see ActBlock): at most 8/10 of the VNNI peak. A conversion and
 // a separate multiplication would make that 8/11. With one panel the broadcasts are memory operands of
-// vpdpbusd: 11 loads for 10 port cycles' worth of arithmetic, so the two load ports bind before the
-// arithmetic does. With two panels one broadcast load serves two vpdpbusd.
+// vpdpbusd: 11 loads per 10 arithmetic instructions, so the two load ports are the limit, not the arithmetic.
+// With two panels one broadcast load serves two vpdpbusd.
 #include <asmjit/x86.h>
 
 #include "base/error.h"
@@ -42,8 +42,8 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
-  // Weight(p) = weight vector j of block b of each panel, as bytes weight + 128 (ActBlock::start takes the
-  // 128 away). All of the tile that depends on how a format keeps its weights.
+  // Loads weight vector j of block b of each panel into Weight(p), as bytes weight + 128 (ActBlock::start
+  // subtracts the 128). The only code of the tile that depends on how the format stores its weights.
   void LoadWeights(size_t b, size_t j) {
     switch (format().id) {
       case PanelFormatId::kQ8:

@@ -8,12 +8,12 @@
 
 namespace larder::kernels {
 
-// A tile's name for perf: larder::gemm.q8.64blocks.14x1.avx512-vnni, with .add before the instruction set
-// where it accumulates.
+// A tile's name for perf: larder::gemm.q8.64blocks.14x1.avx512-vnni, with .add before the instruction set if
+// it accumulates.
 std::string TileName(const GemmShape&, size_t rows, size_t panels, Isa);
 
 GemmFn GenerateGemmAvx512(const GemmShape&, size_t rows, size_t panels);
-// avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb + vpmaddubsw + vpmaddwd.
+// avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
 GemmFn GenerateGemmAvx2(const GemmShape&, size_t rows, size_t panels, bool avx_vnni);
 
 }  // namespace larder::kernels

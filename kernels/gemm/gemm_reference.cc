@@ -1,4 +1,4 @@
-// The scalar reference of the matrix products: it defines their bits, whatever the panels' format.
+// The scalar reference of the matrix products: it defines their bits, for every panel format.
 #include <cmath>
 
 #include "kernels/gemm/gemm.h"

@@ -1,5 +1,5 @@
-// Matrix products: every instruction set of this host against the scalar reference, bit for bit,
-// on shapes that are multiples of nothing.
+// Matrix products: every instruction set of this host against the scalar reference, bit for bit, on shapes
+// that are not multiples of any tile.
 #include "kernels/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct AlignedBytes {
   uint8_t* data;
 };
 
-// A matrix of n_panels * 16 rows, the last 3 of them missing, and its panels.
+// A matrix of n_panels * 16 rows without the last 3, and its panels.
 struct Matrix {
   Matrix(size_t n_blocks, size_t n_panels, uint32_t seed)
       : blocks(n_blocks), rows(n_panels * kPanelRows - 3), packed(n_panels * kQ8Panel.bytes(n_blocks)) {
@@ -58,7 +58,7 @@ struct Matrix {
   AlignedBytes packed;
 };
 
-// Products of 1 to 33 rows with and without adding to what is there, by the tiles of `tuning`.
+// Products of 1 to 33 rows, both replacing and accumulating, with the tiles of `tuning`.
 void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t n_panels) {
   const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
   for (const bool accumulate : {false, true}) {
@@ -97,7 +97,7 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
   }
 }
 
-// Tiles other than the default's: fewer rows; fewer and more panels; groups of one panel, of a few, of all.
+// Tiles other than the default: fewer rows; fewer and more panels; groups of one, of a few and of all panels.
 TEST(Gemm, OtherTilesGiveTheSameBits) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
@@ -137,7 +137,7 @@ TEST(Gemm, RefusesTilesThatDoNotFit) {
   }
 }
 
-// The reference itself, against a product in double: d * q of both sides is exact there, so only float
+// The reference itself, against a product in double: d * q of both sides is exact there, so that only float
 // accumulation differs.
 TEST(Gemm, TheReferenceIsAProduct) {
   const Matrix matrix(5, 2, 3);
@@ -156,14 +156,13 @@ TEST(Gemm, TheReferenceIsAProduct) {
       sum += term;
       magnitude += std::abs(term);
     }
-    // 5 blocks: a product and a fused multiply-add each, of relative error 2^-24 of what has been added up so
-    // far.
+    // 5 blocks with a product and a fused multiply-add each, whose relative error is 2^-24 of the sum so far.
     EXPECT_NEAR(y[row], sum, magnitude * 10 * 0x1p-24) << row;
   }
   for (size_t row = matrix.rows; row < y.size(); ++row) EXPECT_EQ(y[row], 0.0f);
 }
 
-// LARDER_PERF_MAP=1: each tile has a line "START SIZE name" in the file where perf looks for it.
+// With LARDER_PERF_MAP=1 each tile has a line "START SIZE name" in the file that perf reads.
 TEST(Gemm, TilesHaveNamesForPerf) {
   const Isa isa = BestIsa();
   if (isa == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
@@ -186,12 +185,12 @@ TEST(Gemm, TilesHaveNamesForPerf) {
     ASSERT_TRUE(functions.contains(tile)) << tile;
     const auto [at, bytes] = functions[tile];
     ASSERT_GT(bytes, 100u) << tile;
-    // It ends with the function's return, and what aligns the next one is not part of it.
+    // The code ends with the function's return, without the padding that aligns the next function.
     EXPECT_EQ(reinterpret_cast<const uint8_t*>(at)[bytes - 1], 0xC3) << tile;
   }
 }
 
-// Rows of y that lie closer together than the check's panels are wide: small models.
+// Rows of y closer together than the check's panels are wide, as in small models.
 TEST(Gemm, NarrowOutputs) {
   for (const size_t n_panels : {1, 2, 3}) {
     if (!HostHas(BestIsa()) || BestIsa() == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";

@@ -1,4 +1,4 @@
-// Internal to kernels/: what the generators of matrix products have in common: registers of the System V
+// Internal to kernels/: the common part of the generators of matrix products: registers of the System V
 // calling convention, addresses of operands, and the loops over panels and pairs of blocks around a tile's
 // own instructions.
 #pragma once
@@ -15,7 +15,7 @@ class GemmTile {
       : a_(a), shape_(shape), rows_(rows), panels_(panels) {}
   virtual ~GemmTile() = default;
 
-  // The whole function: for each group of `panels` panels: Zero, Block for each block, Store.
+  // Emits the whole function: for each group of `panels` panels Zero, Block for each block, Store.
   void Emit();
 
  protected:
@@ -23,12 +23,12 @@ class GemmTile {
   virtual void Block(size_t block_in_pair) = 0;
   virtual void Store() = 0;
 
-  // A field of ActBlock, of row m, in the block that Block() is at; 4 bytes.
+  // The address of a field (4 bytes) of row m's ActBlock in the current block.
   asmjit::x86::Mem Act(int m, size_t block_in_pair, size_t field) const {
     return asmjit::x86::dword_ptr(
         block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes + block_in_pair * sizeof(ActBlock) + field));
   }
-  // `offset` bytes into the current pair of blocks of panel p, and into what row m writes for it.
+  // The address `offset` bytes into panel p's current pair of blocks; Out: into row m's output for it.
   asmjit::x86::Mem Panel(int p, size_t offset) const {
     return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * shape_.panel.bytes() + offset));
   }
@@ -42,7 +42,7 @@ class GemmTile {
   const int rows_, panels_;
 
  private:
-  // Arguments: panels, x, y, n_panels; then two scratch registers that need no saving.
+  // Arguments: panels, x, y, n_panels; then two caller-saved scratch registers.
   const asmjit::x86::Gp panel_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,
                         count_ = asmjit::x86::rcx;
   const asmjit::x86::Gp block_x_ = asmjit::x86::rax, pairs_ = asmjit::x86::r8;

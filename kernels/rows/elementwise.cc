@@ -6,7 +6,7 @@
 namespace larder::kernels {
 namespace {
 
-// Every tail of AVX2 and AVX-512 vectors and of blocks, in about a millisecond.
+// Covers every tail of AVX2 and AVX-512 vectors and of blocks, in about a millisecond.
 constexpr size_t kCheckedSizes[] = {1, 7, 15, 16, 17, 31, 32, 33, 64, 100, 172};
 
 Elementwise MakeChecked(Isa isa) {
@@ -22,7 +22,7 @@ Elementwise MakeChecked(Isa isa) {
   return set;
 }
 
-// AVX-VNNI adds integer dot products only: the elementwise kernels are those of AVX2.
+// AVX-VNNI adds only integer dot products to AVX2: the elementwise kernels are the same.
 Elementwise AvxVnni() {
   if (!HostHas(Isa::kAvxVnni)) return MakeChecked(Isa::kAvxVnni);  // throws
   Elementwise set = GetElementwise(Isa::kAvx2);
@@ -33,8 +33,8 @@ Elementwise AvxVnni() {
 }  // namespace
 
 const Elementwise& GetElementwise(Isa isa) {
-  // One static for each set: made by the first caller, others wait; a failed attempt throws and is repeated
-  // by the next call.
+  // One static per set: the first caller makes it while others wait; if that throws, the next call tries
+  // again.
   switch (isa) {
     case Isa::kScalar:
       break;

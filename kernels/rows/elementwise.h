@@ -1,7 +1,7 @@
-// Elementwise kernels and the pieces of attention: everything but the matrix products. One struct of function
-// pointers per instruction set; all sets give the same bits. The scalar set (reference.cc) defines them:
-// each formula below is IEEE binary32, evaluated as written, fma() where it says fma, nothing contracted or
-// reassociated.
+// Elementwise kernels and the parts of attention: all arithmetic except matrix products. There is one struct
+// of function pointers per instruction set; all sets give the same bits. The scalar set (reference.cc)
+// defines them: each formula below is IEEE binary32, evaluated as written, with fma() only where it says fma,
+// and nothing contracted or reassociated.
 //
 // Exp(x), x <= 88: if x < -87.33654f the result is +0; else n = rint(x * 0x1.715476p+0f) (to nearest even),
 //   r = fma(n, -0x1.62e400p-1f, x), r = fma(n, -0x1.7f7d1cp-20f, r), p = a polynomial of degree 6 in r
@@ -30,7 +30,7 @@ struct Elementwise {
 
   // x[n] -> ceil(n/32) blocks; elements past n are 0. amax = max |x|; amax < 2^-100: all zero. Otherwise d =
   // amax / 127 with the two lowest mantissa bits cleared, q = rint(x * (1 / d)) to nearest even, clamped to
-  // [-127, 127] (d was truncated: 127.00001 may occur).
+  // [-127, 127] (since d was truncated, 127.00001 may occur).
   void (*quantize)(const float* x, ActBlock* out, size_t n);
 
   // out[n] = quantize(h), h = (gate / (1 + Exp(-gate))) * up. n is a multiple of 32.
@@ -44,8 +44,8 @@ struct Elementwise {
   void (*add)(float* y, const float* b, size_t n);
 
   // One query's softmax numerators over one chunk, in place. scores[0, valid) are scaled scores; [valid,
-  // padded) is garbage that becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); *sum =
-  // Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
+  // padded) may hold anything and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); *sum
+  // = Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
   void (*softmax_chunk)(float* scores, size_t valid, size_t padded, float* max, float* sum);
 
   // Weights of values: out[b * stride + i] = p[i] * F16ToF32(scale of block b, position i), for the value
@@ -62,12 +62,12 @@ struct Elementwise {
   void (*finish)(const float* o, float l, float* out, size_t n);
 };
 
-// The set for `isa`; generated once per process, each kernel checked against the scalar set before it is
-// returned (Error if one differs: names the kernel, the input and both values). Throws Error if the host
-// lacks the instruction set.
+// The set for `isa`, generated once per process, with each kernel checked against the scalar set before it is
+// returned. Throws Error if one differs (with the kernel, the input and both values), or if the host lacks
+// the instruction set.
 const Elementwise& GetElementwise(Isa);
 
-// Weighted sum of values for `queries` query heads of one KV head over the `positions` first positions of a
+// Weighted sum of values for `queries` query heads of one KV head over the first `positions` positions of a
 // chunk (ascending order):
 //   o[m][32 * blocks] (row stride o_stride floats) starts at 0;
 //   for each position t: o[m][i] = fma(w[m][i / 32][t], float(value[t][i]), o[m][i]).
@@ -75,15 +75,15 @@ const Elementwise& GetElementwise(Isa);
 // queries.
 using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions);
 struct ValuesShape {
-  size_t blocks;    // of a head: ceil(head_size / 32)
+  size_t blocks;    // per head: ceil(head_size / 32)
   size_t queries;   // 1 .. KernelTuning::value_queries
   size_t w_stride;  // floats between blocks of w; a query's rows are blocks * w_stride floats apart
   size_t o_stride;  // floats between queries of o
 };
 // The scalar reference.
 void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, float* o, size_t positions);
-// Generates (set-up only; memory lives as long as the process). Checked against the reference. Throws Error
-// if the host lacks `isa` or the tuning has more queries than sums.
+// Generates a kernel (set-up only; its memory lives as long as the process) and checks it against the
+// reference. Throws Error if the host lacks `isa` or the tuning has more queries than sums.
 ValuesFn MakeValues(Isa, const ValuesShape&, const KernelTuning&);
 
 }  // namespace larder::kernels

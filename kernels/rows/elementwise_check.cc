@@ -9,10 +9,10 @@
 namespace larder::kernels {
 namespace {
 
-constexpr size_t kGuard = 16;  // floats behind each output that must stay as they are
+constexpr size_t kGuard = 16;  // floats after each output, which must not change
 constexpr float kGuardValue = -12345.0f;
 
-// An output of n floats, guarded.
+// An output of n floats with guard values after it.
 std::vector<float> Output(size_t n) { return std::vector<float>(n + kGuard, kGuardValue); }
 std::vector<float> Guarded(std::vector<float> v) {
   v.resize(v.size() + kGuard, kGuardValue);
@@ -40,7 +40,7 @@ class Comparison {
   }
 
  private:
-  // run(set) returns all that a kernel of `set` has written.
+  // Compares everything that a kernel writes; run(set) runs it and returns that.
   template <typename Run>
   void Compare(const char* kernel, Run run) const {
     const auto got = run(candidate_), want = run(reference_);
@@ -104,7 +104,7 @@ class Comparison {
   void SoftmaxChunk() const {
     const size_t padded = RoundUp(n_, kPagePositions) + kPagePositions;
     auto scores = MakeInput(pattern_, padded, 4);
-    scores[n_] = std::nanf("");  // garbage
+    scores[n_] = std::nanf("");  // must be ignored
     scores[padded - 1] = 1e38f;
     Compare("softmax_chunk", [&](const Elementwise& set) {
       auto out = Guarded(scores);
@@ -122,7 +122,7 @@ class Comparison {
     std::vector<uint8_t> pages(padded / kPagePositions * ValuePage{blocks}.bytes());
     std::mt19937 random(6);
     for (auto& byte : pages) byte = static_cast<uint8_t>(random());
-    // Bit 6 of a half's upper byte is its exponent's highest: without it there are no infinities and NaNs.
+    // Clears the highest exponent bit of each half, so that there are no infinities and NaNs.
     for (size_t i = 1; i < pages.size(); i += 2) pages[i] &= 0xBF;
     Compare("scale_weights", [&](const Elementwise& set) {
       const size_t stride = padded + 16;

@@ -1,4 +1,4 @@
-// The elementwise kernels for AVX2 and AVX-512, each written once over 16 lanes (kernels/x86/vec16.h).
+// The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes (kernels/x86/vec16.h).
 // reference.cc says what they compute.
 #include <cstddef>
 
@@ -52,7 +52,7 @@ void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x
   cc.vandps(d, d, e.XmmConst(Const::kScaleMask));
   cc.vmovss(inverse, e.XmmConst(Const::kOne));
   cc.vdivss(inverse, inverse, d);
-  // A block that is all but zero gets d = 0 and, through inverse = 0, q = 0.
+  // A block whose elements are all near zero gets d = 0 and, by inverse = 0, q = 0.
   if (e.avx512()) {
     const x86::KReg k = cc.newKw();
     cc.vcmpss(k, a, e.XmmConst(Const::kQuantZero), 13);
@@ -68,9 +68,9 @@ void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x
     e.Op(I::kIdVmulps, *v, *v, scale);
     e.Op(I::kIdVcvtps2dq, *v, *v);
   }
-  // To bytes. |x * inverse| < 127.001, so saturation never happens and nothing needs to be clamped.
-  // The packs work within 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512,
-  // vpmovsdb twice and an insertion needs five uops of the one shuffle port, this three.)
+  // To bytes. |x * inverse| < 127.001, so nothing saturates and no clamping is needed. The packs work within
+  // 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512, two vpmovsdb and an
+  // insertion take five uops of the only shuffle port; this takes three.)
   const x86::Ymm q = cc.newYmm(), zero = cc.newYmm();
   if (e.avx512()) {
     const x86::Zmm packed = cc.newZmm(), order = cc.newZmm();
@@ -88,7 +88,7 @@ void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x
     cc.vpermd(q, order, q);
   }
   cc.vmovups(x86::ptr(out), q);
-  // sum(q) = sum(q + 128) - 4096, the first by sums of absolute differences of unsigned bytes.
+  // sum(q) = sum(q + 128) - 4096; the sum of unsigned bytes is a sum of absolute differences from 0.
   const x86::Xmm sum = cc.newXmm(), t = cc.newXmm(), start = cc.newXmm();
   cc.vpxor(q, q, e.XmmConst(Const::kByte128));
   cc.vxorps(zero, zero, zero);
@@ -106,7 +106,7 @@ void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x
   cc.vmovups(start, e.XmmConst(Const::kMagicInt));
   cc.vpsubd(start, start, t);
   cc.vmulss(minus_md, d, e.XmmConst(Const::kNegMagic));
-  // Four small stores: the shuffle port is the bottleneck, the store ports idle.
+  // Four small stores, because the shuffle port is the bottleneck and the store ports are idle.
   cc.vmovss(x86::ptr(out, offsetof(ActBlock, d)), d);
   cc.vmovss(x86::ptr(out, offsetof(ActBlock, minus_md)), minus_md);
   cc.vmovd(x86::ptr(out, offsetof(ActBlock, start)), start);
@@ -209,7 +209,7 @@ void SoftmaxChunk(Vec16Emitter& e) {
   });
   const x86::Xmm max = e.Reduce(I::kIdVmaxps, largest), zero = cc.newXmm();
   cc.vxorps(zero, zero, zero);
-  cc.vaddss(max, max, zero);  // which of two zeros a maximum picks depends on the order: -0 becomes +0
+  cc.vaddss(max, max, zero);  // which of two zeros is the maximum depends on the order: make it +0
   cc.vmovss(x86::ptr(max_out), max);
   const Vec16 m = e.Broadcast(max), nothing = e.Zero();
   e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
@@ -221,7 +221,7 @@ void SoftmaxChunk(Vec16Emitter& e) {
     e.Store(x86::ptr(scores, at), v);
   });
   cc.vmovss(x86::ptr(sum_out), e.Reduce(I::kIdVaddps, sums));
-  // The vectors behind the last valid score.
+  // Zeros the vectors after the last valid score.
   const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
   cc.add(valid, 15);
   cc.and_(valid, -16);
@@ -240,8 +240,8 @@ void ScaleWeights(Vec16Emitter& e) {
   const auto p = e.PointerArg(0), page = e.PointerArg(1), out = e.PointerArg(2);
   const auto blocks = e.PointerArg(3), padded = e.PointerArg(4), stride = e.PointerArg(5);
   const x86::Gp page_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
-  // ValuePage{blocks}.bytes(), of blocks that are known when it runs only: 32 bytes of scales a block,
-  // rounded up to 64, then 512 bytes of values a block.
+  // Computes ValuePage{blocks}.bytes(), since blocks is known only at run time: 32 bytes of scales per block,
+  // rounded up to 64, then 512 bytes of values per block.
   static_assert(ValuePage{3}.bytes() == 128 + 3 * 512 && ValuePage{4}.bytes() == 128 + 4 * 512);
   cc.mov(t, blocks);
   cc.shl(t, 5);
@@ -251,7 +251,7 @@ void ScaleWeights(Vec16Emitter& e) {
   cc.shl(page_bytes, 9);
   cc.add(page_bytes, t);
   e.Sweep(padded, [&](const x86::Gp& at, const Mask16* mask) {
-    if (mask != nullptr) return;  // never runs: padded is a multiple of 16
+    if (mask != nullptr) return;  // never happens: padded is a multiple of 16
     const x86::Gp to = cc.newUIntPtr(), scales = cc.newUIntPtr(), left = cc.newUIntPtr();
     const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
     const Vec16 weight = e.Load(x86::ptr(p, at));

@@ -59,7 +59,7 @@ TEST(Isa, MissingInstructionSetIsAnError) {
   if (!any) GTEST_SKIP() << "this host has every instruction set";
 }
 
-// The comparator must see differences of either sign, of one bit, NaN, and the sign of zero.
+// The comparison must detect differences of either sign, of one bit, of NaN and of the sign of zero.
 TEST(Comparator, SeesPlantedDifferences) {
   for (const float value : {1.5f, -1.5f, 0.0f, 1e-42f, -1e30f}) {
     const std::vector<float> want(20, value);
@@ -77,7 +77,8 @@ TEST(Comparator, SeesPlantedDifferences) {
   }
 }
 
-// Each kernel, replaced by one that errs in its last element by one unit in the last place, must be named.
+// Each kernel in turn is replaced by one whose last element is off by one unit in the last place; the error
+// must name it.
 template <typename Plant>
 void ExpectNamed(const char* kernel, Plant plant) {
   Elementwise broken = ScalarElementwise();
@@ -117,7 +118,7 @@ TEST(CheckElementwise, NamesABrokenKernel) {
   ExpectNamed("add", [](Elementwise& e) {
     e.add = [](float* y, const float* b, size_t n) {
       good.add(y, b, n);
-      y[n] = 0;  // behind the end
+      y[n] = 0;  // past the end
     };
   });
   ExpectNamed("softmax_chunk", [](Elementwise& e) {
@@ -172,7 +173,8 @@ TEST_P(ElementwiseOf, SameBitsAsScalar) {
   }
 }
 
-// Every float of Exp's range and beyond, in steps: through softmax_chunk, whose maximum is the 0 in front.
+// Exp over its range and beyond, in steps of float bits, through softmax_chunk, whose maximum is the leading
+// 0.
 TEST_P(ElementwiseOf, ExpHasTheBitsOfNumericsH) {
   const Elementwise& set = GetElementwise(GetParam());
   for (uint32_t bits = 0; bits < 0x7F800000; bits += 16 * 997) {
@@ -199,7 +201,7 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   set.swiglu_quantize(x.data(), x.data(), blocks.data(), 64);
   set.softmax_chunk(x.data(), 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
-  for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 all the same
+  for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 anyway
 }
 
 TEST(Exp, AccurateTo2e7) {
@@ -237,7 +239,7 @@ TEST(Scalar, RmsNormAgainstDouble) {
   const double r = 1 / std::sqrt(squares / n + 1e-5);
   for (size_t i = 0; i < n; ++i) {
     const double exact = x[i] * r * w[i];
-    // 176 additions a lane, each within 2^-24, half of that through the root; then five roundings.
+    // 176 additions per lane, each within 2^-24, halved by the root; then five roundings.
     ASSERT_NEAR(y[i], exact, (176 * 0.5 + 5) * 0x1p-24 * std::fabs(exact) + 1e-37) << i;
   }
 }
@@ -280,7 +282,7 @@ TEST(Scalar, SwigluAgainstDouble) {
   for (size_t i = 0; i < n; ++i) {
     const double h = gate[i] / (1 + std::exp(-static_cast<double>(gate[i]))) * up[i];
     const ActBlock& block = blocks[i / kBlock];
-    // Half a step of quantisation, and what the roundings before it move.
+    // Half a quantisation step, plus the effect of the roundings before it.
     ASSERT_NEAR(ValueOf(block, i % kBlock), h, 0.5001 * block.d) << i;
   }
 }

@@ -1,4 +1,4 @@
-// The scalar set: every other one must give the same bits. Written to be read, not to be fast.
+// The scalar set, whose bits every other set must reproduce. Written for clarity, not for speed.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,7 +28,7 @@ ActBlock QuantizeBlock(const float (&x)[kBlock]) {
         std::bit_cast<float>(std::bit_cast<uint32_t>(amax / numerics::kQuantMax) & numerics::kScaleMask);
     const float inverse = 1.0f / block.d;
     for (size_t i = 0; i < kBlock; ++i) {
-      // In this order NaN becomes a number, and the conversion is always defined.
+      // This order turns NaN into a number, so that the conversion is always defined.
       const float q =
           std::max(-numerics::kQuantMax, std::min(numerics::kQuantMax, std::rint(x[i] * inverse)));
       block.q[i] = static_cast<int8_t>(q);

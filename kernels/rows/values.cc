@@ -1,6 +1,6 @@
-// The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk. A head with
-// more sums than registers is done in passes over its columns, so that the order over positions is ascending
-// for each sum and each value is converted once.
+// The weighted sum of values: sums of 16 columns stay in registers over all positions of a chunk. If a head
+// has more sums than registers, there are several passes over its columns, so that each sum adds its
+// positions in ascending order and each value is converted once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace I = x86::Inst;
 
 constexpr size_t kLanes = 16;
 
-// Columns [16 * first, 16 * (first + count)).
+// One pass over columns [16 * first, 16 * (first + count)).
 void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count, const x86::Gp& pages,
           const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions) {
   x86::Compiler& cc = e.cc;
@@ -91,10 +91,10 @@ void CallReference(const uint8_t* pages, const float* w, float* o, size_t positi
   ValuesReference(*shape, pages, w, o, positions);
 }
 
-// The reference behind a ValuesFn: a stub that adds the shape as fifth argument.
+// The reference as a ValuesFn: a stub that passes the shape as fifth argument.
 ValuesFn ScalarValues(const ValuesShape& shape) {
   static std::mutex mutex;
-  static auto* shapes = new std::deque<ValuesShape>;  // stubs point into it; never destroyed
+  static auto* shapes = new std::deque<ValuesShape>;  // never destroyed, because stubs point into it
   const std::lock_guard lock(mutex);
   const ValuesShape* kept = &shapes->emplace_back(shape);
   return Jit::Generate<ValuesFn>("larder::values.scalar", [&](x86::Assembler& a) {
@@ -133,7 +133,7 @@ void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t p
   for (auto& byte : pages) byte = static_cast<uint8_t>(random());
   const auto w = MakeInput(Pattern::kGaussian, shape.queries * shape.blocks * shape.w_stride, 8);
   const size_t width = shape.blocks * kBlock;
-  // Gaps between rows and the floats behind the last one must stay as they are.
+  // Gaps between rows and the floats after the last one must not change.
   std::vector<float> got((shape.queries - 1) * shape.o_stride + width + kLanes, -1.0f), want = got;
   candidate(pages.data(), w.data(), got.data(), positions);
   ValuesReference(shape, pages.data(), w.data(), want.data(), positions);

@@ -66,7 +66,7 @@ TEST(Values, OtherPassesGiveTheSameBits) {
 TEST(Values, EveryQueryHasASum) {
   for (const Isa isa : kIsas) {
     const KernelTuning tuning = DefaultTuning(isa);
-    EXPECT_GE(tuning.value_queries, 4u);  // of a head of any size
+    EXPECT_GE(tuning.value_queries, 4u);  // for heads of any size
     EXPECT_LE(tuning.value_queries, tuning.value_sums);
   }
   KernelTuning tuning = DefaultTuning(Isa::kScalar);
@@ -75,7 +75,7 @@ TEST(Values, EveryQueryHasASum) {
                Error);
 }
 
-// The reference itself, on values that are exact: position t of block b holds t + b, scale 0.5, weight 2.
+// The reference itself, on exact values: position t of block b holds t + b, scale 0.5, weight 2.
 TEST(Values, WeightedSum) {
   const size_t blocks = 2, positions = 20, padded = 32;
   const ValuePage layout{blocks};
@@ -100,7 +100,7 @@ TEST(Values, WeightedSum) {
   }
 }
 
-// A values kernel that errs must be noticed: in the last column, and behind the row.
+// An error in the last column, or a write past the row, must be detected.
 TEST(Values, CheckNoticesABrokenKernel) {
   static constexpr ValuesShape kShape = {.blocks = 2, .queries = 2, .w_stride = 32, .o_stride = 70};
   const ValuesFn off_by_one = [](const uint8_t* pages, const float* w, float* o, size_t positions) {

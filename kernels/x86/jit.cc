@@ -5,7 +5,7 @@
 namespace larder::kernels {
 namespace {
 
-// One runtime for the process, never destroyed: kernels may run until the last thread ends.
+// One runtime per process, never destroyed, because kernels may run until the last thread ends.
 asmjit::JitRuntime& Runtime() {
   static auto* runtime = new asmjit::JitRuntime();
   return *runtime;

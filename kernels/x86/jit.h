@@ -1,4 +1,4 @@
-// Jit: turns generator code into a function that lives as long as the process. Internal to kernels/; set-up
+// Jit: turns generator code into functions that live as long as the process. Internal to kernels/; set-up
 // only.
 #pragma once
 
@@ -12,15 +12,14 @@ namespace larder::kernels {
 
 class Jit {
  public:
-  // emit(asmjit::x86::Assembler&) writes a whole System V function, its return included. `name` is what perf
-  // calls it (perf_map.h). Throws Error if asmjit refuses an instruction or executable memory is not to be
-  // had.
+  // emit(asmjit::x86::Assembler&) writes a whole System V function, including its return. perf shows it under
+  // `name` (perf_map.h). Throws Error if asmjit refuses an instruction or no executable memory can be had.
   template <typename Function, typename Emit>
   static Function Generate(std::string_view name, Emit&& emit) {
     asmjit::CodeHolder code;
     Begin(code);
     asmjit::x86::Assembler assembler(&code);
-    // Without it asmjit encodes whatever operands it is given.
+    // Without this option asmjit encodes any operands without checking them.
     assembler.addDiagnosticOptions(asmjit::DiagnosticOptions::kValidateAssembler);
     emit(assembler);
     return reinterpret_cast<Function>(Finish(code, name));
@@ -40,7 +39,7 @@ class Jit {
   }
 
  private:
-  static void Begin(asmjit::CodeHolder&);  // sets the environment and an error handler that throws
+  static void Begin(asmjit::CodeHolder&);  // sets the environment, and an error handler that throws
   static void* Finish(asmjit::CodeHolder&, std::string_view name);
   [[noreturn]] static void Fail(asmjit::Error);
 };

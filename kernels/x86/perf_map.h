@@ -1,6 +1,6 @@
-// The names of generated functions for `perf`, which finds them in /tmp/perf-PID.map. Written where the
-// environment has LARDER_PERF_MAP=1; a variable and not an option because the processes that a command starts
-// inherit it. Set-up only.
+// Names of generated functions for `perf`, which looks for them in /tmp/perf-PID.map. Written only if the
+// environment has LARDER_PERF_MAP=1; it is a variable and not an option so that child processes inherit it.
+// Set-up only.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace larder::kernels {
 
-// Adds the line of `bytes` bytes of code at `code` ("START SIZE name", both in hex), if the variable is set.
-// The process's first line makes the file, or replaces what a former process of that number left. Any thread.
-// Throws Error if it cannot be written.
+// If the variable is set, adds the line for `bytes` bytes of code at `code` ("START SIZE name", both in hex).
+// The process's first call creates the file, or truncates one left by an earlier process of the same number.
+// Any thread. Throws Error if the file cannot be written.
 void AddToPerfMap(const void* code, size_t bytes, std::string_view name);
 
 }  // namespace larder::kernels

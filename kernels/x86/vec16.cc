@@ -17,7 +17,7 @@ struct alignas(64) Lanes {
 };
 using ConstantTable = std::array<Lanes, static_cast<size_t>(Const::kCount)>;
 
-// Static storage: the generated code holds its address.
+// Static, because the generated code contains its address.
 constinit const ConstantTable kConstants = [] {
   ConstantTable table = {};
   const auto set_bits = [&](Const c, uint32_t bits) { table[static_cast<size_t>(c)].bits.fill(bits); };
@@ -43,9 +43,9 @@ constinit const ConstantTable kConstants = [] {
   set_bits(Const::kMagicInt, kMagicBits);
   set_bits(Const::kByte128, 0x80808080);
   set_bits(Const::kInt4096, 4096);
-  // Where packing left the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the 128-bit part
-  // is the parity of i. One zmm pack: the part is i mod 4, elements 16.. come second; the upper half is a
-  // copy that nobody reads.
+  // Where packing leaves the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the 128-bit part
+  // is the parity of i. One zmm pack: the part is i mod 4, and elements 16.. come second; the upper half is
+  // an unused copy.
   for (uint32_t i = 0; i < 8; ++i) {
     table[static_cast<size_t>(Const::kPackOrder256)].bits[i] = i % 2 * 4 + i / 2;
     table[static_cast<size_t>(Const::kPackOrder512)].bits[i] = i % 4 * 4 + i / 4;
@@ -53,14 +53,14 @@ constinit const ConstantTable kConstants = [] {
   return table;
 }();
 
-// 16 ones, then 16 zeros: the first c lanes' mask starts at &kMaskLanes[16 - c].
+// 16 ones, then 16 zeros: the mask of the first c lanes starts at &kMaskLanes[16 - c].
 constexpr std::array<int32_t, 32> kMaskLanes = [] {
   std::array<int32_t, 32> lanes = {};
   for (size_t i = 0; i < 16; ++i) lanes[i] = -1;
   return lanes;
 }();
 
-constexpr int kNearestEven = 8;    // vroundps, vrndscaleps: to nearest even, no precision exception
+constexpr int kNearestEven = 8;    // vroundps, vrndscaleps: to nearest even, precision exceptions suppressed
 constexpr int kGreaterEqual = 13;  // vcmpps: GE_OS, false for NaN
 
 }  // namespace
@@ -99,7 +99,7 @@ Vec16 Vec16Emitter::New() {
 Vec16 Vec16Emitter::Zero() {
   const Vec16 v = New();
   for (int i = 0; i < parts(); ++i) {
-    const x86::Xmm x = v.part[i].xmm();  // writing an xmm clears the rest
+    const x86::Xmm x = v.part[i].xmm();  // writing an xmm clears the upper bits
     cc.vxorps(x, x, x);
   }
   return v;

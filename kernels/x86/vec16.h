@@ -1,6 +1,6 @@
-// "16 float lanes", so that each elementwise kernel is written once: one zmm register with AVX-512, two ymm
-// with AVX2. Wraps asmjit's Compiler (virtual registers). Internal to kernels/; set-up only; a Vec16Emitter
-// lives while one function is generated.
+// 16 float lanes as one type, so that each elementwise kernel is written once: one zmm register with AVX-512,
+// two ymm with AVX2. A wrapper of asmjit's Compiler (virtual registers). Internal to kernels/; set-up only. A
+// Vec16Emitter lives while one function is generated.
 #pragma once
 
 #include <asmjit/x86.h>
@@ -23,14 +23,14 @@ struct Vec16 {
   x86::Vec part[2];
 };
 
-// The first `count` lanes: a k register, or two ymm of all-ones lanes.
+// A mask of the first `count` lanes: a k register, or two ymm whose selected lanes are all ones.
 struct Mask16 {
   x86::KReg k;
   Vec16 v;
 };
 
-// Constants in memory, each 16 times (but the kPackOrder... are dword numbers for vpermd). kNeg... have the
-// sign that an fma needs.
+// Constants in memory, each repeated 16 times (except kPackOrder..., which are dword indices for vpermd).
+// kNeg... have the sign that an fma needs.
 enum class Const {
   kOne,
   kLog2E,
@@ -58,11 +58,11 @@ enum class Const {
   kCount
 };
 
-// What an instruction takes as its last operand: a Vec16, 16 consecutive floats, or one operand for all parts
-// (a constant, a broadcast).
+// The last operand of an instruction: a Vec16, 16 consecutive floats, or one operand used for all parts (a
+// constant, a broadcast).
 class Arg {
  public:
-  Arg(const Vec16& v) : parts_{v.part[0], v.part[1]} {}                      // NOLINT: meant to convert
+  Arg(const Vec16& v) : parts_{v.part[0], v.part[1]} {}                      // NOLINT: implicit on purpose
   Arg(const x86::Mem& floats) : parts_{floats, floats.cloneAdjusted(32)} {}  // NOLINT
   static Arg Same(const asmjit::Operand_& o) { return Arg(o, o); }
   const asmjit::Operand_& part(int i) const { return parts_[i]; }
@@ -80,44 +80,44 @@ class Vec16Emitter {
   using Id = x86::Inst::Id;
 
   Vec16Emitter(x86::Compiler& compiler, Isa isa, const asmjit::FuncSignature& signature);
-  void End();  // returns from the function and closes it
+  void End();  // emits the return and ends the function
 
   bool avx512() const { return avx512_; }
   int parts() const { return avx512_ ? 1 : 2; }
 
-  x86::Gp PointerArg(int index);  // also size_t
+  x86::Gp PointerArg(int index);  // pointer or size_t argument
   x86::Xmm FloatArg(int index);
 
-  // Constants. XmmConst: the same, for scalar and xmm instructions.
+  // Constants. XmmConst is for scalar and xmm instructions.
   x86::Mem XmmConst(Const c) { return x86::ptr(constants_, static_cast<int>(c) * 64); }
   Arg Constant(Const c) { return Arg::Same(XmmConst(c)); }
 
-  // Lane-wise. Each part: instruction d, a, b.
+  // Lane-wise operations: the instruction (d, a, b) on each part.
   Vec16 New();
   Vec16 Zero();
   void Op(Id id, const Vec16& d, const Vec16& a, const Arg& b);
   void Op(Id id, const Vec16& d, const Arg& a);
   void OpImm(Id id, const Vec16& d, const Arg& a, int immediate);
-  Vec16 Load(const x86::Mem& floats, const Mask16* mask = nullptr);  // lanes outside the mask become +0
+  Vec16 Load(const x86::Mem& floats, const Mask16* mask = nullptr);  // lanes outside the mask are +0
   void Store(const x86::Mem& floats, const Vec16& v, const Mask16* mask = nullptr);
   void Select(const Vec16& v, const Mask16& mask,
-              const Arg& otherwise);  // lanes outside the mask become `otherwise`'s
+              const Arg& otherwise);  // lanes outside the mask are taken from `otherwise`
   Vec16 Broadcast(const x86::Xmm& scalar);
   Vec16 BroadcastPair(const x86::Xmm& two_floats);
   void Exp(const Vec16& x);  // in place; kernels/formats/numerics.h
-  // An operand for fma that is the float at `scalar` in every lane: a broadcast within the instruction, or a
-  // ymm loaded here.
+  // An operand for fma with the float at `scalar` in every lane: a broadcast within the instruction, or a ymm
+  // that is loaded here.
   Arg BroadcastOperand(const x86::Mem& scalar);
   Vec16 BytesToFloats(const x86::Mem& bytes);    // 16 int8
   Vec16 HalvesToFloats(const x86::Mem& halves);  // 16 f16
 
-  // Horizontal, result in lane 0. Id is an addition (Sum16's order) or a maximum.
+  // Reduces all lanes into lane 0. Id is an addition (in Sum16's order) or a maximum.
   x86::Xmm Reduce(Id id, const Vec16& v);
 
   Mask16 FirstLanes(const x86::Gp& count);  // count in [0, 16]
 
-  // body(offset, mask) for each 16 floats of `n`; offset is a register in bytes. A last call under a mask if
-  // n is not a multiple of 16.
+  // Calls body(offset, mask) for each 16 floats of `n`; offset is a register, in bytes. If n is not a
+  // multiple of 16, the last call has a mask.
   template <typename Body>
   void Sweep(const x86::Gp& n, Body body) {
     x86::Gp offset = cc.newUIntPtr(), end = cc.newUIntPtr(), rest = cc.newUIntPtr();
@@ -149,7 +149,7 @@ class Vec16Emitter {
   x86::Gp constants_;
 };
 
-// Generates one function through emit(Vec16Emitter&) into *function. perf sees it as larder::name.isa.
+// Generates one function through emit(Vec16Emitter&) into *function. perf shows it as larder::name.isa.
 template <typename... Args, typename Emit>
 void GenerateVec16(std::string_view name, Isa isa, void (**function)(Args...), Emit emit) {
   const std::string full_name = fmt::format("larder::{}.{}", name, IsaName(isa));
