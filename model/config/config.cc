@@ -10,7 +10,7 @@
 namespace larder::model {
 namespace {
 
-// Beyond any model known; they keep every product of two or three dimensions far from 64 bits.
+// Larger than any known model; these keep every product of two or three dimensions far below 64 bits.
 constexpr uint64_t kMaxLayers = 1024;
 constexpr uint64_t kMaxDim = 1 << 17;
 constexpr uint64_t kMaxFfn = 1 << 20;
@@ -56,7 +56,7 @@ class ConfigReader {
   double PositiveOr(std::string_view suffix, double absent, double low, double high) const {
     const std::string key = Key(suffix);
     const double value = file_.FindFloat(key).value_or(absent);
-    if (!(value >= low && value <= high)) {  // also NaN
+    if (!(value >= low && value <= high)) {  // refuses NaN, too
       throw Error("{}: key '{}' is {}, expected {} to {}", file_.path(), key, value, low, high);
     }
     return value;
@@ -99,7 +99,7 @@ class ConfigReader {
                   config_.heads);
     }
     const std::string eps_key = Key("attention.layer_norm_rms_epsilon");
-    if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws: missing
+    if (!file_.Has(eps_key)) file_.GetFloat(eps_key);  // throws the error for a missing key
     config_.norm_epsilon = static_cast<float>(PositiveOr("attention.layer_norm_rms_epsilon", 0, 1e-12, 0.1));
     ReadHeadSize();
   }
@@ -124,14 +124,14 @@ class ConfigReader {
     }
   }
 
-  // Models that these keys describe would load and then talk nonsense.
+  // Models with these keys would load and then generate nonsense.
   void RefuseOtherKinds() const {
     const auto experts = file_.FindUnsigned(Key("expert_count"));
     if (experts.value_or(0) != 0) {
       throw Error("{}: key '{}' is {}: Larder does not run mixtures of experts", file_.path(),
                   Key("expert_count"), *experts);
     }
-    // A window no smaller than the context never hides anything (Mistral 7B v0.2 and later carry such keys).
+    // A window no smaller than the context hides nothing (Mistral 7B v0.2 and later have such keys).
     const auto window = file_.FindUnsigned(Key("attention.sliding_window"));
     if (window.value_or(0) != 0 && *window < config_.trained_context) {
       throw Error("{}: key '{}' is {}, less than '{}' {}: Larder does not run sliding-window attention",
@@ -152,8 +152,7 @@ class ConfigReader {
                   Key("rope.dimension_count"), config_.layer.rotary.dim, config_.head_size);
     }
     config_.layer.rotary.base = PositiveOr("rope.freq_base", 10000.0, 1.0 + 1e-6, 1e12);
-    // `rope.scale_linear` is what files had before there was a scaling type; without a type a factor is
-    // linear.
+    // Files from before scaling types have `rope.scale_linear`; a factor without a type is linear.
     const bool is_old = !file_.Has(Key("rope.scaling.factor")) && file_.Has(Key("rope.scale_linear"));
     double factor = PositiveOr(is_old ? "rope.scale_linear" : "rope.scaling.factor", 1.0, 0.0, 1e6);
     if (factor == 0.0) factor = 1.0;
@@ -189,8 +188,8 @@ class ConfigReader {
     }
   }
 
-  // Fewer tokens than rows is usual (rows padded to a round number); more would give ids without an
-  // embedding.
+  // Fewer tokens than rows are common (rows padded to a round number); more tokens than rows would be ids
+  // without an embedding.
   void ReadVocabKeys() const {
     const uint64_t said = file_.FindUnsigned(Key("vocab_size")).value_or(0);
     if (said > config_.vocab) {

@@ -1,5 +1,5 @@
-// ModelConfig: what the rest of Larder needs to know of a model's shape, read from a GGUF file's metadata
-// and checked against its tensors.
+// ModelConfig: what the rest of Larder needs to know about a model, read from a GGUF file's metadata and
+// checked against its tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace larder::model {
 
-// What of a model its file holds: all, or what `larder split` put there (model/config/split.h).
+// The part of a model that its file holds: all, or what `larder split` put there (model/config/split.h).
 struct ModelPart {
   enum class Kind { kWhole, kStage, kServing };
   Kind kind = Kind::kWhole;
-  size_t index = 0, count = 0;         // of the stage; how many stages there are
+  size_t index = 0, count = 0;         // stage number; number of stages
   size_t first_layer = 0, layers = 0;  // of a stage
-  // Of the whole model, what a part's tensors may not say.
+  // Properties of the whole model that a part's tensors may not show.
   size_t vocab = 0;
   bool tied_embeddings = false, qkv_bias = false;
   uint64_t fingerprint = 0;
@@ -28,8 +28,8 @@ struct ModelConfig {
   std::string architecture_name;  // "llama"
   std::string name;               // general.name, or the file's name
   size_t layers = 0;
-  size_t first_layer = 0;  // the file's number of layer 0: not 0 in a part of a model
-  bool ends = true;        // embedding, output norm and head belong to it
+  size_t first_layer = 0;  // the model's number of this config's layer 0; not 0 in a later part of a model
+  bool ends = true;        // it includes the embedding, output norm and lm_head
   size_t dim = 0;          // embedding length
   size_t ffn = 0;          // feed-forward length
   size_t heads = 0;        // query heads
@@ -38,36 +38,38 @@ struct ModelConfig {
   size_t vocab = 0;        // rows of the embedding table
   size_t trained_context = 0;
   float norm_epsilon = 1e-5f;
-  bool tied_embeddings = false;  // no output.weight: the head is the embedding table
-  LayerSpec layer;               // of each layer: they are alike
+  bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
+  LayerSpec layer;               // the same for every layer
 
-  ModelPart part;  // of the file it was read from
+  ModelPart part;  // the part in the file that this was read from
 
   size_t q_rows() const { return heads * head_size; }
   size_t kv_rows() const { return kv_heads * head_size; }
-  size_t group() const { return heads / kv_heads; }  // query heads of one KV head
+  size_t group() const { return heads / kv_heads; }  // query heads per KV head
   uint64_t parameters() const;
   LayerSizes sizes() const { return {dim, ffn, heads, kv_heads, head_size}; }
-  // A tensor's name in the model's file: "blk.3.attn_q.weight". `index` counts from first_layer.
+  // A tensor's name in the model's file: "blk.3.attn_q.weight". `index` 0 is layer first_layer.
   std::string TensorName(size_t index, TensorRole role) const {
     return LayerTensor(first_layer + index, SuffixOf(role));
   }
 };
 
-// Throws Error for an unsupported architecture (names those supported), missing or impossible keys, missing
-// tensors or tensors of another shape than the keys say, types we do not read, sliding windows or experts. Of
-// a file that `larder split` wrote only its part's tensors are asked for; the shape is the whole model's.
+// Throws Error for an unsupported architecture (the message lists the supported ones), missing or invalid
+// keys, missing tensors or tensors whose shape contradicts the keys, unsupported tensor types, sliding
+// windows and experts. If `larder split` wrote the file, only its part's tensors are expected; the config is
+// still the whole model's.
 ModelConfig ReadModelConfig(const GgufFile&);
 
-// Parts of a model, as stages and the serving socket hold them: `count` layers from `first` on, without ends;
-// the ends without layers.
+// Parts of a model, as stages and the serving socket hold them: LayersOf has `count` layers from `first` on,
+// without the ends; EndsOf has the ends without layers.
 ModelConfig LayersOf(ModelConfig, size_t first, size_t count);
 ModelConfig EndsOf(ModelConfig);
 
 // cos and sin of every rotation: for position p and pair i of dim/2:
-// angle = p * inv_freq(i), table[p * dim + 2 * i] = cos * m, [... + 1] = sin * m, where inv_freq and the
-// magnitude m follow the scaling (linear: Chen 2023; YaRN: Peng 2023 section 3; rope_freqs: divides by the
-// factor). Computed in double, once, at set-up: the kernels and the scalar reference share the table.
+//   angle = p * inv_freq(i), table[p * dim + 2 * i] = cos * m, [... + 1] = sin * m,
+// where inv_freq and the magnitude m follow the scaling (linear: Chen 2023; YaRN: Peng 2023 section 3;
+// rope_freqs: divides by the factor). Computed once, at set-up, in double; the kernels and the scalar
+// reference use the same table.
 std::vector<float> RopeTable(const RotarySpec&, size_t positions);
 
 }  // namespace larder::model

@@ -48,7 +48,7 @@ class TensorChecker {
   }
 
   void CheckEnds() {
-    // The embedding's rows are the vocabulary: the one dimension that no key of a whole model has to say.
+    // The embedding's rows are the vocabulary, the only dimension that a whole model's keys need not give.
     const TensorInfo& embedding = file_.Tensor(kEmbeddingTensor);
     if (config_.vocab == 0) config_.vocab = embedding.rows;
     Expect(embedding.name, config_.vocab, config_.dim, "vocabulary x embedding_length");
@@ -97,10 +97,10 @@ class TensorChecker {
     }
   }
 
-  // A weight that is left out is a wrong model, and nobody would see it.
+  // A tensor that is ignored would silently make the wrong model.
   void RefuseOthers() const {
     for (const TensorInfo& tensor : file_.tensors()) {
-      // Some old converters stored the inverse frequencies, which the keys say already.
+      // Some old converters stored the inverse frequencies, which the keys already give.
       const bool is_harmless = tensor.name.ends_with(".attn_rot_embd.weight") ||
                                tensor.name.ends_with(".attn.rot_embd") ||
                                tensor.name.ends_with("rotary_emb.inv_freq");

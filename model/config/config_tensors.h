@@ -1,13 +1,13 @@
-// The second half of ReadModelConfig: holds a file's tensors against the keys. Private to model/.
+// The second half of ReadModelConfig: checks a file's tensors against its keys. Private to model/.
 #pragma once
 
 #include "model/config/config.h"
 
 namespace larder::model {
 
-// Fills vocab, tied_embeddings and the layer of `config`, whose other fields come
-// from the keys. Throws Error for tensors that are missing, of another shape, of a type that Larder does not
-// read, or that no model of this architecture has.
+// Fills vocab, tied_embeddings and the layer of `config`, whose other fields come from the keys. Throws Error
+// for a tensor that is missing, has the wrong shape, has an unsupported type, or belongs to no model of this
+// architecture.
 void ReadTensors(const GgufFile& file, ModelConfig& config);
 
 }  // namespace larder::model

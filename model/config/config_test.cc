@@ -91,7 +91,7 @@ TEST(Config, Defaults) {
   raw.EraseKey("general.name");
   raw.EraseKey("llama.rope.dimension_count");
   raw.EraseKey("llama.rope.freq_base");
-  raw.SetU32("llama.attention.head_count", 1);  // and the KV heads as many, by default
+  raw.SetU32("llama.attention.head_count", 1);  // the default number of KV heads is the same
   raw.EraseKey("llama.attention.head_count_kv");
   raw.SetU32("llama.attention.key_length", 2);
   raw.SetU32("llama.attention.value_length", 2);
@@ -101,7 +101,7 @@ TEST(Config, Defaults) {
   const ModelConfig config = ReadModelConfig(*GgufFile::Open(temp.path()));
   EXPECT_EQ(config.name, temp.path().substr(temp.path().rfind('/') + 1));
   EXPECT_EQ(config.kv_heads, 1u);
-  EXPECT_EQ(config.head_size, 2u);  // said, not dim / heads = 4
+  EXPECT_EQ(config.head_size, 2u);  // explicit, not dim / heads = 4
   EXPECT_EQ(config.q_rows(), 2u);
   EXPECT_EQ(config.layer.rotary.dim, 2u);
   EXPECT_EQ(config.layer.rotary.base, 10000.0);
@@ -113,7 +113,7 @@ TEST(Config, RopeScaling) {
   linear.SetF32("llama.rope.scaling.factor", 2.5f);
   EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kLinear);
   EXPECT_EQ(Read(linear).layer.rotary.scale_factor, 2.5);
-  linear.EraseKey("llama.rope.scaling.type");  // a factor alone is linear
+  linear.EraseKey("llama.rope.scaling.type");  // a factor without a type is linear
   EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kLinear);
   linear.SetText("llama.rope.scaling.type", "none");
   EXPECT_EQ(Read(linear).layer.rotary.scaling, RopeScaling::kNone);
@@ -127,7 +127,7 @@ TEST(Config, RopeScaling) {
   RawGguf yarn = GoodModel();
   yarn.SetText("llama.rope.scaling.type", "yarn");
   yarn.SetF32("llama.rope.scaling.factor", 4.0f);
-  EXPECT_EQ(Read(yarn).layer.rotary.original_context, 64u);  // the context, where nothing else is said
+  EXPECT_EQ(Read(yarn).layer.rotary.original_context, 64u);  // the context, by default
   yarn.SetU32("llama.rope.scaling.original_context_length", 16);
   ModelConfig config = Read(yarn);
   EXPECT_EQ(config.layer.rotary.scaling, RopeScaling::kYarn);
@@ -154,7 +154,7 @@ TEST(Config, RopeScaling) {
 
 TEST(Config, HarmlessKeysAndTensorsAreAccepted) {
   RawGguf raw = GoodModel();
-  raw.SetU32("llama.attention.sliding_window", 64);  // as long as the context: never hides anything
+  raw.SetU32("llama.attention.sliding_window", 64);  // as long as the context: it hides nothing
   raw.SetU32("llama.expert_count", 0);
   raw.SetU32("llama.vocab_size", 2);
   raw.AddF32("blk.0.attn_rot_embd.weight", {1});

@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as a model file, opened and read as a program does. -DLARDER_FUZZ=ON builds it
+// libFuzzer target: any bytes as a model file, opened and read as a program does. Built by -DLARDER_FUZZ=ON
 // with clang; the corpus is fuzz/gguf/ (written by fuzz/make_gguf_corpus.py).
 #include <sys/mman.h>
 #include <unistd.h>
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   LARDER_CHECK(::ftruncate(fd, 0) == 0 && ::pwrite(fd, data, size, 0) == static_cast<ssize_t>(size), "memfd");
   try {
     ReadEverything(path);
-  } catch (const larder::Error&) {  // the right answer to a bad file; anything else is a finding
+  } catch (const larder::Error&) {  // the expected reaction to a bad file; anything else is a finding
   }
   return 0;
 }

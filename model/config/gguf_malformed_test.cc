@@ -1,5 +1,5 @@
-// Malformed files, each made from a good one by one named mutation: each gives one line that names the file
-// and the field.
+// Malformed files, each made from a good one by one named mutation. Each must give a one-line error with the
+// file and the field.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using testing::RawText;
 using testing::TempFile;
 using Type = GgufValueType;
 
-// All that a program does with a model file before it computes. Empty text: no error.
+// Does everything that a program does with a model file before it computes. Returns "" if there is no error.
 std::string LoadError(const std::string& path) {
   try {
     const auto file = GgufFile::Open(path);
@@ -329,9 +329,9 @@ TEST(GgufMalformed, EveryMutationIsNamed) {
   EXPECT_GE(names.size(), 60u);
 }
 
-// A sparse file of gigabytes, one array of which is nearly all of it: refused before any of it is in memory.
-// It would be granted on a machine that has the memory, touched, and end in the kernel's killer on one that
-// has a little less.
+// A sparse file of gigabytes, nearly all of it one array, is refused before it is read into memory. Otherwise
+// a machine with enough memory would allocate and touch it, and on one with slightly less the kernel would
+// kill the process.
 TEST(GgufMalformed, HeadersThatNoModelHasAreRefused) {
   const auto bomb = [](const std::string& value, uint64_t file_bytes) {
     RawGguf raw;
@@ -360,14 +360,14 @@ TEST(GgufMalformed, HeadersThatNoModelHasAreRefused) {
 
 TEST(GgufMalformed, NoPrefixOfAFileLoads) {
   const std::string bytes = GoodModel().Bytes();
-  const size_t last_data = bytes.size() - (RoundUp(136, 32) - 136);  // what follows is padding
+  const size_t last_data = bytes.size() - (RoundUp(136, 32) - 136);  // the bytes after it are padding
   for (size_t size = 0; size < last_data; ++size) {
     ASSERT_NE(LoadError(TempFile(bytes.substr(0, size)).path()), "") << size;
   }
   EXPECT_EQ(LoadError(TempFile(bytes.substr(0, last_data)).path()), "");
 }
 
-// Not every changed byte can be noticed (a weight is as good as another), but none may do harm.
+// Not every changed byte can be detected (a weight may have any value), but none may do harm.
 TEST(GgufMalformed, AnyByteMayBeWrong) {
   const std::string good = GoodModel("qwen3").Bytes();
   size_t refused = 0;
@@ -378,7 +378,7 @@ TEST(GgufMalformed, AnyByteMayBeWrong) {
       refused += LoadError(TempFile(bytes).path()).empty() ? 0 : 1;
     }
   }
-  EXPECT_GT(refused, good.size());  // of three times as many
+  EXPECT_GT(refused, good.size());  // out of three times as many
 }
 
 }  // namespace

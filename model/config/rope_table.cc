@@ -1,5 +1,5 @@
 // The rotation angles: plain, linear (Chen 2023, arXiv 2306.15595), llama3 (per-frequency factors from the
-// file) and YaRN (Peng 2023, arXiv 2309.00071, section 3.2 and 3.4), with the constants and roundings that
+// file) and YaRN (Peng 2023, arXiv 2309.00071, sections 3.2 and 3.4), with the constants and roundings that
 // GGUF files are made for.
 #include <algorithm>
 #include <cmath>
@@ -11,8 +11,8 @@
 namespace larder::model {
 namespace {
 
-// The pair (fractional) whose wave turns `turns` times over the original context: base^(2i/d) = context / (2
-// pi turns).
+// The (fractional) pair that makes `turns` rotations over the original context: base^(2i/d) = context / (2 pi
+// turns).
 double PairOfTurns(const RotarySpec& rotary, double turns) {
   const double rotary_dim = static_cast<double>(rotary.dim);
   const double context = static_cast<double>(rotary.original_context);
@@ -20,7 +20,7 @@ double PairOfTurns(const RotarySpec& rotary, double turns) {
 }
 
 struct Rotation {
-  std::vector<double> inverse_frequency;  // angle per position, by pair
+  std::vector<double> inverse_frequency;  // per pair: angle per position
   double magnitude = 1.0;
 };
 
@@ -49,7 +49,7 @@ Rotation MakeRotation(const RotarySpec& rotary) {
       continue;
     }
     const double interpolated = own / rotary.scale_factor;
-    double keep = 0.0;  // 1: a fast pair, left as trained; 0: a slow one, interpolated
+    double keep = 0.0;  // 1: high frequency, as trained; 0: low frequency, interpolated
     if (yarn) {
       const double ramp = (static_cast<double>(i) - low) / std::max(0.001, high - low);
       keep = (1.0 - std::clamp(ramp, 0.0, 1.0)) * rotary.yarn_ext_factor;

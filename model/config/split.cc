@@ -16,10 +16,10 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
                      *kLayers = "larder.split.layers", *kVocab = "larder.split.vocab",
                      *kTied = "larder.split.tied", *kBias = "larder.split.qkv_bias",
                      *kFingerprint = "larder.split.fingerprint";
-// Of each tensor: some 35 MB of a 3B model, read at start.
+// Per tensor: in all some 35 MB of a 3B model, read at start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
-constexpr uint64_t kMaxVocab = 1 << 22;  // as ReadModelConfig
+constexpr uint64_t kMaxVocab = 1 << 22;  // the same as ReadModelConfig's
 
 size_t Count(const GgufFile& file, const char* key, uint64_t low, uint64_t high) {
   const uint64_t value = file.GetUnsigned(key);
@@ -39,7 +39,7 @@ uint64_t Mix(uint64_t hash, std::string_view bytes) {  // FNV-1a
   return hash;
 }
 
-// blk.N.* of a stage's layers; what no layer has, but every stage needs.
+// blk.N.* of the stage's layers, and the tensor outside layers that every stage needs.
 bool OfStage(const std::string& name, const SplitStage& stage) {
   if (name == kRopeFactorsTensor) return true;
   for (size_t layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
@@ -66,7 +66,7 @@ template <typename Wanted>
 void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart& part, uint64_t fingerprint,
                const std::string& path, const Wanted& wanted, const WriteProgress& progress) {
   GgufWriter writer;
-  // The writer lays tensors out at multiples of GGUF's default.
+  // Skips the alignment, because the writer uses GGUF's default.
   for (const GgufFile::Entry& entry : file.entries())
     if (entry.key != "general.alignment") writer.Copy(file, entry);
   const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
@@ -79,7 +79,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kTied, config.tied_embeddings);
   writer.Add(kBias, config.layer.Has(TensorRole::kQBias));
   writer.Add(kFingerprint, fingerprint);
-  std::deque<Source> sources;  // a deque: the writer keeps pointers
+  std::deque<Source> sources;  // a deque, because the writer keeps pointers to its elements
   for (const TensorInfo& tensor : file.tensors()) {
     if (!wanted(tensor.name) || !IsReadableType(tensor.gguf_type)) continue;
     sources.push_back({&file, &tensor});
@@ -145,7 +145,7 @@ uint64_t Fingerprint(const GgufFile& file) {
     hash =
         Mix(hash, fmt::format("{}:{}:{}:{};", tensor->name, tensor->gguf_type, tensor->rows, tensor->cols));
     row.resize(RowBytes(tensor->type, tensor->cols));
-    // Spread from the first to the last, both among them; short tensors whole.
+    // Rows from the first to the last, evenly spread; all rows of a short tensor.
     const size_t rows = std::min(tensor->rows, kFingerprintRows);
     for (size_t i = 0; i < rows; ++i) {
       file.ReadRows(*tensor, rows == 1 ? 0 : i * (tensor->rows - 1) / (rows - 1), 1, row.data());
