@@ -1,6 +1,6 @@
-// BatchRows: what changes from micro-batch to micro-batch, read by every step: which rows (tokens) there are
-// and where each belongs. Owned and filled by the pipeline before Pool::Execute, which publishes it; constant
-// while the micro-batch runs.
+// BatchRows: the variable input of every step: which rows (tokens) a micro-batch has and where each belongs.
+// Owned and filled by the pipeline before Pool::Execute, which publishes it; constant while the micro-batch
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct BatchRows {
   const uint32_t* position = nullptr;   // [rows]
   uint32_t logit_rows = 0;              // rows whose next-token logits are wanted
   const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows
-  const float* received = nullptr;      // stages after the first: [rows][dim], the residual as it came
-  float* sending = nullptr;             // stages before the last: [rows][dim], where it leaves
+  const float* received = nullptr;      // stages after the first: [rows][dim], the residual that was received
+  float* sending = nullptr;             // stages before the last: [rows][dim], the residual to send
 };
 
 }  // namespace larder::model

@@ -12,9 +12,9 @@
 namespace larder::model {
 namespace {
 
-// The lengths that shapes consist of.
+// The factors of shapes.
 enum class Length : uint8_t { kOne, kDim, kQ, kKv, kHead, kFfn };
-// When a layer has a tensor.
+// Which layers have a tensor.
 enum class If : uint8_t { kAlways, kQkvBias, kQkNorm };
 
 struct Row {
@@ -24,7 +24,7 @@ struct Row {
   Length rows, cols;
   If present = If::kAlways;
 };
-// In the order of a token's way, which is TensorRole's: SuffixOf() looks roles up by their number.
+// In the order of TensorRole, since SuffixOf() uses roles as indices.
 constexpr std::array<Row, kTensorRoles> kTensors = {{
     {TensorRole::kAttnNorm, TensorKind::kNorm, "attn_norm.weight", Length::kOne, Length::kDim},
     {TensorRole::kQ, TensorKind::kMatrix, "attn_q.weight", Length::kQ, Length::kDim},
@@ -48,7 +48,7 @@ static_assert([] {
   return true;
 }());
 
-// Both norms before what they normalise for, both products added to the residual.
+// Each norm precedes the block whose input it normalises; O and down add to the residual.
 constexpr std::array<LayerOp, 7> kPreNorm = {{{OpKind::kRmsNorm, TensorRole::kAttnNorm},
                                               {OpKind::kQkv},
                                               {OpKind::kAttention},
@@ -59,7 +59,7 @@ constexpr std::array<LayerOp, 7> kPreNorm = {{{OpKind::kRmsNorm, TensorRole::kAt
 
 using QkvBias = Family::QkvBias;
 constexpr std::array<Family, 3> kFamilies = {{
-    // name, architecture, pairs that rotate, biases of q, k, v, norms of q, k, operations
+    // name, architecture, rotary pairing, biases of q, k, v, norms of q, k, operations
     {"llama", Architecture::kLlama, RopePairing::kInterleaved, QkvBias::kWhereInFile, false, kPreNorm},
     {"qwen2", Architecture::kQwen2, RopePairing::kHalves, QkvBias::kAlways, false, kPreNorm},
     {"qwen3", Architecture::kQwen3, RopePairing::kHalves, QkvBias::kWhereInFile, true, kPreNorm},

@@ -1,8 +1,8 @@
-// LayerSpec: what a layer consists of, as data: its tensors with names and shapes, its operations in the
-// order of a token's way, its rotation. ReadModelConfig makes it from a file's metadata; the tensors' check,
-// the reference, the Plan's byte counts, the Programs, synthetic models and `larder inspect` walk it, and
-// none of them knows a tensor's name or a layer's order by itself. A family of models is an entry of
-// Families(). Plain data, made at set-up, constant afterwards.
+// LayerSpec: a layer as data: its tensors with names and shapes, its operations in the order in which a token
+// passes through them, and its rotation. ReadModelConfig makes it from a file's metadata. The check of
+// tensors, the reference, the Plan's byte counts, the Programs, synthetic models and `larder inspect` all
+// iterate over it; none of them has a tensor's name or the order of operations in its own code. A family of
+// models is an entry of Families(). Plain data, made at set-up, constant afterwards.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace larder::model {
 
-// The tensors that no layer has, by their names in a GGUF file.
+// The tensors outside layers, by their names in a GGUF file.
 inline constexpr const char* kEmbeddingTensor = "token_embd.weight";
 inline constexpr const char* kOutputNormTensor = "output_norm.weight";
-inline constexpr const char* kHeadTensor = "output.weight";  // missing: the head is the embedding table
+inline constexpr const char* kHeadTensor = "output.weight";  // missing: lm_head is the embedding table
 inline constexpr const char* kRopeFactorsTensor = "rope_freqs.weight";
 
-// What a layer's tensor is for.
+// The purpose of a tensor in a layer.
 enum class TensorRole : uint8_t {
   kAttnNorm,
   kQ,
@@ -44,46 +44,46 @@ enum class TensorKind : uint8_t { kMatrix, kNorm, kBias };
 struct TensorSpec {
   TensorRole role;
   TensorKind kind;
-  const char* suffix;   // of the name in the file, "attn_q.weight"
-  size_t rows, cols;    // a norm or a bias is one row
-  std::string meaning;  // of the shape, in the words of a file's keys: "head_count * head size x ..."
+  const char* suffix;   // of the name in the file: "attn_q.weight"
+  size_t rows, cols;    // a norm or a bias has one row
+  std::string meaning;  // the shape in terms of a file's keys: "head_count * head size x ..."
 };
 
-// The operations of a layer. x is the residual, in and hidden what one operation leaves to the next.
+// The operations of a layer. x is the residual; in and hidden are results that the next operation uses.
 enum class OpKind : uint8_t {
   kRmsNorm,    // in = x / rms(x) * weight
-  kQkv,        // q, k, v = their matrices * in, plus their biases where there are some
-  kAttention,  // of q and k, normalised head by head where there are norms for it, then rotated; and of v
-  kO,          // x += O * attention's output
+  kQkv,        // q, k, v = their matrices * in, plus biases if there are any
+  kAttention,  // of q and k (normalised per head if there are norms, then rotated) and v
+  kO,          // x += O * output of attention
   kSiluGate,   // hidden = silu(gate * in) * (up * in)
   kDown        // x += down * hidden
 };
 
 struct LayerOp {
   OpKind kind;
-  TensorRole norm = TensorRole::kAttnNorm;  // kRmsNorm: its weight
+  TensorRole norm = TensorRole::kAttnNorm;  // of kRmsNorm: its weight
 };
 
 enum class Architecture : uint8_t { kLlama, kQwen2, kQwen3 };
 
-// How a head's elements pair up for rotary embedding. kInterleaved: (2i, 2i+1), GGUF's `llama` files.
-// kHalves: (i, i + dim/2), `qwen2` and `qwen3` ("NeoX").
+// Which elements of a head form a pair in rotary embedding. kInterleaved: (2i, 2i+1), in GGUF's `llama`
+// files. kHalves: (i, i + dim/2), in `qwen2` and `qwen3` ("NeoX").
 enum class RopePairing : uint8_t { kInterleaved, kHalves };
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kYarn };  // llama3 scaling comes as the rope_freqs tensor
+enum class RopeScaling : uint8_t { kNone, kLinear, kYarn };  // llama3 scaling is in the rope_freqs tensor
 
 struct RotarySpec {
   RopePairing pairing = RopePairing::kInterleaved;
-  size_t dim = 0;  // the first elements of a head, which rotate: all, unless rope.dimension_count says less
+  size_t dim = 0;  // the first elements of a head, which rotate: all, unless rope.dimension_count is smaller
   double base = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
   double scale_factor = 1.0;
   size_t original_context = 0;
   double yarn_ext_factor = 1.0, yarn_attn_factor = 1.0, yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
-  std::vector<float> freq_factors;  // rope_freqs.weight, dim/2 values, or empty
+  std::vector<float> freq_factors;  // rope_freqs.weight: dim/2 values, or empty
 };
 
-// What the models of one `general.architecture` have in common.
+// What all models of one `general.architecture` have in common.
 struct Family {
   enum class QkvBias : uint8_t { kAlways, kWhereInFile };
   std::string_view name;  // "llama"
@@ -101,23 +101,23 @@ struct LayerSizes {
 };
 
 struct LayerSpec {
-  std::vector<TensorSpec> tensors;  // in the order of a token's way
+  std::vector<TensorSpec> tensors;  // in the order in which a token passes through them
   std::span<const LayerOp> ops;     // the family's
   RotarySpec rotary;
-  double attention_divisor = 1.0;  // of query-key products: sqrt(head size)
+  double attention_divisor = 1.0;  // divides query-key products: sqrt(head size)
 
-  const TensorSpec* Find(TensorRole) const;  // null: the layer has none
+  const TensorSpec* Find(TensorRole) const;  // null if the layer has no such tensor
   bool Has(TensorRole role) const { return Find(role) != nullptr; }
-  const TensorSpec& tensor(TensorRole) const;  // which must be there
+  const TensorSpec& tensor(TensorRole) const;  // the tensor must exist
   uint64_t parameters() const;
 
-  // The operations that attention waits for, and those that wait for attention.
+  // The operations before attention, and those after it.
   std::span<const LayerOp> BeforeAttention() const;
   std::span<const LayerOp> AfterAttention() const;
-  size_t norms() const;  // operations that are norms
+  size_t norms() const;  // number of kRmsNorm operations
 };
-// biases_in_file: q, k and v have biases there; it is asked only for families that need not have them. The
-// pairing is the family's, the rest of the rotation is as given.
+// biases_in_file: whether q, k and v have biases there; matters only for families in which biases are
+// optional. The pairing is the family's; the other fields of the rotation are kept.
 LayerSpec MakeLayerSpec(const Family&, const LayerSizes&, bool biases_in_file, RotarySpec);
 
 const char* SuffixOf(TensorRole);

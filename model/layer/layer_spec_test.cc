@@ -1,4 +1,4 @@
-// What the table of families and tensors says of each family's layer.
+// The layers that the table of families and tensors describes.
 #include "model/layer/layer_spec.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(LayerSpec, ShapesAndTheirMeaning) {
   EXPECT_EQ(spec.attention_divisor, std::sqrt(40.0));
 }
 
-// What a Program is built from: each norm and matrix is there, and attention parts the operations in two.
+// What a Program needs: every norm and matrix exists, and attention divides the operations in two.
 TEST(LayerSpec, OperationsFindTheirTensors) {
   std::set<std::string_view> names;
   for (const Family& family : Families()) {
@@ -74,7 +74,7 @@ TEST(LayerSpec, OperationsFindTheirTensors) {
   EXPECT_TRUE(LayerSpec().AfterAttention().empty());
 }
 
-// A family is one entry: another order and other parts need nothing else.
+// A family is one entry: another order of operations and other tensors need no other code.
 TEST(LayerSpec, AFamilyIsAnEntry) {
   constexpr LayerOp kOps[] = {{OpKind::kQkv}, {OpKind::kAttention}, {OpKind::kO}};
   const Family family{"new", Architecture::kLlama, RopePairing::kHalves, Family::QkvBias::kAlways, true,

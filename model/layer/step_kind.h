@@ -1,11 +1,11 @@
-// StepKind: the steps of a layer and of a model's ends, in the order of a token's way.
+// StepKind: the steps of a layer and of a model's ends, in the order in which a token passes through them.
 #pragma once
 
 #include <cstdint>
 
 namespace larder::model {
 
-// What a step is, for timelines, traces and the test that counts synchronisation points.
+// The kind of a step, for timelines, traces and the test that counts synchronisation points.
 enum class StepKind : uint16_t {
   kEmbed,
   kReceive,
