@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Neither NaN nor +infinity anywhere, and at least one logit above -infinity: the row has a softmax.
+// Whether the row has a softmax: neither NaN nor +infinity, and at least one logit above -infinity.
 bool HasSoftmax(std::span<const float> logits) {
   const bool below_infinity =
       std::all_of(logits.begin(), logits.end(), [](float v) { return v < kInfinity; });
@@ -19,7 +19,7 @@ bool HasSoftmax(std::span<const float> logits) {
   return below_infinity && some;
 }
 
-// log(sum exp(v - max)), kept apart from max: their sum would lose digits of logits far from 0.
+// log(sum exp(v - max)), stored separately from max: their sum would lose digits of logits far from 0.
 struct Normaliser {
   explicit Normaliser(std::span<const float> logits) : max(*std::max_element(logits.begin(), logits.end())) {
     double sum = 0;
@@ -50,7 +50,7 @@ double KlDivergence(std::span<const float> p_logits, std::span<const float> q_lo
     const double p = std::exp(log_p[i]);
     if (p > 0) sum += p * (log_p[i] - log_q[i]);  // 0 log 0 = 0
   }
-  return std::max(sum, 0.0);  // rounding can leave -1e-17
+  return std::max(sum, 0.0);  // rounding may give -1e-17
 }
 
 double NegativeLogLikelihood(std::span<const float> logits, TokenId token) {

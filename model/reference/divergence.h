@@ -1,6 +1,6 @@
-// How far two engines' next-token distributions lie apart, and how well a distribution predicts a text. In
-// double throughout. Made to judge: a NaN or +infinity in either row is an infinite divergence, never a
-// missed comparison.
+// How far the next-token distributions of two engines diverge, and how well a distribution predicts a text.
+// All in double. A NaN or +infinity in either row is an infinite divergence, so that no comparison passes by
+// accident.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ namespace larder::model {
 // log(softmax(logits)). A logit of -infinity is a probability of 0.
 std::vector<double> LogSoftmax(std::span<const float> logits);
 
-// KL(P || Q) = sum P log(P / Q) in nats, of the softmaxes of two rows of equal length. Never below 0.
+// KL(P || Q) = sum P log(P / Q) in nats, for the softmaxes of two rows of equal length. Never below 0.
 double KlDivergence(std::span<const float> p_logits, std::span<const float> q_logits);
 
-// -log softmax(logits)[token], in nats. perplexity = exp(mean). +infinity for a row with NaN.
+// -log softmax(logits)[token], in nats. perplexity = exp(mean). +infinity if the row has NaN.
 double NegativeLogLikelihood(std::span<const float> logits, TokenId token);
 
-// The lowest index of the greatest value: what greedy sampling takes.
+// The lowest index of the greatest logit, which greedy sampling takes.
 TokenId Top1(std::span<const float> logits);
 
 struct Divergence {
@@ -28,11 +28,11 @@ struct Divergence {
   double mean_kl = 0;
   double max_kl = 0;
   size_t max_kl_row = 0;
-  double top1_agreement = 0;   // share of rows in which both have the same Top1
-  double max_logit_error = 0;  // largest |p - q| of any logit; +infinity if one is NaN
+  double top1_agreement = 0;   // share of rows whose Top1 is the same in both
+  double max_logit_error = 0;  // largest |p - q| over all logits; +infinity if one is NaN
 };
 
-// `truth` and `other`: [rows][vocab], one row or more.
+// `truth` and `other`: [rows][vocab], with at least one row.
 Divergence CompareLogits(std::span<const float> truth, std::span<const float> other, size_t vocab);
 
 }  // namespace larder::model

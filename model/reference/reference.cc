@@ -12,8 +12,8 @@
 namespace larder::model {
 namespace {
 
-// Four sums instead of one hide the latency of the addition: the oracle runs in every test of truth. In
-// double the order changes nothing that matters here.
+// Four sums hide the latency of the addition, which matters because all tests of correctness run this. In
+// double the order of additions makes no difference that matters here.
 double Dot(const float* a, const float* b, size_t n) {
   double sum[4] = {};
   size_t i = 0;
@@ -114,7 +114,7 @@ std::vector<float> ReferenceModel::Product(const Matrix& m, std::vector<float> x
   return y;
 }
 
-// Su et al. 2021, eq. 34. Elements of a head beyond rotary_dim stay as they are.
+// Su et al. 2021, eq. 34. Elements of a head from rotary_dim on are not changed.
 void ReferenceModel::Rotate(std::span<float> heads, size_t position) const {
   const size_t pairs = config_.layer.rotary.dim / 2;
   const bool interleaved = config_.layer.rotary.pairing == RopePairing::kInterleaved;
@@ -164,7 +164,7 @@ void ReferenceModel::Run(const LayerOp& op, Layer& layer, State& s) const {
   }
 }
 
-// Vaswani et al. 2017, eq. 1, with `group` query heads to each key/value head.
+// Vaswani et al. 2017, eq. 1, with `group` query heads per key/value head.
 void ReferenceModel::Attend(Layer& layer, State& s) const {
   if (config_.layer.Has(TensorRole::kQNorm))
     NormHeads(s.q, layer.of(TensorRole::kQNorm), config_.norm_epsilon);

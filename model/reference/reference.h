@@ -1,7 +1,7 @@
-// ReferenceModel: the forward pass written as the papers write it, in plain loops: the oracle that the real
-// kernels' logits are held against. Weights and state are float32, sums run in double, so its own rounding is
-// far below anything it judges. One sequence, one thread, as slow as that sounds. Its options quantise one
-// thing at a time, so that a divergence can be shared out between weights, activations and KV cache.
+// ReferenceModel: the forward pass in plain loops, as the papers write it. It is the oracle for the real
+// kernels' logits. Weights and state are float32 and sums are in double, so that its own rounding is far
+// smaller than the differences that it judges. One sequence, one thread, slow. Each option quantises one
+// thing, so that a divergence can be attributed to weights, activations or KV cache.
 #pragma once
 
 #include <array>
@@ -17,26 +17,24 @@
 namespace larder::model {
 
 struct ReferenceOptions {
-  bool weights_as_q8_0 =
-      false;  // every matrix, embedding table and head included, as a Q8_0 file would hold it
-  bool activations_q8 =
-      false;  // the input of every matrix product, and the rotated queries: blocks of 32, float scale
-  bool kv_q8 = false;  // keys (rotated) and values: blocks of 32 within a head, f16 scale
+  bool weights_as_q8_0 = false;  // all matrices, also the embedding table and lm_head, as in a Q8_0 file
+  bool activations_q8 = false;   // inputs of matrix products, and rotated queries: blocks of 32, float scale
+  bool kv_q8 = false;            // keys (rotated) and values: blocks of 32 within a head, f16 scale
 };
 
 class ReferenceModel {
  public:
-  // Reads all tensors (4 bytes a weight). Throws Error as ReadModelConfig and GgufFile do.
+  // Reads all tensors (4 bytes per weight). Throws Error as ReadModelConfig and GgufFile do.
   static ReferenceModel Make(std::shared_ptr<const GgufFile>, ReferenceOptions = {});
 
   const ModelConfig& config() const { return config_; }
-  size_t positions() const { return positions_; }  // held in the KV cache
+  size_t positions() const { return positions_; }  // positions in the KV cache
 
-  // Logits[vocab] after `token` at `position`. Positions come in order from 0; a smaller one than positions()
-  // rewinds the sequence to there first. Throws Error for a token outside the vocabulary.
+  // Logits[vocab] after `token` at `position`. Positions must come in order from 0; a position below
+  // positions() first rewinds the sequence to it. Throws Error for a token outside the vocabulary.
   std::vector<float> Forward(TokenId token, size_t position);
 
-  // Forward of each token from position 0 on: [tokens][vocab]. Ends a sequence that was there.
+  // Starts a new sequence and runs Forward for each token: [tokens][vocab].
   std::vector<float> TeacherForced(std::span<const TokenId> tokens);
 
   void Reset() { positions_ = 0; }
@@ -48,12 +46,12 @@ class ReferenceModel {
     size_t cols = 0;
   };
   struct Layer {
-    std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias is one row; empty: there is none
+    std::array<Matrix, kTensorRoles> tensors;  // by role; a norm or a bias has one row; empty: no such tensor
     std::vector<float> keys, values;           // [positions][kv_rows]
     const std::vector<float>& of(TensorRole role) const { return matrix(role).values; }
     const Matrix& matrix(TensorRole role) const { return tensors[static_cast<size_t>(role)]; }
   };
-  // What the operations of a layer hand on to each other.
+  // The values that a layer's operations pass to each other.
   struct State {
     size_t position = 0;
     std::vector<float> x, in, q, k, v, attended, hidden;
@@ -71,13 +69,13 @@ class ReferenceModel {
   Matrix embedding_, head_;  // head_ is empty if the embeddings are tied
   std::vector<float> output_norm_;
   std::vector<Layer> layers_;
-  std::vector<float> rope_;  // RopeTable of rope_positions_, grown as the sequence does
+  std::vector<float> rope_;  // RopeTable of rope_positions_ positions; grows with the sequence
   size_t rope_positions_ = 0;
   size_t positions_ = 0;
 };
 
-// x becomes what is left of it after INT8: blocks of 32 (the last may be shorter), d = amax / 127 in float, q
-// = x / d rounded to nearest even; x = q * d, or q * (d rounded to f16) for Scale::kF16.
+// Rounds x as INT8 does: blocks of 32 (the last may be shorter), d = amax / 127 in float, q = x / d rounded
+// to nearest even; x = q * d, or q * (d rounded to f16) for Scale::kF16.
 enum class Scale { kF32, kF16 };
 void RoundThroughQ8(std::span<float> x, Scale);
 

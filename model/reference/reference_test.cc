@@ -30,7 +30,8 @@ const TinyShape kQwen2 = {"qwen2", 12, 20, 3, 1, 4, 4, 1e4f, true};
 const TinyShape kQwen3 = {"qwen3", 12, 20, 4, 4, 10, 10, 1e6f, true};
 const std::vector<TokenId> kTokens = {1, 5, 3, 12, 0, 7};
 
-// Expected: printed by reference_golden.py to 6 places. 1e-5: a few float32 roundings of values below 8.
+// Expected values: printed by reference_golden.py to 6 places. 1e-5: a few float32 roundings of values below
+// 8.
 void ExpectLastRow(const std::vector<float>& logits, const std::vector<float>& expected) {
   ASSERT_EQ(logits.size(), expected.size() * kTokens.size());
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -38,7 +39,7 @@ void ExpectLastRow(const std::vector<float>& logits, const std::vector<float>& e
   }
 }
 
-TEST(Reference, LlamaEqualsTheGolden) {  // grouped heads, partial rotation, rope_freqs, a head of its own
+TEST(Reference, LlamaEqualsTheGolden) {  // grouped heads, partial rotation, rope_freqs, separate lm_head
   ExpectLastRow(Logits(TinyModel(kLlama, TensorType::kF32, {1.0f, 2.5f}), kTokens),
                 {-1.122523f, -1.143198f, 0.674788f, -0.645017f, -2.253985f, -2.487876f, -4.642059f, 2.042997f,
                  -3.551308f, -2.679433f, -0.906044f, -1.777650f, 0.754994f});
@@ -50,7 +51,7 @@ TEST(Reference, Qwen2EqualsTheGolden) {  // biases, one key/value head, linear r
                  0.172160f, 1.676209f, 0.788671f, -4.749719f, -1.206293f});
 }
 
-TEST(Reference, Qwen3EqualsTheGolden) {  // norms of heads, heads * head_size != dim
+TEST(Reference, Qwen3EqualsTheGolden) {  // norms per head, heads * head_size != dim
   ExpectLastRow(Logits(TinyModel(kQwen3), kTokens),
                 {-3.722863f, -3.064761f, 1.679183f, -0.746587f, 0.012694f, -1.917000f, 0.932993f, -1.661376f,
                  -2.844086f, -0.114438f, 0.116494f, 0.926730f, 0.357614f});
@@ -59,7 +60,7 @@ TEST(Reference, Qwen3EqualsTheGolden) {  // norms of heads, heads * head_size !=
 TEST(Reference, RewindsAndResets) {
   ReferenceModel model = Open(TinyModel(kQwen3));
   const std::vector<float> all = model.TeacherForced(kTokens);
-  model.Forward(9, 2);  // another token at position 2 ends what followed it
+  model.Forward(9, 2);  // another token at position 2 replaces the rest of the sequence
   EXPECT_EQ(model.positions(), 3u);
   for (size_t i = 2; i < kTokens.size(); ++i) {
     const std::vector<float> row = model.Forward(kTokens[i], i);
@@ -69,7 +70,7 @@ TEST(Reference, RewindsAndResets) {
   EXPECT_EQ(model.TeacherForced(kTokens), all);
 }
 
-// The rotation table grows on the way (first made for 256 positions): the same as made at once.
+// The rotation table grows (at first it has 256 positions): the result is as if made at once.
 TEST(Reference, LongSequencesGrowTheRotationTable) {
   const TinyModel tiny({"llama", 4, 4, 1, 1, 4, 4, 1e4f, true, 5, 1});
   std::vector<TokenId> tokens(600);
@@ -86,7 +87,7 @@ TEST(Reference, UnknownTokenIsAnError) {
 }
 
 TEST(RoundThroughQ8, RoundsToNearestEvenInUnitsOfTheLargest) {
-  std::vector<float> x(40, 0);  // a whole block and a short one
+  std::vector<float> x(40, 0);  // a whole block and a partial one
   x[0] = 127;
   x[1] = 0.5f, x[2] = 1.5f, x[3] = 2.5f, x[4] = -1.5f, x[5] = -0.4f;
   x[32] = -254, x[33] = 3.1f;  // d = 2
@@ -103,7 +104,7 @@ TEST(RoundThroughQ8, F16ScaleIsRoundedAfterTheDivision) {
   EXPECT_EQ(x, (std::vector<float>{127, 62}));
 }
 
-// Rows of 32: as a Q8_0 file and as the same file in F32, quantised on reading.
+// Rows of 32: a Q8_0 file, and the same file in F32 that is quantised when read.
 TEST(Reference, WeightsAsQ8_0EqualAQ8_0File) {
   const TinyShape shape = {"llama", 32, 64, 4, 2, 8, 8, 1e4f, false};
   const TinyModel f32(shape), q8(shape, TensorType::kQ8_0);
@@ -115,7 +116,7 @@ TEST(Reference, WeightsAsQ8_0EqualAQ8_0File) {
 
 std::string Stories260K() { return TestData("models/stories260K.gguf"); }
 
-// Straight from the vocabulary, where U+2581 begins a word and <0x0A> ends a line.
+// Decoded with the vocabulary alone, in which U+2581 begins a word and <0x0A> ends a line.
 std::string Text(const GgufFile& file, const std::vector<TokenId>& ids) {
   const auto tokens = *file.FindStrings("tokenizer.ggml.tokens");
   std::string text;
@@ -151,7 +152,7 @@ TEST(Reference, Stories260KTellsTheKnownStory) {
   std::vector<TokenId> ids = Greedy(model, kOnceUponATime, 100);
   ids.erase(ids.begin());
   const std::string text = Text(*file, ids);
-  // Another engine's greedy continuation of the F32 model.
+  // The greedy continuation that another engine made with the F32 model.
   EXPECT_EQ(
       text,
       " Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One "
@@ -159,8 +160,8 @@ TEST(Reference, Stories260KTellsTheKnownStory) {
       "\"Lily, let's go to the park.\" Lily was sad and didn't know what to do");
 }
 
-// Shares of the divergence from the model as it is in the file, on a trained model. The bounds are the known
-// shares times about 3.
+// Each quantisation's share of the divergence from the unquantised computation, on a trained model. The
+// bounds are about 3 times the known shares.
 struct Shares {
   double weights, activations, kv, all;
 };
@@ -190,7 +191,7 @@ TEST(Reference, EachQuantisationCostsItsShare) {
   EXPECT_LT(of.all, 0.004);
 }
 
-// Whose weights are in Q8_0 already.
+// The demo model's weights are in Q8_0 already.
 TEST(Reference, EachQuantisationOfTheDemoModelCostsItsShare) {
   const Shares of = SharesOf(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf");
   EXPECT_EQ(of.weights, 0);

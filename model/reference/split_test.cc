@@ -32,7 +32,7 @@ TinyShape Shape(const char* architecture, bool tied) {
   return {architecture, 64, 96, 4, 2, 16, 16, 1e4f, tied, 37, 5};
 }
 
-// Of a model of five layers: stages of 2 and 3, and the serving part.
+// The parts of a model of five layers: stages of 2 and 3 layers, and serving.
 struct Parts {
   explicit Parts(const GgufFile& whole) {
     WriteSplit(whole, {{paths[0].path(), 0, 2}, {paths[1].path(), 2, 3}}, paths[2].path());
@@ -76,7 +76,7 @@ TEST(Split, PartsHaveEveryTensorOnceBitForBit) {
 TEST(Split, PartsHaveAllMetadataBitForBit) {
   using testing::RawArray;
   using testing::RawText;
-  // A file whose tensors lie at multiples of 64.
+  // This file's tensors lie at multiples of 64.
   const testing::RawGguf good = testing::GoodModel();
   testing::RawGguf raw;
   raw.alignment = 64;
@@ -157,7 +157,7 @@ TEST(Split, OtherWeightsOtherFingerprint) {
   ASSERT_GT(rows, 32u);
   EXPECT_TRUE(changed(0, 1));
   EXPECT_TRUE(changed(rows - 1, 1));
-  // A fine-tune with the first row as it was; a sixteenth of a tensor, wherever it is.
+  // A fine-tune that keeps the first row; one that changes a sixteenth of a tensor, anywhere.
   EXPECT_TRUE(changed(1, rows - 1));
   for (size_t row = 0; row + CeilDiv(rows, 15) <= rows; ++row)
     EXPECT_TRUE(changed(row, CeilDiv(rows, 15))) << row;
@@ -172,7 +172,7 @@ TEST(Split, SaysWhatAPartLacks) {
   };
   check(*whole, 0, 5, true);
   check(*parts.files[0], 0, 2, false);
-  check(*parts.files[1], 3, 2, false);  // fewer than it has
+  check(*parts.files[1], 3, 2, false);  // fewer layers than the part has
   check(*parts.files[2], 0, 0, true);
   EXPECT_NE(ErrorOf([&] {
               check(*parts.files[0], 2, 3, false);
@@ -194,7 +194,7 @@ TEST(Split, SaysWhatAPartLacks) {
             std::string::npos);
 }
 
-// A stage of GoodModel's one layer, whose keys and tensors can be made wrong.
+// A stage with GoodModel's only layer, whose keys and tensors can be falsified.
 testing::RawGguf GoodStage() {
   using testing::Raw;
   testing::RawGguf raw = testing::GoodModel();
@@ -246,14 +246,14 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
   for (const char* key :
        {"index", "count", "first_layer", "layers", "vocab", "tied", "qkv_bias", "fingerprint"})
     expect(without(key), fmt::format("larder.split.{}", key));
-  // Its own tensors must be there, those of other parts must not.
+  // Its own tensors must exist, and those of other parts must not.
   testing::RawGguf raw = GoodStage();
   raw.EraseTensor("blk.0.ffn_up.weight");
   expect(ErrorOf([&] { read(raw); }), "tensor 'blk.0.ffn_up.weight' is missing");
   raw = testing::GoodModel();
   raw.keys = GoodStage().keys;
   expect(ErrorOf([&] { read(raw); }), "is not part of a llama model");
-  // A vocabulary that the embedding table of the serving part does not have.
+  // A vocabulary that differs from the serving part's embedding table.
   raw = GoodStage();
   raw.tensors = testing::GoodModel().tensors;
   std::erase_if(raw.tensors, [](const auto& tensor) { return tensor.name.starts_with("blk."); });

@@ -1,6 +1,6 @@
-// TinyModel: for tests. A GGUF file of a given small shape with weights in [-1, 1) that are a hash of the
+// TinyModel, for tests: a GGUF file of a given small shape. Its weights are in [-1, 1), each a hash of the
 // tensor's name and the element's index, as in reference_golden.py. The file is in the temporary folder and
-// goes with the object.
+// is removed with the object.
 #pragma once
 
 #include <fmt/format.h>
@@ -134,7 +134,7 @@ class TinyModel {
 
   TensorType type_;
   GgufWriter writer_;
-  std::vector<std::unique_ptr<Source>> sources_;  // Fill's contexts
+  std::vector<std::unique_ptr<Source>> sources_;  // the contexts of Fill
   std::string path_;
 };
 
