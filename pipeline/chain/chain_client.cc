@@ -10,19 +10,20 @@
 namespace larder::pipeline {
 namespace {
 
-// One attempt; who asks decides how often. Longer ones follow, since an emulated adapter may need more.
+// The duration of one attempt to connect; the caller decides how often it tries. Attempts get longer, since
+// an emulated adapter may need more time.
 constexpr int kReconnectMs = 1000, kLongestReconnectMs = 4000;
 
-// The stage that holds a frame says so when its limit is over. This end waits for that a little longer, and
-// for what a frame may wait in front of other stages: each in its turn may need nearly all of its limit.
+// The stage that holds a frame reports it when its limit is exceeded. This end allows for the time of that
+// report and for a frame's time in the other stages, each of which may need nearly all of its limit.
 int64_t WholeLimitNs(int frame_limit_ms, size_t stages) {
-  constexpr int64_t kNewsMs = 2000;  // five beats of a LinkMonitor, should the first be lost
+  constexpr int64_t kNewsMs = 2000;  // five beats of a LinkMonitor, in case the first is lost
   if (frame_limit_ms == 0) return 0;
   return (int64_t{frame_limit_ms} * static_cast<int64_t>(stages) + kNewsMs) * 1'000'000;
 }
 
 uint64_t NewSession() {
-  std::random_device random;  // no other process's either
+  std::random_device random;  // unique among processes, too
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
@@ -52,7 +53,7 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vec
 
 ChainClient::~ChainClient() {
   if (!connected_) return;
-  // What is in flight comes back before the stop does; then the links may go.
+  // All frames in flight return before the stop message does; then the links may be closed.
   if (!SendFrame({.kind = StageFrameHeader::Kind::kStop, .plan_hash = shape_.plan_hash}, nullptr)) return;
   while (in_.WaitReceive(wait_)) {
     const sync::ReceivedFrame frame = in_.BeginReceive();
@@ -64,9 +65,9 @@ ChainClient::~ChainClient() {
   }
 }
 
-// Connects to the first stage, unless that was done before, and waits for the last one to connect to here.
-// What was begun stays when the time is over, for the next call: stages that need longer to find each other
-// would have to begin anew, one after the other, each time.
+// Connects to the first stage, unless an earlier call did, and waits for the last stage to connect. At the
+// timeout the first link stays, for the next call: otherwise stages that need longer to connect to each other
+// would start again from the first one each time.
 void ChainClient::Connect(int timeout_ms) {
   const Pulse::Rest rest(status_.pulse);
   const int64_t deadline = NowNs() + int64_t{timeout_ms} * 1'000'000;
@@ -151,7 +152,7 @@ void ChainClient::Reconnect() {
       Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
       attempts_ = 0;
     } catch (const Error& error) {
-      attempts_ += session_ == 0;  // the last stage's turn is waited for in short pieces
+      attempts_ += session_ == 0;  // if only the last stage is missing, attempts stay short
       throw PipelineLost("{}", error.what());
     }
   }

@@ -1,5 +1,5 @@
-// ChainClient: the serving socket's side of a chain: embeds a micro-batch and sends it to the first stage;
-// receives it from the last, with the residuals of the rows whose logits are wanted, and computes those.
+// ChainClient: the serving socket's side of a chain. It embeds a micro-batch and sends it to the first stage;
+// it receives the residuals of the rows that want logits from the last stage and computes the logits.
 #pragma once
 
 #include <functional>
@@ -21,14 +21,14 @@ namespace larder::pipeline {
 class ChainClient final : public Chain {
  public:
   // stages: the Plans of the chain's stages if they are to be threads of this process; empty: they are
-  // processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the part of
-  // model::EndsOf. options.on_lost is called from another thread when a stage or link is lost, at once,
-  // though nothing may be in flight. A frame for which no stage raises its hand within options.frame_limit_ms
-  // is a fault here a little later. `file` and `status` outlive this object; a frame that is lost counts as
-  // finished. Throws Error.
+  // processes (`larder node`) that run, or will within options.connect_timeout_ms. ends: the Plan of
+  // model::EndsOf. options.on_lost is called from another thread as soon as a stage or link is lost, even
+  // with nothing in flight. If a frame does not return and no stage reports within options.frame_limit_ms
+  // that it holds it, the client reports a fault shortly afterwards. `file` and `status` must outlive this
+  // object; a lost frame counts as finished. Throws Error.
   ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
               const model::GgufFile& file, const StageOptions& options, SocketStatus& status);
-  ~ChainClient() override;  // stops the chain: its stages wait for the next one
+  ~ChainClient() override;  // stops the chain; its stages then wait for the next one
 
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   void Collect() override;
@@ -38,8 +38,8 @@ class ChainClient final : public Chain {
   std::optional<size_t> HungAttention() const override { return std::nullopt; }
   PackedWeights& packed() override { return ends_.packed(); }
 
-  // What the stages have reported, the latest frame's; any thread. attention: of the stage's attention
-  // sockets, if it has any.
+  // The stages' reports from the latest frame. attention: the number of one of the stage's attention sockets.
+  // Any thread.
   const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_per_stage()]; }
   const SocketStatus& attention_status(size_t stage, size_t attention) const {
     return shown_[stage * shape_.reports_per_stage() + 1 + attention];
@@ -61,25 +61,26 @@ class ChainClient final : public Chain {
   struct InFlight {
     uint32_t rows, logit_rows;
   };
-  const std::unique_ptr<StageThreads> threads_;  // destroyed after the chain has stopped them
+  const std::unique_ptr<StageThreads> threads_;  // destroyed after ~ChainClient() has stopped the chain
   const ChainPlan chain_;
   const StageFrameShape shape_;
-  FrameCopy frame_;  // the one that came last
+  FrameCopy frame_;  // the last one received
   Ends ends_;
   const sync::WaitPolicy wait_;
   const int frame_limit_ms_;
   SocketStatus& status_;
-  std::unique_ptr<SocketStatus[]> shown_;  // of each report of a frame
-  uint64_t alone_since_ns_ = 0;            // when the only frame in flight left; 0: there are others
+  std::unique_ptr<SocketStatus[]> shown_;  // [report of a frame]
+  uint64_t alone_since_ns_ = 0;            // when the only frame in flight was sent; 0: several are in flight
   rdma::LinkListener listener_;
   const std::function<void(const LostPeer&)> on_lost_;
-  // Of the links that are there or being made; 0: none. The last stage connects with the session that came
-  // round the chain from here, so that what is left of an earlier one is not taken for the present one.
+  // The session of the links that are connected or connecting; 0: none. It travels from here along the chain,
+  // and the last stage connects with it, so that a remnant of an earlier chain is not taken for the current
+  // one.
   uint64_t session_ = 0;
   rdma::FrameLink out_, in_;
-  std::unique_ptr<LinkWatch> watch_;  // while connected; after the links, which it uses
+  std::unique_ptr<LinkWatch> watch_;  // while connected; declared after the links, which it uses
   bool connected_ = false;
-  int attempts_ = 0;  // to connect again
+  int attempts_ = 0;  // to reconnect
   uint64_t sent_ = 0, received_ = 0;
   std::vector<InFlight> in_flight_;  // [step % in_flight]
   std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...

@@ -1,4 +1,4 @@
-// Frames of the serving socket: out to the first stage, in from the last.
+// Frames of the serving socket: sent to the first stage, received from the last.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -39,7 +39,8 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
   return true;
 }
 
-// Of a frame that met no other on its way, whatever is not a stage's was the links'.
+// Stores the stages' reports and, if the frame was alone in the chain, the links' round trip: the frame's
+// time minus its time in the stages.
 void ChainClient::ShowReports(const StationReport* reports, uint64_t came_ns) {
   uint64_t stages_ns = 0;
   for (size_t i = 0; i < shape_.reports(); ++i) {
@@ -53,7 +54,7 @@ void ChainClient::ShowReports(const StationReport* reports, uint64_t came_ns) {
 bool ChainClient::ReceiveFrame(const char** wrong) {
   const uint64_t before = Clock();
   {
-    const Pulse::Rest rest(status_.pulse);  // frames in flight are others' to finish
+    const Pulse::Rest rest(status_.pulse);  // the stages have to finish the frames in flight
     if (!in_.WaitReceive(wait_)) return false;
   }
   const sync::ReceivedFrame received = in_.BeginReceive();

@@ -16,7 +16,7 @@ rdma::Transport ToRdma(Transport transport) {
 
 std::string HostOf(const Endpoint& at) { return at.host.empty() ? "127.0.0.1" : at.host; }
 
-// `here`: the link keys of the end that uses the endpoint.
+// here: the link keys of the end that uses the endpoint.
 rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& listener, Transport transport,
                                const Endpoint& at, const LinkSpec& here) {
   return {.transport = ToRdma(transport),

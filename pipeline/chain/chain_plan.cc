@@ -18,7 +18,7 @@ StageFrameShape ChainPlan::frame_shape() const {
 }
 
 rdma::LinkShape ChainPlan::link_shape() const {
-  // One slot more than can be in flight, for the stop message.
+  // One slot more than there are micro-batches in flight, for the stop message.
   return {.frame_bytes = frame_shape().bytes(), .slots = in_flight + 1};
 }
 

@@ -1,8 +1,8 @@
-// ChainPlan: what all processes of a chain of stages agree on: which socket holds which layers, how they
-// reach each other, and the sizes of a frame. Each process adds the Plan of its own socket
-// (pipeline/plan/plan.h), which depends on its machine. A process is one link of the chain:
+// ChainPlan: what all processes of a chain of stages agree on: each socket's layers, their endpoints, and the
+// sizes of a frame. Each process adds the StagePlan of its own socket (pipeline/plan/stage_plan.h), which
+// depends on its machine. The processes form a loop:
 //   serving socket --> stage 0 --> stage 1 ... --> stage P-1 --> serving socket
-// Each listens for the one before it.
+// Each of them listens for the one before it.
 #pragma once
 
 #include <cstddef>
@@ -26,17 +26,17 @@ struct ChainStage {
   size_t first_layer = 0;
   size_t layers = 0;
   rdma::LinkEndpoint endpoint;  // where it receives
-  rdma::LinkEndpoint next;      // where it sends: the next one's endpoint as this one reaches it (own device)
+  rdma::LinkEndpoint next;      // where it sends: the next one's endpoint, with this one's own device
 };
 
 struct ChainPlan {
   std::string cluster;
-  model::ModelConfig config;  // of the whole model
-  uint64_t plan_hash = 0;     // Plan::hash(): the ends of each link compare it
+  model::ModelConfig config;  // the whole model's
+  uint64_t plan_hash = 0;     // Plan::hash(), which the ends of each link compare
   std::vector<ChainStage> stages;
   std::string serving_socket;
-  rdma::LinkEndpoint serving;  // where the serving socket receives from the last stage
-  rdma::LinkEndpoint first;    // where it sends
+  rdma::LinkEndpoint serving;  // where it receives from the last stage
+  rdma::LinkEndpoint first;    // where it sends to the first stage
   size_t context = 0;
   size_t slots = 1;
   size_t frame_rows = 128;
@@ -44,7 +44,7 @@ struct ChainPlan {
   size_t in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
   std::vector<size_t> slot_ends;
-  // The cluster's, of every link; null: none. It is proven, not compared.
+  // The cluster's key, for every link; null: none. The ends prove that they know it.
   std::shared_ptr<const rdma::LinkKey> link_key;
 
   StageFrameShape frame_shape() const;
@@ -53,20 +53,20 @@ struct ChainPlan {
     return {plan_hash, socket, cluster, session, link_key};
   }
 
-  // Stations of the loop: the stages from 1, 0: the serving socket.
+  // The socket of a station of the loop. The stages are numbered from 1; 0 is the serving socket.
   const std::string& station(uint32_t n) const {
     return n > 0 && n <= stages.size() ? stages[n - 1].socket : serving_socket;
   }
 
-  // The options of a socket's own Plan: what the chain decides for it, over what its machine and the user
-  // say.
+  // The options of a socket's own StagePlan: `options`, from its machine and the user, overridden by what the
+  // chain decides.
   PlanOptions OptionsOf(PlanOptions options) const;
-  // Error if the Plan of a stage does not fit the chain: other slots, other attention sockets.
+  // Throws Error if a stage's Plan disagrees with the chain about slots or attention sockets.
   void CheckStage(const StagePlan& plan) const;
 };
 
-// Of a Plan with several stages or a serving socket. Who serves without a socket of its own in the manifest
-// receives on the first stage's server, one port below the first stage's.
+// The ChainPlan of a Plan with several stages or a serving socket. Without a serving socket in the manifest,
+// the serving process receives on the first stage's server, one port below that stage's.
 ChainPlan ChainOf(const Manifest&, const Plan&);
 
 }  // namespace larder::pipeline

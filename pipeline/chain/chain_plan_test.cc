@@ -1,4 +1,4 @@
-// What a Plan says of the ends of a chain's links.
+// Endpoints of a chain's links, as derived from a Plan.
 #include "pipeline/chain/chain_plan.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace larder::pipeline {
 namespace {
 
-// Each socket's ends, of both its links, are of the device that its own keys name.
+// Both of a socket's link ends use the device that the socket's own keys name.
 TEST(ChainPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
   const std::string text =
       std::string(kThree).insert(std::string(kThree).find("[[server]]"),

@@ -46,7 +46,7 @@ LinkWatch::~LinkWatch() {
 std::string LinkWatch::Lost(uint32_t* stage) {
   const std::lock_guard lock(mutex_);
   if (text_.empty()) {
-    // A neighbour that passes on what it heard says whom it is about; else it is the neighbour itself.
+    // A fault that a neighbour passes on names the lost station; any other fault is the neighbour's own.
     auto look = [&](rdma::FrameLink& link, uint32_t neighbour, rdma::FrameLink& other) {
       const sync::Fault fault = link.fault();
       if (!fault) return false;

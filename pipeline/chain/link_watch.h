@@ -1,7 +1,8 @@
-// LinkWatch: looks after the two links of a station of a chain while frames run, or none do. When one has a
-// fault, it fails the other with the number of the station that was lost, so that the news goes round the
-// chain even when nobody sends. It also sees when this station's own frame does not end, and says so the same
-// way: the thread that computes can't. A thread that sleeps; the data path takes no part in it.
+// LinkWatch: a thread that watches the two links of a station of a chain, whether frames are in flight or
+// not. When one link has a fault, it fails the other with the number of the lost station, so that the fault
+// travels around the chain even if no station sends. In the same way it reports a frame of its own station
+// that does not end, since the computing thread cannot do so. The thread sleeps between checks; the data path
+// is not involved.
 #pragma once
 
 #include <condition_variable>
@@ -16,33 +17,35 @@
 
 namespace larder::pipeline {
 
-// Who holds a frame that does not end: the detail of a sync::FaultCode::kTimeout that goes round a chain.
+// The socket that holds a frame that does not end: the detail of a sync::FaultCode::kTimeout, which is passed
+// around the chain.
 struct HungAt {
-  uint32_t station = 0;    // a stage, from 1; 0: no stage has it, or none says so
-  uint32_t attention = 0;  // of its attention sockets, from 1; 0: itself
+  uint32_t station = 0;    // a stage, from 1; 0: no stage reports that it has the frame
+  uint32_t attention = 0;  // one of its attention sockets, from 1; 0: the stage itself
   uint32_t detail() const { return attention << 16 | station; }
   static HungAt Of(uint32_t detail) { return {detail & 0xffff, detail >> 16}; }
 };
 
 // When a station's frames count as hung.
 struct FrameLimit {
-  const SocketStatus* status = nullptr;  // of its frames; null: never
-  int64_t limit_ns = 0;                  // without a frame started or finished; 0: never
-  std::function<HungAt()> holder;        // asked when the limit is over
+  const SocketStatus* status = nullptr;  // the station's counters; null: never
+  int64_t limit_ns = 0;                  // time without a frame started or finished; 0: never
+  std::function<HungAt()> holder;        // called when the limit is exceeded
 };
 
 class LinkWatch {
  public:
-  // before, next: numbers of the neighbours in the chain, stages from 1, 0 for the serving socket. on_lost
-  // may be empty; called at most once, on the watching thread, with what Lost() says. The links outlive this
-  // object, and so does what `frames` names.
+  // before, next: the numbers of the neighbours in the chain: stages from 1, 0 for the serving socket.
+  // on_lost may be empty; it is called at most once, on the watching thread, with what Lost() returns. The
+  // links and frames.status must outlive this object.
   LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
             std::function<void(uint32_t stage, const std::string& why)> on_lost, FrameLimit frames = {});
   ~LinkWatch();
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
 
-  // Looks now. What was lost and why; empty: nothing. *stage, if not null: its number.
+  // Checks the links now. Returns what was lost and why, or "". *stage, if not null: the number of the lost
+  // station.
   std::string Lost(uint32_t* stage = nullptr);
 
  private:
@@ -58,7 +61,7 @@ class LinkWatch {
   bool stop_ = false;
   std::string text_;
   uint32_t stage_ = 0;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace larder::pipeline

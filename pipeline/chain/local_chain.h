@@ -1,5 +1,5 @@
-// LocalChain: one stage with all of the model, on a weight socket of this process and, if it is separated,
-// its attention sockets. One micro-batch at a time: the next tokens of its sequences follow from its logits.
+// LocalChain: one stage with the whole model, on a weight socket of this process and, if it is separated, its
+// attention sockets. One micro-batch at a time, since the next tokens of its sequences depend on its logits.
 #pragma once
 
 #include "model/gguf/gguf.h"
@@ -11,10 +11,10 @@ namespace larder::pipeline {
 
 class LocalChain final : public Chain {
  public:
-  // Loads; all arguments outlive it. Throws Error.
+  // Loads the weights. All arguments must outlive it. Throws Error.
   LocalChain(const StagePlan&, const model::GgufFile&, const StageOptions&, SocketStatus& status);
 
-  // Computes the micro-batch: this thread is one of those that do.
+  // Computes the micro-batch; the calling thread is one of the pool's.
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   void Collect() override {}
   void Reconnect() override {}

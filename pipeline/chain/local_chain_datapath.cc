@@ -6,7 +6,7 @@
 namespace larder::pipeline {
 namespace {
 
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads a micro-batch
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per micro-batch
 
 }  // namespace
 

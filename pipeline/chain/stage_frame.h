@@ -1,9 +1,9 @@
-// StageFrame: what crosses the link between two stages of a chain: a header, the rows' slots and positions,
-// which of them want logits, what each socket reports of itself, and the rows' residuals in float32, so that
+// StageFrame: the message between two stages of a chain: a header, the rows' slots and positions, the list of
+// those that want logits, each socket's report about itself, and the rows' residuals in float32, so that
 // splitting a model changes no bit. The sizes follow from the chain's shape, which both ends know; no
-// pointer, shape or type crosses. A frame comes from another machine, and that machine may go on writing
-// where it came: FrameCopy copies what indexes our memory, holds every field of the copy against the shape,
-// and gives the copy to whoever uses it.
+// pointer, shape or type is sent. A frame comes from another machine, which may still write to the received
+// memory. So FrameCopy copies all that is used as an index or a size, checks every field of the copy against
+// the shape, and its users read only the copy.
 #pragma once
 
 #include <cstddef>
@@ -28,19 +28,19 @@ struct StageFrameHeader {
   Kind kind = Kind::kRows;
   uint64_t plan_hash = 0;
   uint64_t step = 0;         // micro-batches that entered the chain before this one
-  uint32_t micro_batch = 0;  // step % those in flight: its place among them
+  uint32_t micro_batch = 0;  // step % in_flight: its place among those in flight
   uint32_t rows = 0;
   uint32_t first_half = 0;     // rows of the first half; 0: not cut
-  uint32_t logit_rows = 0;     // of them want logits
-  uint32_t residual_rows = 0;  // rows; from the last stage on logit_rows
+  uint32_t logit_rows = 0;     // rows that want logits
+  uint32_t residual_rows = 0;  // equals rows; from the last stage, logit_rows
   uint32_t reserved = 0;
 };
 static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<StageFrameHeader>);
 
-// What a socket of the chain adds on the way. Only counters: nothing is used as an index or a size.
+// What each socket of the chain adds to a frame. Only counters; none is used as an index or a size.
 struct StationReport {
   SocketReport socket;
-  uint64_t here_ns = 0;  // this frame's time in the stage, so that the rest of its round is the links'
+  uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links' time
   uint64_t reserved[7] = {};
 };
 static_assert(sizeof(StationReport) == 128 && std::is_trivially_copyable_v<StationReport>);
@@ -62,7 +62,7 @@ struct StageFrameShape {
   size_t report_offset() const {
     return RoundUp(logit_row_offset() + max_rows * sizeof(uint32_t), kCacheLineBytes);
   }
-  // Of each stage: its own report, then those of its attention sockets.
+  // Per stage: its own report, then those of its attention sockets.
   size_t reports_per_stage() const { return 1 + slot_ends.size(); }
   size_t reports() const { return stages * reports_per_stage(); }
   size_t residual_offset() const {
@@ -96,19 +96,19 @@ class StageFrameView {
   const StageFrameShape& shape_;
 };
 
-// A received frame as it is used: header, rows and reports in memory of our own, made at set-up, which nobody
-// else can write. The residuals stay where they came: floats, of which any bits will do, since nothing is
-// indexed by them.
+// A received frame as it is used: header, rows and reports in private memory, allocated at set-up, which no
+// other process can write. The residuals stay in the link's memory: they are floats that index nothing, so
+// any bits are safe.
 class FrameCopy {
  public:
-  explicit FrameCopy(const StageFrameShape& shape);  // which outlives it
+  explicit FrameCopy(const StageFrameShape& shape);  // `shape` must outlive it
 
-  // Copies, then checks the copy. Why the frame must not be used, or null. `frame`: the bytes that came.
-  // step: of the frame that is due. from_last: it comes from the last stage, with the residuals of logit rows
-  // only. Of a stop message only the header is copied.
+  // Copies a frame, then checks the copy. Returns null, or why the frame must not be used. frame: the
+  // received bytes. step: the step of the expected frame. from_last: the frame comes from the last stage,
+  // with the residuals of logit rows only. For a stop message only the header is copied.
   const char* Take(std::span<const std::byte> frame, uint64_t step, bool from_last);
 
-  // Of the last frame that Take() accepted.
+  // The parts of the last frame that Take() accepted.
   const StageFrameHeader& header() const { return view().header(); }
   const int32_t* slot() const { return view().slot(); }
   const uint32_t* position() const { return view().position(); }

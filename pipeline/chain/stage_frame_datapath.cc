@@ -1,5 +1,4 @@
-// The copy and the checks of a frame that came over a link. Plain arithmetic, once for each frame: rows are
-// few.
+// Copies and checks a frame that came over a link: plain arithmetic, once per frame, over few rows.
 #include "pipeline/chain/stage_frame.h"
 #include "sync/copy_once.h"
 
@@ -8,8 +7,8 @@ namespace {
 
 using View = StageFrameView<const std::byte>;
 
-// Rows of a half, [begin, end): known slots and positions, neighbours of one slot without a gap, in the order
-// of attention sockets.
+// Checks the rows of a half, [begin, end): slots and positions exist, adjacent rows of one slot have no gap,
+// and the order is that of attention sockets.
 const char* CheckRows(const View& view, const StageFrameShape& shape, size_t begin, size_t end) {
   size_t socket = 0;
   for (size_t m = begin; m < end; ++m) {
@@ -65,7 +64,7 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   CopyField(frame, 0, sizeof(StageFrameHeader));
   if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
-  // Only what its rows need: the fields have room for max_rows.
+  // Copies only the used part of each field, which has room for max_rows.
   CopyField(frame, shape_.slot_offset(), header().rows * sizeof(int32_t));
   CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));

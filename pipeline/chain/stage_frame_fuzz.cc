@@ -1,4 +1,4 @@
-// Any bytes over a valid frame: it is refused, or every index that a stage would use is in range.
+// Overwrites a valid frame with any bytes: it is refused, or every index that a stage would use is in range.
 #include <algorithm>
 #include <cstdint>
 
@@ -17,10 +17,10 @@ void Check(const uint8_t* data, size_t size) {
     std::vector<std::byte> came = frame.bytes;
     FrameCopy copy(shape);
     if (copy.Take(came, 7, from_last) != nullptr) continue;
-    std::fill(came.begin(), came.end(), std::byte{0xff});  // as a peer may do from here on
+    std::fill(came.begin(), came.end(), std::byte{0xff});  // a peer may do this from here on
     const StageFrameHeader& header = copy.header();
     if (header.kind == StageFrameHeader::Kind::kStop) continue;
-    // What Stage::Execute() and Head() want, as checks that abort.
+    // What Stage::Execute() and Head() require, as checks that abort.
     LARDER_CHECK(header.rows >= 1 && header.rows <= shape.max_rows && header.first_half < header.rows);
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
     LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows));
@@ -29,7 +29,7 @@ void Check(const uint8_t* data, size_t size) {
                    copy.position()[m] < shape.context);
     }
     for (uint32_t i = 0; i < header.logit_rows; ++i) LARDER_CHECK(copy.logit_row()[i] < header.rows);
-    // Rows in the order of attention sockets, in each half: AttentionSockets::Send().
+    // AttentionSockets::Send() requires the rows of each half in the order of attention sockets.
     const uint32_t ends[] = {header.first_half, header.rows};
     for (uint32_t half = 0, m = 0; half < 2; ++half) {
       for (const size_t end : shape.slot_ends) {

@@ -47,7 +47,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"more rows with logits than rows", [](TestFrame& f) { f.view().header().logit_rows = 7; }},
       {"more rows with logits than there is room for",
        [](TestFrame& f) {
-         f.view().header().logit_rows = 5;  // of six rows: the logits' memory holds four
+         f.view().header().logit_rows = 5;  // six rows, but room for the logits of four
          for (uint32_t i = 0; i < 5; ++i) f.view().logit_row()[i] = i;
        }},
       {"residuals of other rows than it names", [](TestFrame& f) { f.view().header().residual_rows = 5; }},
@@ -66,7 +66,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
   }
 }
 
-// The other end of a link may go on writing into a frame that it has sent.
+// The other end of a link may still write to a frame that it has sent.
 TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
   TestFrame frame(TestFrameShape());
   frame.view().report()[1].here_ns = 77;

@@ -1,4 +1,4 @@
-// A valid frame in memory, for tests and the fuzzer to spoil.
+// A valid frame in memory, which tests and the fuzzer modify.
 #pragma once
 
 #include <vector>

@@ -37,7 +37,7 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& 
   LARDER_CHECK(stage_.max_rows() >= shape_.max_rows && stage_.max_logit_rows() >= shape_.max_logit_rows);
   status_.weight_bytes.store(plan.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(stage_.packed().residency().resident_bytes(), std::memory_order_relaxed);
-  threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
+  threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
 }
 
 void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
@@ -51,10 +51,10 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   log(fmt::format("stage {}: sends to {} by {}", name, out.peer(), out.description()));
   SetState(status_, SocketState::kServing);
 
-  // Stages are numbered from 1 in what is passed on; 0 is the serving socket.
+  // Faults that are passed on number the stages from 1; 0 is the serving socket.
   const auto here = static_cast<uint32_t>(index_ + 1);
   const auto on_lost = [&](uint32_t stage, const std::string& why) {
-    if (stage == here) log(fmt::format("stage {}: {}", name, why));  // whoever would, hangs
+    if (stage == here) log(fmt::format("stage {}: {}", name, why));  // the thread that would throw it hangs
   };
   const auto holder = [&] {
     const auto attention = stage_.HungAttention();
@@ -68,8 +68,8 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   const Outcome outcome = Run(in, out, &wrong);
   SetState(status_, SocketState::kConnecting);
   if (outcome == Outcome::kStopped) {
-    // The chain is taken apart from its beginning: what this stage has sent must be read before its link
-    // goes.
+    // The chain is closed from its beginning: the next stage must read what this stage has sent before the
+    // link closes.
     WaitForClose(in);
     return;
   }
@@ -84,8 +84,8 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   throw PeerLost({chain_.station(lost), why}, name);
 }
 
-// The next stage may be away for long; if the one before gives up meanwhile, it must find us listening when
-// it comes again.
+// The next stage may be absent for long. If the previous one gives up meanwhile, this stage must be listening
+// when it connects again.
 rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
   const std::string& name = chain_.stages[index_].socket;
   const rdma::LinkEndpoint& next = chain_.stages[index_].next;
@@ -104,7 +104,8 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
       throw;
     } catch (const Error&) {
       before_is_there();
-      const bool refused = NowNs() - began_ns < int64_t{attempt_ms} * 1'000'000;  // another Plan: for ever
+      // If the next stage refused at once, for example because of another Plan, retrying is useless.
+      const bool refused = NowNs() - began_ns < int64_t{attempt_ms} * 1'000'000;
       if (left_ms > attempt_ms && !refused) continue;
       const bool last = index_ + 1 == chain_.stages.size();
       in.Fail(sync::FaultCode::kStation, static_cast<uint32_t>(last ? 0 : index_ + 2));
@@ -114,7 +115,7 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
 }
 
 void StageSocket::WaitForClose(rdma::FrameLink& in) {
-  // Nothing follows a stop message, so any end of this wait is the other end's closing.
+  // Nothing follows a stop message, so this wait ends when the other end closes the link.
   in.WaitReceive(wait_);
 }
 

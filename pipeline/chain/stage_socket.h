@@ -1,7 +1,7 @@
-// StageSocket: one stage of a chain: receives frames, computes its layers, sends them on. Constructed and
-// served by one thread, which becomes thread 0 of its pool: a std::thread of the serving process, or the main
-// thread of `larder node`. When a neighbour is lost it tells the other one, and waits for a new chain with
-// its weights in place.
+// StageSocket: one stage of a chain: receives frames, computes its layers, and sends the frames on. One
+// thread constructs it, calls Serve() and becomes thread 0 of its pool: a std::thread of the serving process,
+// or the main thread of `larder node`. When a neighbour is lost, it tells the other neighbour and waits for a
+// new chain, with its weights still loaded.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace larder::pipeline {
 
-// The chain is lost: with which socket of it, and why.
+// The chain is lost: which socket of it, and why.
 class PeerLost : public Error {
  public:
   PeerLost(const LostPeer& peer, const std::string& here)
@@ -29,16 +29,17 @@ class PeerLost : public Error {
 
 class StageSocket {
  public:
-  // Loads and listens; all arguments outlive it. Throws Error.
+  // Loads the weights and listens. All arguments must outlive it. Throws Error.
   StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan, const model::GgufFile& file,
               StageOptions options, SocketStatus& status);
 
-  // Waits for the stage before, connects to the next (for at most connect_timeout_ms), and executes frames
-  // until the serving socket says stop. Throws PeerLost when a socket of the chain is lost, Error when one is
-  // refused; the next call makes a new chain. log: what a person may want to know, a line each.
+  // Waits for the previous stage, connects to the next (for at most connect_timeout_ms), and executes frames
+  // until the serving socket sends stop. Throws PeerLost if a socket of the chain is lost, Error if a
+  // connection is refused or a frame is invalid; the next call joins a new chain. log: gets messages for the
+  // operator, one line each.
   void Serve(const std::function<void(const std::string&)>& log);
 
-  // Any thread: who waits in Serve() for the stage before stops waiting, with an Error; so do later calls.
+  // Makes a Serve() that waits for the previous stage, and all later calls, throw Error. Any thread.
   void StopListening() { listener_.Stop(); }
 
   Stage& stage() { return stage_; }
@@ -47,7 +48,7 @@ class StageSocket {
 
  private:
   enum class Outcome { kStopped, kLost, kWrongFrame };
-  // Data path, from the first frame to the stop message or a fault.
+  // The data path, from the first frame to the stop message or a fault.
   Outcome Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong);
   void WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns);
   rdma::FrameLink ConnectNext(rdma::FrameLink& in);
@@ -56,7 +57,7 @@ class StageSocket {
   const ChainPlan& chain_;
   const size_t index_;
   const StageFrameShape shape_;
-  FrameCopy frame_;  // the one that is computed
+  FrameCopy frame_;  // the one being computed
   const sync::WaitPolicy wait_;
   const int connect_timeout_ms_, frame_limit_ms_;
   SocketStatus& status_;

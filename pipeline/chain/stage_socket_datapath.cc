@@ -1,4 +1,4 @@
-// The loop of a stage: a frame comes, its layers are computed, it goes on.
+// The loop of a stage: receive a frame, compute its layers, send it on.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -7,7 +7,7 @@
 namespace larder::pipeline {
 namespace {
 
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: four vDSO reads a frame
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: four vDSO reads per frame
 
 }  // namespace
 
@@ -29,7 +29,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     if (!slot) return Outcome::kLost;
     const uint64_t started = Clock(), waited_ns = stage_.waited_ns();
     const StageFrameView<std::byte> to(slot.bytes, shape_);
-    // Nothing is read from either slot but residuals: both may be memory that a neighbour can write.
+    // Only residuals are read from either slot, since a neighbour may be able to write both.
     const StageFrameHeader& header = frame_.header();
     to.header() = header;
     if (header.kind == StageFrameHeader::Kind::kStop) {
@@ -54,7 +54,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     const uint32_t residual_rows = last ? header.logit_rows : header.rows;
     to.header().residual_rows = residual_rows;
     const uint64_t done = Clock();
-    // Waiting for attention sockets, layer by layer, is no work of this one.
+    // Time spent waiting for attention sockets, layer by layer, does not count as this socket's computing.
     const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
     SocketStatus::Add(status_.frames_finished, 1);
     SocketStatus::Add(status_.rows, header.rows);

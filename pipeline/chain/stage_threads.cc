@@ -15,7 +15,7 @@ namespace larder::pipeline {
 StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
                            const StageOptions& options)
     : chain_(std::move(chain)) {
-  static std::atomic<int> count{0};  // relaxed would do: only its values differ
+  static std::atomic<int> count{0};  // relaxed would be enough: only distinct values matter
   const std::string run = fmt::format("larder/{}/{}", getpid(), count++);
   auto endpoint = [&](const std::string& socket) {
     return rdma::LinkEndpoint{.transport = rdma::Transport::kSharedMemory, .name = run + "/" + socket};
@@ -26,7 +26,7 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const 
   for (size_t i = 0; i < chain_.stages.size(); ++i)
     chain_.stages[i].next = i + 1 == chain_.stages.size() ? chain_.serving : chain_.stages[i + 1].endpoint;
 
-  // One after the other: each packs with all of its cores, and stages may share them.
+  // Stages load one after the other, since each packs with all of its cores and stages may share cores.
   for (size_t i = 0; i < chain_.stages.size(); ++i) {
     auto& stage = *stages_.emplace_back(std::make_unique<OneStage>());
     stage.plan = std::move(plans.at(i));
@@ -49,8 +49,8 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const 
       try {
         socket->Serve([](const std::string&) {});
       } catch (const std::exception&) {
-        // An Error, or a link's helper thread that could not start. Its neighbours know; the ends of the
-        // chain say what was lost.
+        // An Error, or a link's helper thread could not start. The neighbours notice it, and the serving
+        // socket reports what was lost.
       }
       show(nullptr);
     };
@@ -73,7 +73,7 @@ StageThreads::~StageThreads() { Join(); }
 void StageThreads::Join() {
   for (size_t i = 0; i < stages_.size(); ++i) {
     {
-      // A chain that was never made: it may still listen.
+      // If the chain was never connected, the stage may still be listening.
       const std::lock_guard lock(stages_[i]->mutex);
       if (stages_[i]->socket != nullptr) stages_[i]->socket->StopListening();
     }

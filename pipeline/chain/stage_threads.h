@@ -1,5 +1,5 @@
-// StageThreads: the stages of a chain as threads of this process: what `--manifest` without `--join` runs.
-// The same sockets and links as between processes, over shared memory.
+// StageThreads: the stages of a chain as threads of this process, as `--manifest` without `--join` runs them.
+// Sockets and links are the same as between processes, over shared memory.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace larder::pipeline {
 
 class StageThreads {
  public:
-  // One Plan a stage. Returns when all stages are loaded; throws what one of them throws.
+  // One Plan per stage. Returns when all stages are loaded; rethrows what one of them throws.
   StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
                const StageOptions& options);
-  ~StageThreads();  // after the ChainClient has stopped the chain
+  ~StageThreads();  // call it after the ChainClient has stopped the chain
 
-  // With endpoints of this process.
+  // The chain with endpoints of this process.
   const ChainPlan& chain() const { return chain_; }
   const SocketStatus& status(size_t stage) const { return stages_[stage]->status; }
 
@@ -27,8 +27,8 @@ class StageThreads {
     StagePlan plan;
     SocketStatus status;
     std::thread thread;
-    std::mutex mutex;               // of `socket`
-    StageSocket* socket = nullptr;  // while its thread has it
+    std::mutex mutex;               // guards `socket`
+    StageSocket* socket = nullptr;  // null while the thread has no StageSocket
   };
   void Join();
 

@@ -1,5 +1,5 @@
-// A step allocates nothing: neither in the engine nor in the scheduler, colocated, separated or as a chain.
-// Counted on the thread that drives the engine, by this program's own operator new.
+// A step does not allocate, neither in the engine nor in the scheduler, whether colocated, separated or a
+// chain. Allocations are counted on the thread that drives the engine, by this program's own operator new.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TEST(Allocation, IsCounted) {
   EXPECT_GT(allocations - before, 1u);
 }
 
-// Prompts of kSlots sequences, then `steps` of one row each: the allocations of the steps.
+// Runs prompts of kSlots sequences, then `steps` steps of one row each; returns the steps' allocations.
 uint64_t AllocationsOfSteps(Engine& engine, uint32_t steps) {
   std::vector<TokenRow> rows;
   for (int32_t slot = 0; slot < static_cast<int32_t>(kSlots); ++slot) {
@@ -90,7 +90,7 @@ TEST(Allocation, AStepOfTheEngineMakesNone) {
   EXPECT_EQ(AllocationsOfSteps(*MakeChainEngine(model, chain), 40), 0u) << "chain";
 }
 
-// Sees what each step costs between its own calls; its own work allocates nothing.
+// Counts the allocations between its own calls, which do not allocate.
 class CountingSequence : public Sequence {
  public:
   CountingSequence(size_t most, uint64_t& in_steps) : most_(most), in_steps_(in_steps) {}
@@ -98,7 +98,7 @@ class CountingSequence : public Sequence {
   bool cancelled() const override { return false; }
   void Admitted(size_t) override {}
   std::optional<int32_t> Next(std::span<const float>) override {
-    if (taken_ > 2) in_steps_ += allocations - before_;  // admission and the first micro-batches are over
+    if (taken_ > 2) in_steps_ += allocations - before_;  // after admission and the first micro-batches
     before_ = allocations;
     if (++taken_ == most_) return std::nullopt;
     return 3;

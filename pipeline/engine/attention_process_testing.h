@@ -35,7 +35,7 @@ class AttentionProcesses {
       children_.push_back(child);
     }
   }
-  // Of all of them, when they have ended.
+  // Waits for all of them to end; returns their exit statuses, -1 for a signal.
   std::vector<int> Statuses() {
     std::vector<int> statuses;
     for (const pid_t child : children_) {

@@ -1,5 +1,5 @@
-// A stage whose data path hangs while its process lives: the chain is faulted with its name, the requests
-// end, and the serving socket goes on.
+// A stage whose data path hangs while its process lives: the chain fails with the stage's name, the requests
+// end, and the serving socket keeps running.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -56,7 +56,7 @@ TEST(ProgressWatchTest, WithoutPatienceNothingHangs) {
   EXPECT_TRUE(watch.Alive(pulse, INT64_MAX));
 }
 
-// Stands in front of a stage's first step, and does not let a frame in while it is closed.
+// A step before a stage's first one that blocks frames while the gate is closed.
 struct Gate {
   threadpool::Kernel kernel = nullptr;
   const void* operand = nullptr;
@@ -78,7 +78,7 @@ struct Gate {
   }
 };
 
-// Two stages of one thread each, threads of this process; the second behind a gate.
+// Two stages as threads of this process, each with one thread; the second is behind a gate.
 class GatedStages {
  public:
   GatedStages(const TestModel& model, int frame_limit_ms)
@@ -109,18 +109,18 @@ class GatedStages {
               const std::lock_guard lock(mutex_);
               log_ += line + "\n";
             });
-          } catch (const Error&) {  // a lost neighbour: the next chain
+          } catch (const Error&) {  // a neighbour was lost: serve the next chain
           }
         }
       });
     }
     while (built < 2) std::this_thread::yield();
   }
-  // Once nobody is connected any more.
+  // Called when no engine is connected any more.
   ~GatedStages() {
     gate.closed = false;
     for (auto& socket : sockets_) socket.load()->StopListening();
-    over_ = true;  // the sockets live until then
+    over_ = true;  // the sockets exist until then
     for (std::thread& thread : threads_) thread.join();
   }
   // The serving socket's side.
@@ -145,8 +145,8 @@ class GatedStages {
   std::vector<std::thread> threads_;
 };
 
-// The limit: some hundred times what a frame takes here and now, so that no slow machine reaches it by
-// itself.
+// The limit is some hundred times a frame's current time, so that a slow machine does not reach it without a
+// hang.
 int LimitMs(int64_t frame_ns) { return static_cast<int>(std::max<int64_t>(2000, 500 * frame_ns / kMs)); }
 
 class ChainHangTest : public testing::Test {
@@ -158,7 +158,7 @@ class ChainHangTest : public testing::Test {
     frame_ns_ = (NowNs() - start) / static_cast<int64_t>(tokens_.size());
   }
 
-  // What the serving socket says when a frame does not come back.
+  // Returns the serving socket's Error when a frame does not return.
   std::string RunUntilLost(Engine& engine) {
     try {
       RunChunks(engine, tokens_, 1);
@@ -188,13 +188,13 @@ TEST_F(ChainHangTest, AStageThatHangsFaultsTheChainByName) {
     EXPECT_EQ(stages.gate.inside.load(), 1) << "it still hangs: somebody else must have said so";
     EXPECT_NE(why.find("stage 2 of 2 (socket stage2)"), std::string::npos) << why;
     EXPECT_NE(why.find("it has not finished a frame in time"), std::string::npos) << why;
-    const int64_t start = NowNs();  // its own log comes from the thread that told the others, a little later
+    // The stage's own log line comes a little later, from the thread that reported the fault.
+    const int64_t start = NowNs();
     while (stages.log().find("stage stage2: it has not finished") == std::string::npos &&
            SecondsSince(start) < 20)
       std::this_thread::yield();
     EXPECT_NE(stages.log().find("stage stage2: it has not finished"), std::string::npos) << stages.log();
-    // The frames of the serving socket and of the other stage have ended: no watchdog has anything against
-    // them.
+    // The frames of the serving socket and of the other stage have ended, so no watchdog reports them.
     for (const SocketStatus* healthy : {&engine->status(), &std::as_const(stages.status[0])}) {
       ProgressWatch watch(1);
       EXPECT_TRUE(watch.Alive(*healthy, 0));
@@ -214,14 +214,15 @@ TEST_F(ChainHangTest, NoLimitNoFault) {
   stages.gate.closed = true;
   std::thread opener([&] {
     while (stages.gate.inside.load() == 0) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // three looks of a LinkWatch
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // three intervals of a LinkWatch
     stages.gate.closed = false;
   });
   EXPECT_EQ(RunUntilLost(*engine), "it went on");
   opener.join();
 }
 
-// While it waits for a frame, what is in flight is others' to finish, however long it takes.
+// While the serving socket waits for a frame, its pulse rests: the stages have to finish it, however long
+// that takes.
 TEST_F(ChainHangTest, WhoWaitsForAFrameRests) {
   GatedStages stages(model_, 0);
   StageOptions options;
@@ -241,7 +242,8 @@ TEST_F(ChainHangTest, WhoWaitsForAFrameRests) {
   EXPECT_FALSE(engine->status().pulse.resting());
 }
 
-// Who holds a frame that does not end: the flags of weight and attention threads, as they stand still.
+// Finds the socket that holds a frame that does not end, from the flags of weight and attention threads,
+// which no longer change.
 TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
   const TestModel model(FourLayers());
   const StagePlan plan =
@@ -277,7 +279,7 @@ TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
   EXPECT_EQ(hung(2), std::optional<size_t>(0));
   attend(1, 0, 0);
   attend(1, 1, 0);
-  // Of the next layer only some heads are projected: attention may have finished those or not.
+  // Only some heads of the next layer are projected; attention may have finished those or not.
   exchange.projected(0, projectors[0][0], 0)->Signal(base + 2);
   EXPECT_EQ(hung(2), std::nullopt);
   for (uint32_t layer = 1; layer < plan.config.layers; ++layer) {

@@ -1,4 +1,4 @@
-// Stages as processes: lost by kill -9 and by SIGSTOP, reported, and back again with the same bits.
+// Stages as processes: lost by kill -9 and SIGSTOP, reported, and back with the same bits.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -15,8 +15,8 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
     baseline_ = RunChunks(*engine, tokens_, 30);
   }
 
-  // Until the chain is lost, which the next run must find, as no run is finished without all stages; the one
-  // after it where the signal was still on its way.
+  // Runs until the chain is lost. The first run must notice it, since no run completes without all stages; or
+  // the second, if the signal had not arrived yet.
   std::string RunUntilLost(Engine& engine) {
     for (int run = 0; run < 2; ++run) {
       try {
@@ -29,13 +29,13 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
     }
     return "";
   }
-  // However long a busy machine takes for it: ctest's limit is the only one.
+  // Retries as long as a busy machine needs; only ctest's timeout limits it.
   void ExpectBitsAgain(Engine& engine) {
     for (;;) {
       try {
         EXPECT_EQ(FirstDifference(RunChunks(engine, tokens_, 30), baseline_), "");
         return;
-      } catch (const PipelineLost&) {  // not yet back
+      } catch (const PipelineLost&) {  // not back yet
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
     }

@@ -1,5 +1,5 @@
-// Test support: the stages of a chain of two as processes of their own, which can be killed and stopped.
-// Forked before the test has threads. Included by tests only.
+// Test support: the two stages of a chain as separate processes, which can be killed and stopped. They are
+// forked before the test has threads. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 
 namespace larder::pipeline {
 
-// A port that is ours while this lives: the kernel gives it to nobody who asks for any, and who names it, as
-// our listeners do (SO_REUSEADDR), may still listen there.
+// A port that is reserved while this object lives: the kernel does not choose it for a socket that asks for
+// any port, but listeners that name it with SO_REUSEADDR, as ours do, may listen on it.
 class ReservedPort {
  public:
   ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -68,7 +68,7 @@ class StageProcesses {
   StageProcesses(const StageProcesses&) = delete;
   StageProcesses& operator=(const StageProcesses&) = delete;
 
-  // The serving socket's side, which waits for the stages.
+  // The serving socket's side; waits for the stages.
   std::unique_ptr<Engine> Connect() const {
     TestChain here = test_;
     here.stages.clear();
@@ -83,7 +83,7 @@ class StageProcesses {
       children_[index] = child;
       return;
     }
-    // Connections of the test's own that are open now must end when it ends them.
+    // Closes inherited descriptors: a connection of the test must end when the test closes it.
     close_range(3, ~0u, 0);
     try {
       const auto file = model::GgufFile::Open(model_.file()->path());
@@ -95,7 +95,7 @@ class StageProcesses {
       for (;;) {
         try {
           socket.Serve([](const std::string&) {});
-        } catch (const Error&) {  // a lost neighbour: the next chain
+        } catch (const Error&) {  // a neighbour was lost: serve the next chain
         }
       }
     } catch (const std::exception& e) {

@@ -1,5 +1,5 @@
-// A chain of stages gives the bits of one stage, whatever its stages are and however many micro-batches are
-// in flight.
+// A chain of stages gives the same bits as one stage, for all kinds of stages and all numbers of
+// micro-batches in flight.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -48,8 +48,8 @@ TEST_F(ChainTest, StagesOfAnySizeAndForm) {
   }
 }
 
-// Each slot is a micro-batch of its own, all in flight at once; slots start one after the other, so that
-// different positions are under way together.
+// Each slot is a separate micro-batch, and all are in flight at once. Slots start one after the other, so
+// that different positions are in flight together.
 TEST_F(ChainTest, MicroBatchesInFlight) {
   const std::vector<TestStage> stages = {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{2, 2}, {1, 1}}}};
   const TestChain test = MakeTestChain(*model_.file(), stages, 3, 3);
@@ -126,9 +126,9 @@ TEST_F(ChainTest, StatusCounts) {
   EXPECT_EQ(engine->status().rows.load(), tokens_.size() + 1);
   for (size_t stage = 0; stage < 2; ++stage) {
     const SocketStatus& status = engine->client()->stage_threads()->status(stage);
-    // A stage counts a frame after it has sent it on.
+    // A stage counts a frame only after it has sent it on.
     while (status.frames_finished.load() < 30) std::this_thread::yield();
-    EXPECT_EQ(status.frames_started.load(), 30u);  // 29 and the one that warms up
+    EXPECT_EQ(status.frames_started.load(), 30u);  // 29 and the warm-up
     EXPECT_EQ(status.rows.load(), tokens_.size() + 1);
     EXPECT_GT(status.step_ns.load(), 0u);
   }

@@ -30,7 +30,7 @@ struct TestChain {
   std::vector<StagePlan> stages;
 };
 
-// The model's layers in stages, all with `slots` slots.
+// The model's layers split into stages, all with `slots` slots.
 inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<TestStage>& stages,
                                size_t slots, size_t in_flight, size_t frame_rows = 64) {
   const model::ModelConfig config = model::ReadModelConfig(file);

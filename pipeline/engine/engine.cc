@@ -47,8 +47,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain) {
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(packed().residency().resident_bytes(), std::memory_order_relaxed);
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
-  // One token before the first: pages are touched, generated code is fetched and threads have met, so that
-  // the first user does not wait for that (12 ms on a model of 2 MB); and a model that overflows says so now.
+  // Warm-up with one token: it touches pages, fetches generated code and wakes the threads, so that the first
+  // request does not wait for that (12 ms on a model of 2 MB). A model that overflows fails here.
   const TokenRow warm_up{0, 0, 0, true};
   Run({&warm_up, 1});
   Reset(0);

@@ -1,6 +1,6 @@
-// Engine: a loaded model that takes tokens and gives logits. What node/ and the scheduler call. It keeps each
-// slot's length, splits rows into micro-batches and drives them through a chain of stages, as many at a time
-// as that has room for. One thread: the one that made it.
+// Engine: a loaded model that turns tokens into logits; called by node/ and the scheduler. It keeps each
+// slot's length, splits rows into micro-batches and drives them through a chain of stages, with as many in
+// flight as the chain allows. Only the thread that constructed it may use it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace larder::pipeline {
 
-// One token to process: at `position` of `slot`'s sequence. logits: whether the next-token logits are wanted.
+// One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted.
 struct TokenRow {
   int32_t token = 0;
   int32_t slot = 0;
@@ -31,8 +31,8 @@ struct TokenRow {
 
 class Engine {
  public:
-  // A chain of one stage that has all of the model: on one socket, or on a weight socket and its attention
-  // sockets. Throws Error.
+  // One stage with the whole model: on one socket, or on a weight socket and its attention sockets. Throws
+  // Error.
   Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const StageOptions&);
   // The serving socket of a chain of stages; see ChainClient.
   Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends,
@@ -40,29 +40,30 @@ class Engine {
 
   // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence
   // (or rewrite its end: the sequence is cut there). At most max_logits() of the rows may want logits. Throws
-  // Error for a token outside the vocabulary, a position beyond the context, a gap: nothing has happened
-  // then. Runs any number of rows to the end; nothing may be in flight.
+  // Error for a token outside the vocabulary, a position beyond the context, or a gap; no state has changed
+  // then. Runs any number of rows to completion; nothing may be in flight.
   void Run(std::span<const TokenRow> rows);
 
-  // The same, piece by piece: hands over a micro-batch of 1 to max_rows() rows. At most in_flight_limit() of
-  // them may wait for their Collect. Two in flight may continue the same slot (a long prompt). Throws
-  // PipelineLost, as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit
-  // tries to connect again.
+  // The same in steps: submits a micro-batch of 1 to max_rows() rows. At most in_flight_limit() micro-batches
+  // may await their Collect. Two in flight may continue the same slot (a long prompt). Throws PipelineLost,
+  // as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit tries to
+  // connect again.
   void Submit(std::span<const TokenRow> rows);
-  // What Submit does first, for a caller that has nothing to submit: notices that the pipeline was lost
-  // (throws PipelineLost), and after that tries to connect again, for a second or two.
+  // What Submit does first, for a caller with nothing to submit: throws PipelineLost if the pipeline has been
+  // lost; after that, tries to connect again, for a second or two.
   void Reconnect();
-  // Ends the oldest micro-batch. A row whose output is not finite is that row's fault(), not an error.
+  // Completes the oldest micro-batch. A row whose output is not finite gets a fault(); that is not an
+  // exception.
   void Collect();
   size_t in_flight() const { return in_flight_; }
-  // One stage: 1, since the next step's tokens are not known before this one's logits.
+  // For a single stage 1, since the next step's tokens depend on this step's logits.
   size_t in_flight_limit() const { return batches_.size(); }
   size_t max_rows() const { return packed().max_rows(); }
   size_t slots() const { return lengths_.size(); }
 
-  // Logits of the i-th row of the last Run or Collect that wanted them, [vocab]; valid until the next one.
+  // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the next one.
   std::span<const float> logits(size_t i) const;
-  // Of the same row: why its logits mean nothing; empty: they do. (Run throws it.)
+  // Why the same row's logits are meaningless; empty: they are good. (Run throws it as an Error.)
   const std::string& fault(size_t i) const;
   size_t max_logits() const;
   // Where the slots of each attention socket end; empty: attention is colocated.
@@ -71,25 +72,25 @@ class Engine {
   void Reset(int32_t slot);  // forgets the slot's sequence
   size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
   const StagePlan& plan() const { return plan_; }
-  const SocketStatus& status() const { return status_; }  // of this socket; any thread
-  // Of the thread that calls this object: its loop beats, and rests between calls where it waits.
+  const SocketStatus& status() const { return status_; }  // this socket's; any thread
+  // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
   Pulse& pulse() { return status_.pulse; }
   bool can_be_lost() const { return chain_->can_be_lost(); }
-  // The threads and weights of the end that makes logits: of the lone stage, or of the serving socket.
+  // The threads and weights of the end that computes logits: the single stage, or the serving socket.
   PackedWeights& packed() { return chain_->packed(); }
   const PackedWeights& packed() const { return chain_->packed(); }
   std::optional<size_t> HungAttention() const { return chain_->HungAttention(); }  // see Chain
-  // How long its first thread has waited for others inside micro-batches. Call with nothing in flight, or
-  // between Collect and Submit.
+  // The time that the pool's thread 0 has waited for others inside micro-batches. Call with nothing in
+  // flight, or between Collect and Submit.
   uint64_t waited_ns() const { return packed().pool().waited_ns(); }
 
-  // The lone stage; there is none if there is a client.
+  // The single stage; must not be called if there is a client().
   Stage& stage();
   const Stage& stage() const;
-  const ChainClient* client() const { return client_; }  // null: a lone stage
+  const ChainClient* client() const { return client_; }  // null: a single stage
 
  private:
-  // Rows in the order in which they are computed: by half, then by attention socket. Room for max_rows().
+  // Rows in the order of computation: by half, then by attention socket. Capacity: max_rows().
   struct MicroBatch {
     explicit MicroBatch(size_t max_rows)
         : token(max_rows), slot(max_rows), position(max_rows), logit_row(max_rows), logit_at(max_rows) {}
@@ -97,12 +98,12 @@ class Engine {
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
     std::vector<int32_t> token, slot;
     std::vector<uint32_t> position, logit_row;
-    std::vector<uint32_t> logit_at;  // where the caller's i-th row with logits is among logit_row
+    std::vector<uint32_t> logit_at;  // index into logit_row of the caller's i-th row with logits
     model::BatchRows frame() const;
   };
 
   void Begin(std::unique_ptr<Chain> chain);
-  // Calls; if the pipeline was lost, nothing is in flight and every slot is empty.
+  // Calls `call`. If it throws PipelineLost, forgets what was in flight, empties every slot, and rethrows.
   template <typename Call>
   void OverChain(Call call);
   void Check(std::span<const TokenRow> rows);
@@ -113,28 +114,28 @@ class Engine {
   bool FindFaults(const MicroBatch& batch);
   void DescribeFaults(const MicroBatch& batch);
 
-  SocketStatus own_status_;  // where nobody gave another
+  SocketStatus own_status_;  // used if StageOptions has none
   SocketStatus& status_;
   const StagePlan plan_;
   std::shared_ptr<const model::GgufFile> file_;
   std::unique_ptr<Chain> chain_;
-  LocalChain* local_ = nullptr;  // one of them is the chain
+  LocalChain* local_ = nullptr;  // the chain is one of these two
   ChainClient* client_ = nullptr;
-  std::vector<size_t> slot_ends_;  // of attention sockets; empty: colocated
+  std::vector<size_t> slot_ends_;  // see attention_slot_ends()
   uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
   std::vector<size_t> lengths_;
-  std::vector<uint64_t> seen_;  // of each slot: the last Check() that saw it
+  std::vector<uint64_t> seen_;  // [slot]: the last Check() that saw it
   uint64_t checks_ = 0;
-  std::vector<MicroBatch> batches_;  // a ring: in_flight_ of them from oldest_ on
+  std::vector<MicroBatch> batches_;  // a ring: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
-  std::vector<uint32_t> order_, rank_, half_of_, socket_of_;  // of the rows of the micro-batch at hand
-  std::vector<uint32_t> left_;                                // of each attention socket
-  std::vector<uint32_t> logit_at_;                            // of the last Collect, logits_ of them
+  std::vector<uint32_t> order_, rank_, half_of_, socket_of_;  // for the rows of the current micro-batch
+  std::vector<uint32_t> left_;                                // [attention socket]
+  std::vector<uint32_t> logit_at_;                            // the last Collect's, logits_ entries
   size_t logits_ = 0;
-  std::vector<uint8_t> faulty_;  // of the same rows
-  std::vector<float> kept_;      // logits of a Run that took several micro-batches with logits
+  std::vector<uint8_t> faulty_;  // for the same rows
+  std::vector<float> kept_;      // logits of a Run with logits in several micro-batches
   bool use_kept_ = false;
-  std::vector<std::string> faults_;  // of the last Collect, as logits(); empty: there are none
+  std::vector<std::string> faults_;  // the last Collect's, indexed as logits(); empty: no faults
 };
 
 }  // namespace larder::pipeline

@@ -1,4 +1,4 @@
-// The promise: a sequence's logits are the same bits however it is computed. Each mode is held against one
+// The guarantee: a sequence's logits have the same bits in every mode. Each mode is compared with one
 // baseline.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class EngineBitsTest : public testing::Test {
     baseline_ = RunChunks(*engine, tokens_, 100);
   }
   TestModel model_;
-  std::vector<int32_t> tokens_;  // beyond one chunk of 256 positions
+  std::vector<int32_t> tokens_;  // more than one chunk of 256 positions
   std::vector<float> baseline_;
 };
 
@@ -98,7 +98,7 @@ TEST_F(EngineBitsTest, TilesDoNotMatter) {
 
 TEST_F(EngineBitsTest, NeighboursInABatchDoNotMatter) {
   auto engine = MakeEngine(model_.file(), {.threads = 2, .slots = 8});
-  // Slot 3 is our sequence; the others are different ones, at other positions.
+  // Slot 3 has the tested sequence; the others have different ones, at other positions.
   std::vector<std::vector<int32_t>> others;
   for (uint32_t slot = 0; slot < 8; ++slot) {
     others.push_back(slot == 3 ? tokens_ : TestTokens(400, 301, 100 + slot));

@@ -6,9 +6,10 @@
 
 namespace larder::pipeline {
 
-// Halves let the sockets work at the same time, but each half reads the weights. That costs little if the
-// rows keep the product units busy either way, and pays if attention takes long enough to be worth hiding.
-// The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the bits do not depend on them.
+// Halves let weight and attention sockets compute at the same time, but each half reads all weights. That
+// costs little if the rows are bound by arithmetic anyway, and pays if attention takes long enough to be
+// worth overlapping. The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the results'
+// bits do not depend on them.
 bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
   constexpr size_t kComputeBoundRows = 64;
   if (rows.size() < 2) return false;
@@ -21,7 +22,7 @@ bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
 // Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows are cut
 // in the middle, so that all sockets have work in both halves.
 uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
-  std::fill(left_.begin(), left_.end(), 0);  // rows of each socket that still go to the first half
+  std::fill(left_.begin(), left_.end(), 0);  // [socket]: rows that still go to the first half
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto end =
         std::upper_bound(slot_ends_.begin(), slot_ends_.end(), static_cast<size_t>(rows[i].slot));
@@ -36,7 +37,7 @@ uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves)
     first_half += first;
     half_of_[i] = first ? 0 : 1;
   }
-  // The index makes the order of equals that in which they came; a stable sort would allocate.
+  // The index keeps equal rows in their original order; a stable sort would allocate.
   const auto key = [this](uint32_t i) { return std::tuple(half_of_[i], socket_of_[i], i); };
   std::sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows.size()),
             [&](uint32_t a, uint32_t b) { return key(a) < key(b); });
@@ -73,7 +74,7 @@ model::BatchRows Engine::MicroBatch::frame() const {
           .logit_row = logit_row.data()};
 }
 
-// Whether an output of the micro-batch, which is the last collected one from now on, is not finite.
+// Makes the micro-batch the last collected one. Returns whether one of its outputs is not finite.
 bool Engine::FindFaults(const MicroBatch& batch) {
   logits_ = batch.logit_rows;
   std::copy_n(batch.logit_at.begin(), logits_, logit_at_.begin());

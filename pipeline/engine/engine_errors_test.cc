@@ -42,7 +42,7 @@ TEST(EngineErrorsTest, OverflowIsAnErrorNotANumber) {
     MakeEngine(model.file(), {.context = 64});
     FAIL() << "no error";
   } catch (const Error& error) {
-    // The loader refuses first: a Q8_0 scale beyond f16 is infinite.
+    // The loader refuses it first, since a Q8_0 scale beyond f16 is infinite.
     EXPECT_NE(std::string(error.what()).find("finite"), std::string::npos) << error.what();
   }
 }

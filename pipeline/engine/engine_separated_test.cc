@@ -1,4 +1,4 @@
-// Weights here, attention there: the same bits as colocated, whatever the sockets.
+// Separated weights and attention give the same bits as colocated ones, for all combinations of sockets.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,7 +17,7 @@ class EngineSeparatedTest : public testing::Test {
     baseline_ = RunChunks(*engine, tokens_, 100);
   }
   TestModel model_;
-  std::vector<int32_t> tokens_;  // beyond one chunk of 256 positions
+  std::vector<int32_t> tokens_;  // more than one chunk of 256 positions
   std::vector<float> baseline_;
 };
 
@@ -34,7 +34,7 @@ TEST_F(EngineSeparatedTest, OneAttentionSocket) {
 }
 
 TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
-  // Slots 0-1 on one socket, 2 on the next, 3-5 on the third; rows of a batch in no particular order.
+  // Slots 0-1 on one socket, 2 on the next, 3-5 on the third; the rows of a batch are not sorted.
   auto engine = MakeEngine(model_.file(), {.threads = 2, .attention = {{1, 2}, {2, 1}, {1, 3}}});
   const size_t vocab = 301;
   const std::vector<int32_t> order = {4, 0, 2, 5, 1, 3};
@@ -53,7 +53,7 @@ TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
   }
 }
 
-// Different sequences on different sockets keep apart.
+// Sequences on different sockets do not affect each other.
 TEST_F(EngineSeparatedTest, DifferentSequencesOnDifferentSockets) {
   auto engine = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 1}, {1, 1}}});
   RunChunks(*engine, TestTokens(64, 301, 9), 50, 1);
@@ -67,7 +67,7 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
   auto engine = MakeEngine(model_.file(), {.threads = 2, .attention = {{1, 1}}});
   for (size_t t = 0; t < 2; ++t) {
     for (size_t halves = 1; halves <= kHalves; ++halves) {
-      std::map<std::pair<int, int>, int> barriers, waits;  // of each half's layer
+      std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]
       for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
         if (step.kind == static_cast<uint16_t>(model::StepKind::kHead)) continue;
@@ -76,17 +76,17 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
       }
       size_t seen = 0;
       for (const auto& [half_and_layer, n] : barriers) {
-        if (halves == 2 && half_and_layer.first == 0) continue;  // the head's norm
+        if (halves == 2 && half_and_layer.first == 0) continue;  // the lm_head's norm
         ++seen;
         EXPECT_EQ(n, 3);                         // O, gate/up, down
-        EXPECT_EQ(waits.at(half_and_layer), 1);  // the heads that come back: the fourth point
+        EXPECT_EQ(waits.at(half_and_layer), 1);  // the returning heads, the fourth synchronization point
       }
       EXPECT_EQ(seen, 2 * halves);
     }
   }
 }
 
-// Frames in two halves: whatever the split, several attention sockets, a slot's rows in both halves.
+// Frames in two halves: different splits, several attention sockets, a slot's rows in both halves.
 TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
   for (const TestEngineOptions& options : {TestEngineOptions{.threads = 1, .attention = {{1, 1}}},
                                            TestEngineOptions{.threads = 3, .attention = {{2, 1}}},

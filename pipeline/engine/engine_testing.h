@@ -20,7 +20,7 @@
 
 namespace larder::pipeline {
 
-// A GGUF file that lives as long as this object (and stays open afterwards).
+// A GGUF file that is deleted with this object (file() stays open while it is referenced).
 class TestModel {
  public:
   explicit TestModel(const model::SynthOptions& options) {
@@ -44,18 +44,18 @@ class TestModel {
 struct TestEngineOptions {
   size_t threads = 1;
   kernels::Isa isa = kernels::BestIsa();
-  std::optional<kernels::KernelTuning> tuning = {};  // none: isa's default
+  std::optional<kernels::KernelTuning> tuning = {};  // nullopt: isa's default
   size_t slots = 1;
   size_t context = 768;
   size_t prefill_rows = 128;
   size_t decode_rows = 32;
-  // Separated: attention sockets, each of so many threads and slots; empty: colocated.
+  // Attention sockets of a separated stage; empty: colocated.
   struct Attention {
     size_t threads = 1;
     size_t slots = 1;
   };
   std::vector<Attention> attention = {};
-  std::string processes = {};  // the cluster whose attention sockets are processes; empty: threads
+  std::string processes = {};  // the cluster's name if attention sockets are processes; empty: threads
 };
 
 inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptions& options) {
@@ -118,7 +118,8 @@ inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& 
   return all;
 }
 
-// The first element that differs in its bits, or "" (NaN differs from nothing but other bits; -0 from 0).
+// Describes the first element whose bits differ; "" if none does. Equal NaN bits are equal; -0 differs from
+// 0.
 inline std::string FirstDifference(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return fmt::format("{} and {} values", a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
@@ -128,8 +129,8 @@ inline std::string FirstDifference(const std::vector<float>& a, const std::vecto
   return "";
 }
 
-// An awkward shape: 3 query heads a KV head, ffn and vocab not multiples of 32 or 16, F32 rows that end in a
-// partial block.
+// An awkward shape: 3 query heads per KV head, ffn and vocab not multiples of 32 or 16, F32 rows that end in
+// a partial block.
 inline model::SynthOptions AwkwardModel() {
   model::SynthOptions options;
   options.shape = {.architecture = model::Architecture::kLlama,

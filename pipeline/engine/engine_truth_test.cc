@@ -1,5 +1,5 @@
-// The engine, INT8 throughout, against the scalar float32 reference: mean KL divergence of the next-token
-// distribution, teacher-forced.
+// The engine, which computes in INT8, against the scalar float32 reference: mean KL divergence of the
+// next-token distribution, teacher-forced.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,7 +16,7 @@ constexpr size_t kTokens = 160;
 
 struct Truth {
   model::Divergence all;                       // the engine
-  model::Divergence weights, activations, kv;  // the reference with only that quantised
+  model::Divergence weights, activations, kv;  // the reference with only this part quantised
 };
 
 Truth Measure(const std::shared_ptr<const model::GgufFile>& file, const std::vector<int32_t>& tokens,
@@ -55,8 +55,8 @@ TEST(EngineTruthTest, RandomModelOf24MParameters) {
   EXPECT_GE(truth.all.top1_agreement, 0.9);
 }
 
-// A trained model on a text of its own. The bound is llama.cpp's, Q8_0 weights and KV cache, on a trained
-// story model.
+// A trained model on its own greedy text. The bound is llama.cpp's divergence, with Q8_0 weights and KV
+// cache, on a trained story model.
 TEST(EngineTruthTest, DemoModel) {
   const auto file = model::GgufFile::Open(LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf");
   std::ifstream in(LARDER_SOURCE_DIR "/model/demo/greedy.json");
@@ -72,8 +72,8 @@ TEST(EngineTruthTest, DemoModel) {
   EXPECT_LE(worst, 0.0019);
 }
 
-// Every architecture and rope scaling: a wrong pairing, a missing bias or norm is off by orders of magnitude
-// more.
+// Every architecture and rope scaling: a wrong pairing, or a missing bias or norm, gives a divergence larger
+// by orders of magnitude.
 TEST(EngineTruthTest, EveryArchitecture) {
   struct Case {
     const char* name;

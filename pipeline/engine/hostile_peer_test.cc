@@ -1,6 +1,6 @@
-// A peer that goes on writing into frames that it has sent, as an RDMA peer and a process that maps the same
-// memory can: whatever it writes and whenever, a frame is computed or refused, and indexes nothing that is
-// not there. Says most under AddressSanitizer.
+// A peer that writes to frames after it has sent them, as an RDMA peer or a process that maps the same memory
+// can. Whatever it writes and whenever, a frame is computed or refused, and no index is out of range. The
+// test is strongest under AddressSanitizer.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace larder::pipeline {
 namespace {
 
-// Writes a valid and a hostile value in turn to words of memory that somebody else reads.
+// Writes a valid and a hostile value in turn to words of memory that another thread reads.
 class Flipper {
  public:
   struct Word {
@@ -28,7 +28,7 @@ class Flipper {
 
  private:
   void Run() {
-    // The valid value stays for longer, so that frames often pass their checks before they are spoiled.
+    // The valid value stays longer, so that frames often pass their checks before they are corrupted.
     for (uint32_t turn = 0; !stop_.load(std::memory_order_relaxed); ++turn) {
       const Word& word = words_[turn % words_.size()];
       auto& value = *static_cast<std::atomic<uint32_t>*>(word.address);
@@ -45,7 +45,7 @@ class Flipper {
 
 constexpr uint32_t kHostile[] = {0x7fff'fff0, 4096, 0x8000'0000, 0xffff'ffff, 65};
 
-// One stage of a chain whose neighbours, before and behind, are this test.
+// One stage of a chain; this test plays both of its neighbours.
 class HostileChain : public testing::Test {
  protected:
   static constexpr uint32_t kRows = 8, kLogitRows = 3;
@@ -70,7 +70,7 @@ class HostileChain : public testing::Test {
       while (!over_) {
         try {
           socket.Serve([](const std::string&) {});
-        } catch (const Error&) {  // a wrong frame, or its sender has gone: the next one
+        } catch (const Error&) {  // a wrong frame, or the sender is gone: serve the next chain
         }
       }
     });
@@ -78,11 +78,11 @@ class HostileChain : public testing::Test {
   }
   void TearDown() override {
     socket_.load()->StopListening();
-    over_ = true;  // the socket lives until then
+    over_ = true;  // the socket exists until then
     thread_.join();
   }
 
-  // A frame of two sequences at positions 0, 1, ...; the same in every step.
+  // Writes a frame of two sequences at positions 0, 1, ...; the same in every step.
   void Fill(std::byte* bytes, const StageFrameShape& shape, uint64_t step) {
     const StageFrameView<std::byte> view(bytes, shape);
     view.header() = {.plan_hash = shape.plan_hash,
@@ -101,8 +101,8 @@ class HostileChain : public testing::Test {
       view.residual()[i] = static_cast<float>(i % 97) / 97.0f - 0.5f;
   }
 
-  // Sends up to `frames` frames, flipping words of each while it is read; ends when one is refused. Returns
-  // the residuals of the last one that came back.
+  // Sends up to `frames` frames and flips words of each while it is read; stops when one is refused. Returns
+  // the residuals of the last frame that came back.
   std::vector<float> Talk(int frames, const std::function<std::vector<Flipper::Word>(std::byte*)>& words) {
     const ChainPlan& chain = test_.chain;
     const StageFrameShape shape = chain.frame_shape();
@@ -170,8 +170,8 @@ TEST_F(HostileChain, AStageUsesNothingThatThePeerCanStillChange) {
   EXPECT_EQ(FirstDifference(Talk(3, {}), before), "") << "and it still computes";
 }
 
-// A vocabulary so large that the logits of a frame's rows would not fit: frames of 256 rows, room for 239
-// with logits. More were accepted, and a check of the program's own ended the process.
+// A vocabulary so large that the logits of all rows of a frame do not fit: frames have 256 rows, and there is
+// room for the logits of 239. Regression: more were accepted, and an internal check ended the process.
 class HostileChainOfManyLogits : public HostileChain {
  protected:
   HostileChainOfManyLogits() : HostileChain(ManyLogits(), 256) {}
@@ -204,7 +204,7 @@ TEST_F(HostileChainOfManyLogits, MoreThanThereIsRoomForAreRefused) {
   EXPECT_EQ(answered_, 1);
 }
 
-// The weight socket's place is this test's.
+// An attention socket whose weight socket is played by this test.
 class HostileWeights {
  public:
   static constexpr uint32_t kRows = 6;
@@ -217,8 +217,8 @@ class HostileWeights {
                                             .attention = {{.threads = 1, .slots = 2}}})),
         shape_(plan_) {}
 
-  // One life of an attention socket: up to `frames` frames, the words flipped meanwhile. Returns what it said
-  // when it ended.
+  // Runs an attention socket for up to `frames` frames, with the words flipped meanwhile. Returns the text of
+  // its Error, or "ended".
   std::string Talk(int frames, const std::function<std::vector<Flipper::Word>(FrameMessage&)>& words) {
     const auto memory = rdma::SharedMemory::Create(shape_.bytes(), "larder-hostile");
     const Exchange exchange(shape_.exchange, memory.data());
@@ -258,7 +258,7 @@ class HostileWeights {
       }
       std::unique_ptr<Flipper> flipper;
       if (words && frame < frames) flipper = std::make_unique<Flipper>(words(message));
-      // All of the frame's heads at once: what is in the rows does not matter.
+      // Signals all of the frame's heads at once; the contents of the rows do not matter.
       epoch += static_cast<uint32_t>(plan_.config.layers);
       for (size_t head = 0; head < plan_.config.kv_heads; ++head)
         exchange.projected(0, 0, head)->Signal(epoch);
@@ -318,7 +318,7 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = 2; }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = -1; }},
       {"a position beyond the context", [=](FrameMessage& m) { m.position(max_rows)[3] = 1u << 30; }},
-      // Taken as `context` and beyond by a tile of three rows.
+      // A tile of three rows would take these positions to be `context` and beyond.
       {"positions of a slot with a gap", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},
       {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
   };

@@ -1,5 +1,5 @@
-// What crosses between the scheduler and those who want tokens: serving/ implements Sequence and Intake, the
-// scheduler calls them. All of it on the compute thread, between steps, but for what says otherwise.
+// The interface between the scheduler and its clients: serving/ implements Sequence and Intake, the scheduler
+// calls them, on the compute thread between steps unless a comment says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -12,53 +12,54 @@
 namespace larder::pipeline {
 
 enum class SequenceEnd {
-  kComplete,     // the sequence itself had enough
+  kComplete,     // the sequence wants no more tokens
   kContextFull,  // its slot has no room for another token
   kCancelled,
-  kRefused,      // never began: the text says why
-  kFailed,       // our fault: the text says why
-  kUnavailable,  // a socket that it needs is gone: the text says which; asking again later may help
+  kRefused,      // it never began; the text says why
+  kFailed,       // the server's fault; the text says why
+  kUnavailable,  // a socket that it needs is gone; the text says which; the client may retry later
 };
 
-// One text that grows: a prompt, and whatever decides on the next token. The scheduler owns it from Take on
-// and destroys it after Ended.
+// A text being generated: a prompt and the choice of each next token. The scheduler owns it from Take on and
+// destroys it after Ended.
 class Sequence {
  public:
   virtual ~Sequence() = default;
-  virtual std::span<const int32_t> prompt() const = 0;  // stays as it is
-  // Whose it is: KV that was computed for one is not reused for another, who would learn from what is reused
-  // which prompts there have been. Stays as it is.
+  virtual std::span<const int32_t> prompt() const = 0;  // constant
+  // The tenant that it belongs to; constant. KV computed for one tenant is not reused for another, which
+  // could learn from the reuse which prompts others have sent.
   virtual uint64_t tenant() const { return 0; }
-  // Asked between steps; true once is true for ever. May be set by any thread.
+  // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
-  // It has a slot; the first `reused` tokens of the prompt are in its KV cache already. Called again if the
-  // sequence has to begin anew because the pipeline was lost before the first token.
+  // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt. Called again
+  // if the sequence restarts because the pipeline was lost before the first token.
   virtual void Admitted(size_t reused) = 0;
-  // The logits after the last token, valid during the call. Returns the next one, or nothing: it had enough.
-  // Must depend on nothing but the logits of this sequence so far: then neither do its tokens.
+  // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last token,
+  // valid during the call. The result may depend only on this sequence's logits so far; then its tokens do
+  // not depend on other sequences.
   virtual std::optional<int32_t> Next(std::span<const float> logits) = 0;
   virtual void Ended(SequenceEnd, const std::string& why) = 0;
 };
 
-// The pipeline is lost and not back yet.
+// The pipeline is lost and not connected again yet.
 struct Outage {
-  std::string why;  // which socket, and what the last attempt to reach it said
+  std::string why;  // the lost socket, and the error of the last attempt to reach it
   int64_t since_ns = 0;
-  bool refusing = false;  // it has lasted too long to let anybody wait
+  bool refusing = false;  // it has lasted so long that requests are refused instead of waiting
 };
 
 // Where sequences come from.
 class Intake {
  public:
   virtual ~Intake() = default;
-  virtual std::unique_ptr<Sequence> Take() = 0;  // nothing: none is waiting
-  virtual void StepDone() = 0;  // what was told to sequences since the last call may be passed on
-  // Nothing to do: sleeps until Take may give something, or for most_ms (negative: without a limit). False:
-  // end.
+  virtual std::unique_ptr<Sequence> Take() = 0;  // null: none is waiting
+  virtual void StepDone() = 0;  // results given to sequences since the last call may be passed on
+  // Called when there is nothing to do: sleeps until Take may return a sequence, for at most most_ms
+  // (negative: without limit). Returns false to end Run().
   virtual bool WaitForWork(int most_ms) = 0;
 };
 
-// Why a prompt of so many tokens cannot be taken, with numbers; empty: it can.
+// Why a prompt of so many tokens cannot be accepted, with numbers; empty: it can.
 std::string PromptProblem(size_t prompt_tokens, size_t context);
 
 }  // namespace larder::pipeline

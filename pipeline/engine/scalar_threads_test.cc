@@ -1,6 +1,6 @@
-// The engine's threads on the scalar kernels, which are compiled, not generated: the only way for
-// ThreadSanitizer to see what the threads read and write of each other, and thus whether flags and barriers
-// order it. .ci/run runs these tests under it. Eight threads, more than a small machine has cores.
+// The engine's threads on the scalar kernels, which are compiled, not generated: only then can
+// ThreadSanitizer see which data the threads share and whether flags and barriers order it. .ci/run runs
+// these tests under it. Eight threads are more than a small machine has cores.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -23,7 +23,7 @@ class ScalarThreadsTest : public testing::Test {
     options.decode_rows = 8;
     return options;
   }
-  // Prefill in chunks, and token by token, in every slot of the engine.
+  // Runs prefill in chunks, and token by token, in every slot of the engine.
   void ExpectSameBits(const TestEngineOptions& options, int32_t slots) {
     auto engine = MakeEngine(model_.file(), Options(options));
     for (int32_t slot = 0; slot < slots; ++slot) {
@@ -45,7 +45,7 @@ TEST_F(ScalarThreadsTest, SeveralAttentionSockets) {
   ExpectSameBits({.threads = 3, .attention = {{2, 1}, {2, 1}, {1, 1}}}, 3);
 }
 
-// Rows of every socket in one frame, which is cut in halves when it is worth it.
+// Rows of all sockets in one frame, which is cut in halves when that pays.
 TEST_F(ScalarThreadsTest, SequencesOfAllSocketsInOneFrame) {
   auto engine = MakeEngine(model_.file(), Options({.threads = 4, .attention = {{2, 2}, {2, 2}}}));
   for (uint32_t i = 0; i < tokens_.size(); ++i) {

@@ -12,16 +12,16 @@
 namespace larder::pipeline {
 namespace {
 
-// While others decode, a prompt advances by at least so many rows a step: fewer would pay the reading of all
-// weights for next to nothing.
+// The least prompt rows per step while other sequences decode: a step reads all weights, which is not worth
+// it for fewer.
 constexpr size_t kLeastPromptRows = 8;
 constexpr size_t kFirstPromptRows = 32;  // while step times are not known
 constexpr double kSmoothing = 0.1;       // weight of a new step time
-// A cached beginning shorter than this, and than half of the prompt, is no reason to prefer its slot: every
-// prompt of a chat shares the first tokens of the template.
+// A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since all chat
+// prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
-constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts on a lost pipeline
-constexpr int kLookMs = 250;                                 // how often an idle pipeline is looked at
+constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
+constexpr int kLookMs = 250;                                 // how often an idle pipeline is checked
 
 template <typename T>
 void Set(std::atomic<T>& number, size_t value) {
@@ -52,7 +52,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
       ready_(engine.plan().options.slots),
       batches_(engine.in_flight_limit()),
       slot_status_(engine.plan().options.slots) {
-  // What a step needs, once and for all.
+  // Reserves all that steps need, so that they do not allocate.
   for (Slot& slot : slots_) slot.tokens.reserve(engine.plan().options.context);
   for (MicroBatch& batch : batches_) batch.parts.reserve(engine.max_rows());
   rows_.reserve(engine.max_rows());
@@ -70,7 +70,7 @@ void Scheduler::Run(Intake& intake) {
     DropCancelled();
     RefuseQueued(intake);
     try {
-      if (lost_ || !busy()) {  // else Submit does
+      if (lost_ || !busy()) {  // otherwise Submit does it
         engine_.Reconnect();
         PipelineIsBack();
       }
@@ -86,7 +86,8 @@ void Scheduler::Run(Intake& intake) {
   }
 }
 
-// Between steps: sleeps if there is nothing to do, and between attempts on a lost pipeline. False: end.
+// Called between steps: sleeps if there is nothing to do, and between attempts to reconnect. Returns false to
+// end Run().
 bool Scheduler::Rest(Intake& intake) {
   const Pulse::Rest rest(engine_.pulse());
   const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
@@ -134,12 +135,12 @@ size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const
   if (!options_.reuse_prefixes || slot.tenant != sequence.tenant()) return 0;
   const std::span<const int32_t> prompt = sequence.prompt();
   const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
-  // The last token is run in any case: its logits are wanted.
+  // The last token is always computed, since its logits are wanted.
   return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), prompt.size() - 1);
 }
 
-// A slot that holds a good beginning of the prompt; else one of the attention socket that is least busy, and
-// there the one unused for longest.
+// Returns the idle slot with the longest cached prefix of the prompt, if one is worth reusing; else the least
+// recently used slot of the least busy attention socket.
 std::optional<size_t> Scheduler::ChooseSlot(const Sequence& sequence) const {
   const size_t prompt_tokens = sequence.prompt().size();
   std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
@@ -188,7 +189,7 @@ void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
   slot.active->sequence->Admitted(reused);
 }
 
-// Hands over a micro-batch if there is anything to run.
+// Submits a micro-batch if there is anything to run.
 bool Scheduler::FillMicroBatch() {
   MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   rows_.clear();
@@ -300,7 +301,7 @@ void Scheduler::CollectOldest() {
     if (part.logits) {
       const size_t i = logits++;
       const std::string& fault = engine_.fault(i);
-      if (!fault.empty()) slot.tokens.clear();  // nobody may begin with what it computed
+      if (!fault.empty()) slot.tokens.clear();  // its KV must not be reused
       if (!slot.active->ended) {
         if (fault.empty()) {
           Continue(part.slot, engine_.logits(i));
@@ -313,7 +314,7 @@ void Scheduler::CollectOldest() {
   }
 }
 
-// A step's time tells what a row of a prompt costs beside the decode rows, and what these cost alone.
+// Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's time.
 void Scheduler::UpdateStepCosts(const MicroBatch& batch, double step) {
   if (batch.prefill_rows == 0) {
     Smooth(decode_step_ns_, step);
@@ -371,8 +372,8 @@ void Scheduler::FreeIfDone(size_t index) {
   Set(slot_status_[index].state, SlotStatus::kIdle);
 }
 
-// Nothing is in flight any more and every slot is empty. Who has not had a token yet begins anew and never
-// knows; who has is told, since a client can't take back what it was sent.
+// No micro-batch is in flight any more and every slot is empty. Sequences without a token so far restart
+// unnoticed; the others end, since tokens that were sent to a client cannot be taken back.
 void Scheduler::PipelineWasLost(const std::string& why) {
   if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
   if (!lost_) {
@@ -411,8 +412,8 @@ void Scheduler::PipelineWasLost(const std::string& why) {
 }
 
 void Scheduler::PipelineIsBack() {
-  // With work at hand it has yet to be seen whether a step succeeds: a stage that falls over each time may
-  // not keep requests waiting for ever.
+  // If there is work, the losses are counted until a step succeeds: a stage that fails in every step must not
+  // keep requests waiting for ever.
   if (!busy()) losses_in_a_row_ = 0;
   if (!lost_) return;
   lost_ = false;
@@ -424,13 +425,13 @@ bool Scheduler::PatienceIsOver(int64_t since_ns) const {
   return NowNs() - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
 }
 
-// While the pipeline is lost nobody has a slot, so the queue is all there is.
+// While the pipeline is lost no sequence has a slot, so all of them are in the queue.
 void Scheduler::RefuseQueued(Intake& intake) {
   if (!lost_ || queue_.empty() || !PatienceIsOver(lost_since_ns_)) return;
   for (const auto& sequence : queue_) sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
   queue_.clear();
   Set(status_.waiting, 0);
-  intake.StepDone();  // they hear it now, not after the next attempt to connect
+  intake.StepDone();  // tells clients now, not after the next attempt to connect
 }
 
 std::optional<Outage> Scheduler::outage() const {

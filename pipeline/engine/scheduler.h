@@ -1,8 +1,8 @@
-// Scheduler: continuous batching. Sequences join and leave between steps; each has a slot of the KV cache;
-// a step's micro-batch holds one row of every sequence that decodes and, under a budget, rows of prompts. As
-// many micro-batches are in flight as the pipeline has stages. An idle slot keeps its KV cache: a prompt that
-// begins like it starts there. Tokens of a sequence do not depend on any of this. One thread, the engine's;
-// the counters may be read by any.
+// Scheduler: continuous batching. Sequences join and leave between steps; each has a slot of the KV cache; a
+// step's micro-batch has one row per decoding sequence and, within a budget, rows of prompts. As many
+// micro-batches are in flight as the engine allows. An idle slot keeps its KV cache, and a prompt with the
+// same beginning reuses it. A sequence's tokens do not depend on any of this. It runs on the engine's thread;
+// any thread may read the counters.
 #pragma once
 
 #include <atomic>
@@ -21,16 +21,17 @@
 namespace larder::pipeline {
 
 struct SchedulerOptions {
-  // Rows of prompts in a micro-batch while others decode; 0: as many as make the step about twice as long as
-  // one without, from the times of steps so far. Alone, a prompt gets all rows of a frame.
+  // Prompt rows per micro-batch while other sequences decode; 0: as many as make a step about twice as long
+  // as a pure decode step, by the times measured so far. If no sequence decodes, prompts get all rows of a
+  // micro-batch.
   size_t prefill_budget_rows = 0;
   bool reuse_prefixes = true;
-  // How long requests wait for a pipeline that was lost, from then on; after that they are refused until it
-  // is back. An attempt to reach it takes a second or two, so this may be late by as much.
+  // How long requests wait after the pipeline was lost; then they are refused until it is back. An attempt to
+  // connect takes a second or two, so the refusal may be late by as much.
   int patience_ms = 5000;
 };
 
-// What a slot does now. relaxed throughout: each number for itself.
+// The current state of a slot. relaxed throughout: the numbers are independent.
 struct SlotStatus {
   enum State : uint32_t { kIdle, kPrefill, kDecode };
   std::atomic<uint32_t> state{kIdle};
@@ -40,8 +41,8 @@ struct SlotStatus {
 
 struct SchedulerStatus {
   std::atomic<uint64_t> steps{0};
-  std::atomic<uint64_t> step_ns{0};  // computing them
-  std::atomic<uint64_t> wait_ns{0};  // nothing to compute, or inside a step for another thread or socket
+  std::atomic<uint64_t> step_ns{0};  // spent computing steps
+  std::atomic<uint64_t> wait_ns{0};  // idle, or inside a step waiting for another thread or socket
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
   std::atomic<uint64_t> lost{0};  // times the pipeline was lost
@@ -53,12 +54,12 @@ class Scheduler {
   Scheduler(Engine&, const SchedulerOptions&);
   ~Scheduler();
 
-  // Until the intake says end. Throws nothing but what no request can cause.
+  // Runs until the intake's WaitForWork() returns false. Requests cannot make it throw.
   void Run(Intake&);
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
-  // Any thread. nullopt: the pipeline is whole.
+  // nullopt: the pipeline is connected. Any thread.
   std::optional<Outage> outage() const;
 
  private:
@@ -67,27 +68,27 @@ class Scheduler {
     std::unique_ptr<Sequence> sequence;
     size_t rows_in_flight = 0;
     size_t generated = 0;
-    uint64_t order = 0;      // of admission
-    int32_t next_token = 0;  // to be run once the prompt is
-    bool ended = false;      // told so; the slot is free when nothing of it is in flight
+    uint64_t order = 0;      // order of admission
+    int32_t next_token = 0;  // to be submitted after the prompt
+    bool ended = false;      // Ended() was called; the slot is freed when none of its rows is in flight
   };
   struct Slot {
-    std::vector<int32_t> tokens;  // whose keys and values it holds, submitted ones included
-    uint64_t tenant = 0;          // for whom they were computed
+    std::vector<int32_t> tokens;  // tokens whose keys and values it holds, including submitted ones
+    uint64_t tenant = 0;          // the tenant for which they were computed
     uint64_t last_used = 0;
     std::unique_ptr<Active> active;  // null: idle
   };
-  struct Part {  // of a micro-batch: adjacent rows of a slot
+  struct Part {  // adjacent rows of one slot in a micro-batch
     size_t slot;
     size_t rows;
-    bool logits;  // its last row wants them
+    bool logits;  // its last row wants logits
   };
   struct MicroBatch {
-    std::vector<Part> parts;  // room for as many as there are rows
+    std::vector<Part> parts;  // capacity: as many as rows
     size_t prefill_rows = 0, decode_rows = 0;
     int64_t submitted_ns = 0;
   };
-  // Slots in the order in which they came; each stands there once at most. Room for all: nothing allocates.
+  // A FIFO of slots, each in it at most once. Its capacity is all slots, so it never allocates.
   class SlotQueue {
    public:
     explicit SlotQueue(size_t slots) : slots_(slots) {}
@@ -144,20 +145,20 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> queue_;
   std::vector<Slot> slots_;
   std::vector<size_t> prefilling_;  // slots, in order of admission
-  SlotQueue ready_;                 // slots whose next token is known; who waits longest comes first
+  SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
-  std::vector<MicroBatch> batches_;  // a ring, as the engine's: in_flight_ of them from oldest_ on
+  std::vector<MicroBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
-  std::vector<TokenRow> rows_;                     // of the micro-batch at hand
-  uint64_t clock_ = 0;                             // orders last uses
+  std::vector<TokenRow> rows_;                     // the current micro-batch's
+  uint64_t clock_ = 0;                             // orders the slots' last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   int64_t last_collect_ns_ = 0;
-  uint64_t waited_ns_ = 0;     // of the engine, up to the last step
-  bool lost_ = false;          // and not connected again
-  int losses_in_a_row_ = 0;    // without a step between them
-  int64_t lost_since_ns_ = 0;  // of the first of them
-  mutable std::mutex
-      outage_mutex_;  // taken by the compute thread only when the pipeline is lost or comes back
+  uint64_t waited_ns_ = 0;     // the engine's waited_ns() at the last step
+  bool lost_ = false;          // the pipeline is lost and not connected again
+  int losses_in_a_row_ = 0;    // losses without a completed step between them
+  int64_t lost_since_ns_ = 0;  // time of the first of them
+  // The compute thread locks it only when the pipeline is lost or comes back.
+  mutable std::mutex outage_mutex_;
   std::optional<Outage> outage_;
   std::string first_loss_;
   std::vector<SlotStatus> slot_status_;

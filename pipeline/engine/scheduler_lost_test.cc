@@ -1,5 +1,5 @@
-// A pipeline that is lost while sequences run: whoever had tokens is told, whoever had none begins anew and
-// never knows, nobody waits for ever, and what comes after is what it would be alone.
+// A pipeline that is lost while sequences run: sequences with tokens end with an error, those without restart
+// unnoticed, none waits for ever, and later sequences get the same tokens as alone.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,10 +14,10 @@ namespace larder::pipeline {
 namespace {
 
 constexpr size_t kVocab = 301, kSlots = 3;
-constexpr double kLongS = 40;  // a hang, not a timing
+constexpr double kLongS = 40;  // only a hang takes so long
 
-// Runs `between` after each step and while there is nothing to do; ends when it says so. Time passes as in a
-// server: sequences are there from the beginning or are added.
+// Calls `between` after each step and while there is nothing to do; ends when it returns false. As in a
+// server, sequences are there from the beginning or are added later.
 class LiveIntake : public Intake {
  public:
   explicit LiveIntake(std::function<bool()> between) : between_(std::move(between)) {}
@@ -65,13 +65,13 @@ class SchedulerLostTest : public testing::TestWithParam<rdma::Transport> {
     return {.prompt = TestTokens(prompt, kVocab, 50 + seed), .most = most, .seed = seed};
   }
   static void ExpectIdle(const Scheduler& scheduler, const Engine& engine) {
-    // What was lost counts as finished: else a watchdog would take the engine for one that hangs.
+    // Lost frames count as finished; otherwise a watchdog would report the engine as hung.
     EXPECT_EQ(engine.status().frames_started.load(), engine.status().frames_finished.load());
     EXPECT_GT(engine.status().frames_started.load(), 0u);
     for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
     EXPECT_EQ(scheduler.status().waiting.load(), 0u);
   }
-  // The beginning of what the sequence alone gives.
+  // Expects the tokens to be a prefix of those that the sequence gets alone.
   void ExpectBeginning(const Outcome& outcome, const Wish& wish) {
     std::vector<int32_t> expected = Alone(wish);
     ASSERT_LE(outcome.tokens.size(), expected.size());
@@ -88,7 +88,7 @@ TEST_P(SchedulerLostTest, WhoHadTokensIsToldAndTheRestGoesOn) {
   for (const size_t victim : {1, 0}) {
     const auto engine = stages_.Connect();
     Scheduler scheduler(*engine, {.patience_ms = 30'000});
-    // Three have slots; two wait behind them and have nothing when the stage is killed.
+    // Three have slots; two wait behind them and have no tokens when the stage is killed.
     std::vector<Wish> wishes = {Asks(1, 400), Asks(2, 400), Asks(0, 400), Asks(3, 8), Asks(4, 8), Asks(5, 8)};
     std::vector<Outcome> outcomes(wishes.size());
     bool killed = false, back = false;
@@ -101,7 +101,7 @@ TEST_P(SchedulerLostTest, WhoHadTokensIsToldAndTheRestGoesOn) {
         EXPECT_TRUE(outcomes[0].end && outcomes[1].end && outcomes[2].end) << "told at once";
         stages_.Start(victim);
         back = true;
-        intake.Add(wishes[5], outcomes[5]);  // comes while the stage is away
+        intake.Add(wishes[5], outcomes[5]);  // arrives while the stage is gone
       }
       return !(outcomes[3].end && outcomes[4].end && outcomes[5].end);
     });
@@ -159,7 +159,7 @@ TEST_P(SchedulerLostTest, WhoComesWhileAStageIsAwayIsRefusedAfterAWhile) {
   int64_t killed_ns = 0, refused_ns = 0;
   bool back = false, asked = false, asked_again = false;
   LiveIntake intake([&] {
-    if (killed_ns == 0) {  // nothing is asked for: the loss has to be noticed all the same
+    if (killed_ns == 0) {  // without any request: the loss must still be noticed
       stages_.Kill(1);
       killed_ns = NowNs();
     } else if (scheduler.outage() && !asked) {
@@ -172,7 +172,7 @@ TEST_P(SchedulerLostTest, WhoComesWhileAStageIsAwayIsRefusedAfterAWhile) {
     } else if (of_late.end && !back) {
       stages_.Start(1);
       back = true;
-    } else if (back && !scheduler.outage() && !asked_again) {  // it is noticed that nobody misses anything
+    } else if (back && !scheduler.outage() && !asked_again) {  // the outage ends without requests
       intake.Add(after, of_after);
       asked_again = true;
     }
@@ -185,7 +185,7 @@ TEST_P(SchedulerLostTest, WhoComesWhileAStageIsAwayIsRefusedAfterAWhile) {
     EXPECT_NE(refused->why.find(stages_.chain().stages[1].socket), std::string::npos) << refused->why;
   }
   EXPECT_GE(refused_ns - killed_ns, 3'000'000'000);
-  EXPECT_LT(refused_ns - killed_ns, 10'000'000'000);  // patience, an attempt, and a busy machine
+  EXPECT_LT(refused_ns - killed_ns, 10'000'000'000);  // patience, one attempt, and slack for a busy machine
   EXPECT_EQ(of_after.end, SequenceEnd::kComplete) << of_after.why;
   EXPECT_EQ(of_after.tokens, Alone(after));
   ExpectIdle(scheduler, *engine);

@@ -1,5 +1,5 @@
-// Tokens of a sequence depend on nothing but the sequence: not on who else is there, in which order they
-// came, which slot they got, what it held before, or where attention runs. And slots, queue and ends.
+// A sequence's tokens depend only on the sequence: not on other sequences, their order, its slot, what the
+// slot held before, or where attention runs. Also tests slots, the queue and the ends of sequences.
 #include "pipeline/engine/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
   std::vector<Wish> wishes;
   for (size_t i = 0; i < n; ++i) {
     Wish wish;
-    // Some share a beginning.
+    // Some share a prefix.
     wish.prompt = TestTokens(40, kVocab, 1 + random() % 3);
     wish.prompt.resize(1 + random() % 40);
     const auto tail = TestTokens(random() % 60, kVocab, 100 + random() % 50);
@@ -63,7 +63,7 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
     for (const Wish& wish : wishes)
       alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
     for (Engine* engine : {colocated.get(), separated.get(), chain.get()}) {
-      // Twice on the same engine: the second time with what the first left in the slots.
+      // Several times on the same engine, with what earlier runs left in the slots.
       for (const size_t budget : {0, 1, 13}) {
         const auto together = Run(*engine, wishes, {.prefill_budget_rows = budget});
         for (size_t i = 0; i < wishes.size(); ++i) {
@@ -94,24 +94,25 @@ TEST_F(SchedulerTest, AComparisonThatCanFail) {
 TEST_F(SchedulerTest, APrefixIsReused) {
   const auto engine = MakeEngine(model_.file(), {.slots = 2});
   Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5};
-  Wish second = first;  // the same beginning, then another end
+  Wish second = first;  // the same prefix, then another tail
   second.prompt.resize(40);
   const auto tail = TestTokens(10, kVocab, 9);
   second.prompt.insert(second.prompt.end(), tail.begin(), tail.end());
   second.arrives = 100;
-  Wish third = first;  // all of it: but for the last token, whose logits are wanted
+  Wish third = first;  // reuses all of it except the last token, whose logits are wanted
   third.arrives = 200;
   Wish stranger{.prompt = TestTokens(30, kVocab, 77), .most = 5, .arrives = 50};
   const auto outcomes = Run(*engine, {first, second, third, stranger});
   EXPECT_EQ(outcomes[0].reused, 0u);
-  EXPECT_GE(outcomes[1].reused, 40u);  // the tail's first token may be the one that was generated
-  EXPECT_EQ(outcomes[3].reused, 0u);   // in the other slot: the first one's is spared
+  EXPECT_GE(outcomes[1].reused, 40u);  // the tail's first token may equal the generated one
+  EXPECT_EQ(outcomes[3].reused, 0u);   // it takes the other slot, so the first one's KV is kept
   EXPECT_GE(outcomes[2].reused, 40u);
   EXPECT_EQ(outcomes[2].tokens, outcomes[0].tokens);
   EXPECT_EQ(Run(*engine, {first}, {.reuse_prefixes = false})[0].reused, 0u);
 }
 
-// What is reused is told to the client (cached_tokens) and shows in the time to the first token.
+// Reuse must not cross tenants: it is visible to the client in cached_tokens and in the time to the first
+// token.
 TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
   const auto engine = MakeEngine(model_.file(), {.slots = 2});
   const Wish first{.prompt = TestTokens(50, kVocab, 1), .most = 5, .tenant = 1};
@@ -128,8 +129,8 @@ TEST_F(SchedulerTest, APrefixIsReusedForItsTenantOnly) {
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.tokens, outcomes[0].tokens);
 }
 
-// A token that overflows in the first layer, planted: it alone has something in a channel that the FFN's norm
-// makes so large that gate times up is no number. (Attention would swallow it.)
+// A token that is made to overflow in the first layer: only its embedding is nonzero in a channel that the
+// FFN's norm scales so much that gate times up is not finite. (In attention, quantising would hide it.)
 constexpr int32_t kGlitch = 7;
 void Plant(const model::GgufFile& file) {
   constexpr size_t kChannel = 3;
@@ -162,14 +163,14 @@ TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
     wishes[1].prompt.back() = kGlitch;
     wishes[2].prompt[5] = kGlitch;
     const auto outcomes = Run(*engine, wishes);
-    // The third has it in the middle: keys and values are quantised, which makes numbers of it.
+    // The third has it in the middle of its prompt: keys and values are quantised, which makes them finite.
     for (const size_t i : {0, 2, 3}) {
       EXPECT_EQ(outcomes[i].tokens, Run(*alone, {wishes[i]}).at(0).tokens);
       EXPECT_GT(outcomes[i].tokens.size(), 0u);
     }
     EXPECT_EQ(outcomes[1].end, SequenceEnd::kFailed);
     EXPECT_NE(outcomes[1].why.find("not finite at position 19"), std::string::npos) << outcomes[1].why;
-    // Its slot is as good as any, and nobody begins with what it left there.
+    // Its slot can be used again, and what it left there is not reused.
     const auto again = Run(*engine, {wishes[1], wishes[0]});
     EXPECT_EQ(again[0].reused, 0u);
     EXPECT_EQ(again[1].tokens, outcomes[0].tokens);
@@ -214,13 +215,13 @@ TEST_F(SchedulerTest, ACancelledSequenceFreesItsSlot) {
                                       {.prompt = TestTokens(20, kVocab, 2), .most = 4},
                                       {.prompt = TestTokens(20, kVocab, 3), .most = 4, .cancel_after = 0}});
   EXPECT_EQ(outcomes[0].end, SequenceEnd::kCancelled);
-  EXPECT_EQ(outcomes[0].tokens.size(), 3u);  // not one more
+  EXPECT_EQ(outcomes[0].tokens.size(), 3u);  // none after the cancellation
   EXPECT_EQ(outcomes[1].end, SequenceEnd::kComplete);
   EXPECT_EQ(outcomes[2].end, SequenceEnd::kCancelled);
   EXPECT_EQ(outcomes[2].admissions, 0);
 }
 
-// Counts the steps in which the others got nothing while a long prompt was run.
+// Checks by the number of steps that the other sequence gets its tokens while a long prompt runs.
 TEST_F(SchedulerTest, ALongPromptDoesNotStallOthers) {
   const auto engine = MakeEngine(model_.file(), {.slots = 2});
   Scheduler scheduler(*engine, {.prefill_budget_rows = 16});
@@ -228,7 +229,8 @@ TEST_F(SchedulerTest, ALongPromptDoesNotStallOthers) {
                               {.prompt = TestTokens(600, kVocab, 2), .most = 1, .arrives = 5}};
   TestIntake intake(wishes);
   scheduler.Run(intake);
-  // 600 rows at 16 a step are 38 steps, in each of which the other got its token: it needs about 60 in all.
+  // 600 rows at 16 per step are 38 steps, in each of which the other sequence got a token; it needs about 60
+  // in all.
   EXPECT_LE(scheduler.status().steps.load(), 64u);
   EXPECT_GE(scheduler.status().steps.load(), 60u);
   EXPECT_EQ(scheduler.status().prefill_rows.load(), 605u);

@@ -1,4 +1,4 @@
-// Test support: sequences with wishes, and an intake that hands them out. Included by tests only.
+// Test support: sequences made from wishes, and an intake that hands them out. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace larder::pipeline {
 
-// What became of a sequence.
+// The result of a sequence.
 struct Outcome {
   std::vector<int32_t> tokens;
   std::optional<SequenceEnd> end;
@@ -27,7 +27,7 @@ struct Outcome {
 struct Wish {
   std::vector<int32_t> prompt;
   size_t most = 10;
-  uint32_t seed = 0;               // 0: the likeliest token; else drawn from a stream of its own
+  uint32_t seed = 0;               // 0: the likeliest token; else sampled from its own random stream
   size_t cancel_after = SIZE_MAX;  // tokens
   size_t arrives = 0;              // in steps
   uint64_t tenant = 0;
@@ -47,7 +47,7 @@ class TestSequence : public Sequence {
     size_t at = 0;
     if (wish_.seed == 0) {
       at = static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-    } else {  // every bit of the logits counts, and every draw
+    } else {  // the token depends on every bit of the logits and on every draw
       uint64_t sum = random_();
       for (const float logit : logits) {
         uint32_t bits;
@@ -72,7 +72,7 @@ class TestSequence : public Sequence {
   std::mt19937_64 random_;
 };
 
-// Hands out wishes as their steps come.
+// Hands out each wish at its step.
 class TestIntake : public Intake {
  public:
   explicit TestIntake(const std::vector<Wish>& wishes) : wishes_(wishes), outcomes(wishes.size()) {

@@ -1,4 +1,4 @@
-// Sockets that wait in different ways, and flags over a long time: the same bits, and nothing hangs.
+// Sockets that wait in different ways, and flags over a long time: the bits are the same, and nothing hangs.
 #include "pipeline/plan/socket_waits.h"
 
 #include <gtest/gtest.h>
@@ -16,16 +16,17 @@
 namespace larder::pipeline {
 
 struct StageTesting {
-  // Of both pools, when the one attention socket, a thread of this process, has ended its frame too.
+  // Advances the epochs of both pools, after the one attention socket, a thread of this process, has ended
+  // its frame.
   static void SkipEpochs(Stage& stage, uint32_t epochs) {
     AttentionSockets& sockets = *stage.sockets_;
     while (sockets.status(0).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
       std::this_thread::yield();
     stage.packed_.pool().SkipEpochs(epochs);
-    sockets.served_[0]->pool_->SkipEpochs(
-        epochs);  // it waits for the next frame's message, and sees this with it
+    // Safe: the attention socket waits for the next frame's message, which makes this visible to it.
+    sockets.served_[0]->pool_->SkipEpochs(epochs);
   }
-  // In epochs, of all flags that only frames in halves signal.
+  // The age in epochs of the oldest of all flags that only frames in halves signal.
   static uint32_t OldestFlag(const Stage& stage) {
     uint32_t oldest = 0;
     const auto look = [&](const sync::EpochFlag* flag) {
@@ -53,8 +54,8 @@ class StageWaitsTest : public testing::Test {
   std::vector<float> baseline_;
 };
 
-// Each socket waits as it likes, and is woken whatever the other does: two cores, a thread on each, which
-// spins or sleeps at once. (A spinner and another thread on one core would wait for the scheduler.)
+// Each socket is woken in its own way of waiting, independent of the other's. Two cores have a thread each,
+// which spins or sleeps at once. (A spinning thread that shares its core would wait for the scheduler.)
 constexpr sync::WaitPolicy kSpin{sync::WaitPolicy::Mode::kSpin, 0};
 constexpr sync::WaitPolicy kSleepAtOnce{sync::WaitPolicy::Mode::kAdaptive, 0};
 
@@ -98,8 +99,8 @@ TEST_P(SocketWaitsTest, AsProcesses) {
   EXPECT_EQ(processes.Statuses(), std::vector<int>{0});
 }
 
-// Who takes the other's threads for spinners that sleep, or the other way round, is refused by name; who does
-// not is served after that.
+// A weight socket that disagrees with an attention socket about how either's threads wait is refused, by
+// name; one that agrees is served afterwards.
 TEST_P(SocketWaitsTest, ADifferenceIsRefusedByName) {
   const std::string cluster = fmt::format("test-{}", getpid());
   const auto other = [](const sync::WaitPolicy& wait) {
@@ -130,13 +131,13 @@ INSTANTIATE_TEST_SUITE_P(Policies, SocketWaitsTest,
                                          WaitPair{"BothSpin", kSpin, kSpin}),
                          [](const auto& pair) { return pair.param.name; });
 
-// Hours of short frames between frames that are cut: the epochs of both pools jump by 2^30, twice, and the
-// flags of the second half, which only frames that are cut signal, must not count as reached.
+// Simulates hours of short frames between frames that are cut: the epochs of both pools jump by 2^30, twice,
+// and the flags of the second half, which only cut frames signal, must not count as reached.
 TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   PlanOptions options{.threads = 1, .context = 768, .prefill_rows = 128};
   options.attention.push_back(
       {.name = "attention",
-       .cores = topology::Topology::Detect().PickCores(2),  // appended rows have flags
+       .cores = topology::Topology::Detect().PickCores(2),  // two threads, so that appended rows have flags
        .cpus = {},
        .slots = 1});
   const StagePlan plan =
@@ -170,14 +171,14 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   for (int round = 0; round < 2; ++round) {
     StageTesting::SkipEpochs(stage, kJump);
     run(10, 0);
-    // Whether a thread that is let through too early reads wrong rows is a matter of time; this is not.
+    // Whether a thread that passes too early reads wrong rows depends on timing; this check does not.
     EXPECT_LT(StageTesting::OldestFlag(stage), 1u << 28);
     StageTesting::SkipEpochs(stage, kJump);
     run(60, 30);
   }
 }
 
-// Threads that this process starts are to have a stack for which there is no room.
+// While it lives, new threads of this process cannot start, since their stacks would be too large.
 class NoThreads {
  public:
   NoThreads() {
@@ -202,7 +203,7 @@ TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
   EXPECT_THROW(StageThreads(chain.chain, chain.stages, *model_.file(), options), Error);
 }
 
-// What the manifest and --isolated say becomes what each socket does, alike in all processes.
+// The manifest's keys and --isolated determine each socket's way of waiting, equally in all processes.
 TEST_F(StageWaitsTest, IsolatedCoresSpinUnlessTheyAreShared) {
   using Mode = sync::WaitPolicy::Mode;
   const auto machine = topology::Topology::Detect();

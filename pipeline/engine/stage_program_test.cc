@@ -1,4 +1,4 @@
-// What a Program may contain, counted on the Program itself.
+// The barriers and waits of a Program, counted in its steps.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@ model::SynthOptions SmallModel(size_t kv_heads) {
   return options;
 }
 
-// Points of a layer at which all threads meet.
+// The barriers of all threads, by layer.
 std::map<int, int> Barriers(std::span<const threadpool::Step> steps) {
   std::map<int, int> barriers;
   for (const auto& step : steps) {
@@ -36,8 +36,8 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
         ASSERT_EQ(barriers.size(), 3u);
         for (const auto& [layer, n] : barriers)
           EXPECT_EQ(n, 4) << "layer " << layer << ", thread " << t << " of " << threads;
-        // Between barriers a thread waits only for a head's own producers, and for the one that appends to
-        // it.
+        // Between barriers a thread waits only for a head's producers and for the thread that appends the
+        // head's rows.
         for (const auto& step : steps) {
           if (step.wait_count == 0) continue;
           EXPECT_TRUE(step.kind == static_cast<uint16_t>(model::StepKind::kAppend) ||
@@ -65,7 +65,7 @@ TEST(StageProgramTest, BarriersMatchOnAllThreads) {
 
 TEST(StageProgramTest, AThreadThatOwnsItsHeadsWaitsForNobody) {
   const TestModel model(SmallModel(4));
-  auto engine = MakeEngine(model.file(), {.threads = 2});  // two whole KV heads a thread
+  auto engine = MakeEngine(model.file(), {.threads = 2});  // two whole KV heads per thread
   for (size_t t = 0; t < 2; ++t) {
     for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t))
       EXPECT_EQ(step.wait_count, 0u);

@@ -13,7 +13,7 @@ namespace {
 using topology::Core;
 using topology::Topology;
 
-// Beyond any machine; it keeps a mistyped range from becoming gigabytes.
+// Beyond any machine; the limit keeps a mistyped range from allocating gigabytes.
 constexpr int kMaxNumber = 65535;
 
 struct KindName {
@@ -72,7 +72,7 @@ std::string List(const std::set<int>& numbers) {
   return text.empty() ? "none" : text;
 }
 
-// Which number of the set's kind each core has; for kCpus handled apart.
+// The core's number in terms of the set's kind. kCpus is handled separately.
 int NumberOf(const Core& core, CoreSet::Kind kind) {
   switch (kind) {
     case CoreSet::Kind::kPackage:

@@ -15,23 +15,24 @@ namespace larder::pipeline {
 struct CoreSet {
   enum class Kind { kAll, kPackage, kL3, kNuma, kCores, kCpus };
   Kind kind = Kind::kAll;
-  std::vector<int> numbers;  // ascending, none twice; empty for kAll
+  std::vector<int> numbers;  // ascending, without duplicates; empty for kAll
 };
 
 // What a core set must look like, for messages.
 inline constexpr const char* kCoreSetExpected =
     "\"all\", \"package:0\", \"l3:0-11\", \"numa:1\", \"cores:0-5,8\" or \"cpus:0,2\"";
 
-// Nothing if the text is no core set; then *problem says what is wrong with it.
+// Returns nullopt if the text is not a core set; *problem then says what is wrong with it.
 std::optional<CoreSet> ParseCoreSet(std::string_view text, std::string* problem);
 
 struct PickedCores {
   std::vector<CoreId> cores;  // sorted by L3 group, then number
-  std::vector<CpuId>
-      cpus;  // with smt all siblings of each core, else its first, or the one that "cpus:" names
+  // With smt all SMT siblings of each core; else its first CPU, or the one that "cpus:" names.
+  std::vector<CpuId> cpus;
 };
 
-// Nothing if the machine lacks some of it or the set is empty; then *problem says what, and what there is.
+// Returns nullopt if the machine lacks a part of the set or the set is empty; *problem then says what is
+// missing and what the machine has.
 std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt, const topology::Topology& topology,
                                        std::string* problem);
 

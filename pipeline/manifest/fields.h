@@ -1,5 +1,5 @@
-// Fields: the keys of one TOML table, read with their types checked; Done() refuses those that nobody asked
-// for. Used by the manifest's files only.
+// Fields: reads the keys of one TOML table and checks their types. Done() throws an Error if the table has a
+// key that was not asked for. Used by the manifest's files only.
 #pragma once
 
 #include <toml++/toml.h>
@@ -13,7 +13,7 @@ namespace larder::pipeline {
 
 class Fields {
  public:
-  // where: "server \"a\"", may be empty. Both outlive this object's use, as does the table.
+  // where: "server \"a\"", may be empty. The table must outlive this object.
   Fields(const toml::table& table, std::string path, std::string where)
       : table_(table), path_(std::move(path)), where_(std::move(where)) {}
 
@@ -28,13 +28,13 @@ class Fields {
   // A number in (0, 1].
   std::optional<double> Fraction(std::string_view key);
   const toml::table* Table(std::string_view key);
-  // An array of tables ([[key]]), not empty; null if it is not there.
+  // An array of tables ([[key]]), not empty; null if the key is absent.
   const toml::array* Tables(std::string_view key);
   void Done() const;
 
   // PATH:LINE: WHERE: KEY = VALUE: PROBLEM
   [[noreturn]] void Fail(std::string_view key, const std::string& problem) const;
-  // PATH:LINE: WHERE: PROBLEM, where the table itself is wrong.
+  // PATH:LINE: WHERE: PROBLEM, for a table that is wrong itself.
   [[noreturn]] void FailTable(const std::string& problem) const;
 
   static int LineOf(const toml::node& node) { return static_cast<int>(node.source().begin.line); }

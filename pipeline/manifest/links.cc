@@ -10,13 +10,13 @@ namespace larder::pipeline {
 namespace {
 
 constexpr int kMaxPort = 65535;
-constexpr int kMtus[] = {256, 512, 1024, 2048, 4096};  // what InfiniBand has
+constexpr int kMtus[] = {256, 512, 1024, 2048, 4096};  // InfiniBand's MTUs
 
 struct SplitAddress {
   std::string_view host, port;  // the host without brackets
 };
 
-// Nothing if brackets or colons are wrong; what they hold is for the caller to judge.
+// Returns nullopt if brackets or colons are misplaced. The caller checks the parts.
 std::optional<SplitAddress> Split(std::string_view text, bool* bracketed) {
   *bracketed = !text.empty() && text.front() == '[';
   const size_t end = *bracketed ? text.find(']') : text.find(':');
@@ -31,7 +31,8 @@ std::optional<SplitAddress> Split(std::string_view text, bool* bracketed) {
 
 constexpr bool IsNameByte(char c) { return IsAlnum(c) || c == '-' || c == '_' || c == '.'; }
 
-// HOST[:PORT] or [IPV6][:PORT]; `alias`: the host may be a name of ssh's configuration, which may have '_'.
+// HOST[:PORT] or [IPV6][:PORT]; alias: the host may be a name from ssh's configuration, which may contain
+// '_'.
 bool IsTarget(std::string_view text, bool alias) {
   bool bracketed = false;
   const auto split = Split(text, &bracketed);
@@ -168,7 +169,7 @@ void CheckLinks(const Manifest& manifest) {
       }
     }
   }
-  // Around the loop: every stage to the next, the last to the serving socket, that to the first.
+  // The loop: each stage sends to the next, the last to the serving socket, and that to the first.
   const std::vector<StageSpec> stages = StagesOf(manifest);
   std::vector<ServingSpec> loop;
   for (const StageSpec& stage : stages) loop.push_back({stage.server, stage.socket});

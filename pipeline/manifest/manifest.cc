@@ -1,4 +1,4 @@
-// Reading a manifest: all checks that need no machine.
+// Reads a manifest, with all checks that need no machine.
 #include "pipeline/manifest/manifest.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 namespace larder::pipeline {
 namespace {
 
-// Far above any rack; they bound what an untrusted file can make us allocate and print.
+// Limits far above any rack. They bound what an untrusted file can make us allocate and print.
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 constexpr size_t kMaxServers = 1024;
-constexpr size_t kMaxSockets = 64;  // of a server
+constexpr size_t kMaxSockets = 64;  // per server
 constexpr int64_t kMaxSlots = 65536;
 constexpr int64_t kMaxNode = 65535;
 constexpr int kMaxLayer = 1023;
-constexpr size_t kMaxNameBytes = 32;  // names become those of shared memory segments and systemd units
+constexpr size_t kMaxNameBytes = 32;  // names go into those of shared memory segments and systemd units
 
 constexpr const char* kNameExpected =
     "1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit";
@@ -97,7 +97,7 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path, const s
   if (const auto options = fields.String("options", "options of `larder serve`, separated by spaces")) {
     std::istringstream words(*options);
     for (std::string word; words >> word;) socket.options.push_back(word);
-    // Not Fail(), which would quote it.
+    // FailTable(), since Fail() would print the API key.
     for (const std::string& word : socket.options) {
       if (word == "--api-key" || word.starts_with("--api-key="))
         fields.FailTable(

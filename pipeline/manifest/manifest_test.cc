@@ -11,7 +11,7 @@
 namespace larder::pipeline {
 namespace {
 
-// A good manifest in pieces, of which a case replaces one. Line numbers in expectations count from its first
+// A good manifest, of which each case replaces a part. Line numbers in expectations count from its first
 // line.
 constexpr const char* kGood =
     "name = \"test\"\n"            // 1
@@ -97,9 +97,9 @@ TEST(ManifestTest, DefaultsLeaveChoicesOpen) {
 
 struct Bad {
   const char* name;
-  const char* from;  // of kGood; "": the whole text is `to`
+  const char* from;  // the part of kGood to replace; "": the whole text is `to`
   const char* to;
-  std::vector<const char*> parts;  // of the message
+  std::vector<const char*> parts;  // substrings of the message
 };
 void PrintTo(const Bad& bad, std::ostream* out) { *out << bad.name; }
 
@@ -501,7 +501,7 @@ TEST(ManifestTest, TransportsOfLinks) {
 TEST(ManifestExamples, ParseAndResolve) {
   struct Example {
     const char *file, *machine;
-    std::vector<Role> roles;  // of each server
+    std::vector<Role> roles;  // [server]
     size_t servers;
   };
   size_t checked = 0;

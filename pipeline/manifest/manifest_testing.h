@@ -1,5 +1,5 @@
-// Test support: machines to hold manifests against, made with hwloc's synthetic topologies, and model shapes.
-// Included by tests only.
+// Test support: machines to check manifests against, made with hwloc's synthetic topologies, and model
+// shapes. Included by tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ inline topology::Topology TestMachine(const std::string& name) {
                                      ".xml");
 }
 
-// The text of the Error that `run` throws; empty, and a failure, if it throws none.
+// The text of the Error that `run` throws. If it throws none, the test fails and the text is empty.
 template <typename Run>
 std::string ErrorOf(const Run& run) {
   try {

@@ -1,4 +1,4 @@
-// Holding a server's sockets against its topology.
+// Checks a server's sockets against its topology.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -134,8 +134,7 @@ class Resolver {
     }
   }
 
-  // Packed bytes of the weights that each of these L3 groups would hold if `cores` had a shard each; of one
-  // stage.
+  // Packed bytes of one stage's weights in each L3 group of `cores`, if each core holds a shard.
   std::map<L3GroupId, uint64_t> GroupBytes(const std::vector<CoreId>& cores) const {
     const weight_node::ShardPlan shards = weight_node::MakeShardPlan(*config_, cores.size());
     const size_t stages = std::max<size_t>(1, StagesOf(manifest_).size());
@@ -149,7 +148,7 @@ class Resolver {
     return static_cast<uint64_t>(static_cast<double>(topology_.l3_group(group).bytes) * fraction);
   }
 
-  // The budget of all L3 groups that the cores touch; 0 if one of them is not known.
+  // The budget of all L3 groups of the cores; 0 if the size of one of them is not known.
   uint64_t BudgetOf(const std::vector<CoreId>& cores, double fraction) const {
     std::set<L3GroupId> groups;
     for (const CoreId id : cores) groups.insert(topology_.core(id).l3_group);
@@ -161,7 +160,7 @@ class Resolver {
     return budget;
   }
 
-  // Sockets with weights that share an L3 have their default fraction of it between them.
+  // Sockets with weights that share an L3 divide the default fraction among themselves.
   void ShareL3() {
     std::map<L3GroupId, size_t> holders;
     std::vector<std::set<L3GroupId>> groups(sockets_.size());
@@ -262,7 +261,7 @@ class Resolver {
     sockets_.assign(1, std::move(joined));
   }
 
-  // The group that exceeds its budget most, in one line for the whole socket.
+  // Reports the group that exceeds its budget most, in one line for the whole socket.
   void CheckL3(const SocketSpec& spec, const ResolvedSocket& socket) {
     if (config_ == nullptr) return;
     const std::string at = AtSocket(manifest_, server_, spec);
@@ -304,7 +303,7 @@ class Resolver {
     Warn(std::move(text));
   }
 
-  // Two sockets with weights may touch one L3 group; together they must not promise more than there is.
+  // Two sockets with weights may use one L3 group. Warns if their fractions together exceed 1.
   void CheckL3Promises() {
     std::map<L3GroupId, std::vector<const ResolvedSocket*>> holders;
     for (const ResolvedSocket& socket : sockets_) {

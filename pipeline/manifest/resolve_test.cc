@@ -157,7 +157,7 @@ TEST(ManifestResolve, SharesOutSlots) {
       << message;
 }
 
-// Of 24 MB of weights, 24 MB of KV cache a thousand tokens.
+// 24 MB of weights, and 24 MB of KV cache per thousand tokens.
 model::ModelConfig Bench24m() { return model::ConfigOfShape(model::ShapeByName("bench-24m"), "test"); }
 
 TEST(ManifestResolve, AutoByTheTextAlone) {
@@ -211,7 +211,7 @@ TEST(ManifestResolve, AutoSeparatesWhenTheKvCacheWouldPushTheWeightsOut) {
   EXPECT_EQ(separated[1].slots, slots);
   EXPECT_NE(separated[0].reason.find("would push the weights out"), std::string::npos) << separated[0].reason;
 
-  // weights that one socket cannot hold anyway: all cores for them
+  // weights that one socket cannot hold anyway: all cores get them
   const model::ModelConfig big = model::ConfigOfShape(model::ShapeByName("llama-3.2-1b"), "test");
   std::vector<std::string> warnings;
   const auto all = ResolveOn(machine, Make(autos), &warnings, &big);
@@ -247,7 +247,8 @@ TEST(ManifestResolve, ChecksTheL3Budget) {
             }).find("require_resident"),
             std::string::npos);
   std::vector<std::string> warnings;
-  // Two stages in one L3: by default half of its fraction each; together too much of it only if both say so.
+  // Two stages in one L3: by default each gets half of the fraction; together they exceed it only by explicit
+  // keys.
   const auto two_stages = [&](const char* more) {
     warnings.clear();
     return ResolveOn(machine,
@@ -269,7 +270,7 @@ TEST(ManifestResolve, ChecksTheL3Budget) {
 TEST(ManifestResolve, StagesOfSeveralServers) {
   const Manifest m = Manifest::Load(LARDER_SOURCE_DIR "/deploy/examples/rack-4.toml");
   const Topology machine = TestMachine("two-packages");
-  // A quarter of the layers each; 4 x 48 MB hold what one package cannot.
+  // Each of four stages has a quarter of the layers; 4 x 48 MB hold what one package cannot.
   model::ModelConfig config = Bench24m();
   config.layers = 12;
   std::vector<std::string> warnings;

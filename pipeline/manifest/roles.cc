@@ -1,12 +1,12 @@
 // The rules for role "auto":
-//  1. One server, all its sockets auto, several of them, and the model's shape and all L3 sizes known:
+//  1. There is one server with several sockets, all auto, and the model's shape and all L3 sizes are known:
 //     Resolve separates them (rule 2) if the weights fit the first socket's L3 budget but weights and KV
-//     together exceed the budget of all: that is when the KV cache would push the weights out. Otherwise they
-//     join to one colocated socket of all their cores: nothing is gained that would pay for handing
-//     activations over.
-//  2. Else by the text alone, so that every process of a cluster decides alike. On a server whose sockets
-//     hold no weights yet the first auto socket takes them: as weight if another socket of this server can
-//     have the KV cache, else as colocated. All further ones are attention.
+//     together exceed the budget of all, since the KV cache would then evict the weights. Otherwise it
+//     joins them to one colocated socket with all their cores, since separation would gain too little to
+//     pay for exchanging activations.
+//  2. Otherwise the text alone decides, so that all processes of a cluster agree. On a server whose sockets
+//     hold no weights yet, the first auto socket takes them: as weight if another socket of this server can
+//     hold the KV cache, else as colocated. All further ones are attention.
 #include "pipeline/manifest/roles.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ std::string Where(const ServerSpec& server, const SocketSpec& socket) {
 
 namespace {
 
-// `for`: which weight socket of its server an attention socket is for; needed where there are several.
+// Key `for`: the weight socket of its server that an attention socket serves; required if there are several.
 void CheckFor(const Manifest& manifest, const ServerSpec& server) {
   std::vector<const SocketSpec*> weights;
   std::string names;
@@ -65,7 +65,7 @@ void CheckFor(const Manifest& manifest, const ServerSpec& server) {
   }
 }
 
-// A weight socket's KV cache is on its own server: heads pass through shared memory.
+// A weight socket's KV cache must be on its own server, since heads are exchanged through shared memory.
 void CheckWeightsHaveKv(const Manifest& manifest) {
   for (const StageSpec& stage : StagesOf(manifest)) {
     if (DecideRole(*stage.server, *stage.socket).role != Role::kWeight || !stage.attention.empty()) continue;

@@ -7,7 +7,8 @@
 
 namespace larder::pipeline {
 
-// Error for combinations of roles that can never work; what is sound but not there yet is NotYetSupported's.
+// Throws Error for combinations of roles that can never work. Those that are sound but not supported yet are
+// left to NotYetSupported().
 void CheckRoles(const Manifest& manifest);
 
 struct RoleChoice {
@@ -17,14 +18,14 @@ struct RoleChoice {
 
 RoleChoice DecideRole(const ServerSpec& server, const SocketSpec& socket);
 
-// Error for `layers` keys that some stages lack or that leave a gap or overlap.
+// Throws Error if only some stages have `layers` keys, or if the ranges leave a gap or overlap.
 void CheckLayers(const Manifest& manifest);
 
-// Slots of each of the server's sockets, in order. A sequence has its KV cache in every stage, so each
-// stage's sockets have all slots between them. Error if the model's slots and the sockets' own do not agree.
+// Slots of each of the server's sockets, in order. A sequence has its KV cache in every stage, so the sockets
+// of each stage together have all slots. Throws Error if the model's slots and the sockets' own do not agree.
 std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& server);
 
-// All of a lone server's sockets are of role auto and there are several: Resolve may make one of them.
+// Whether Resolve may join the sockets into one: there is one server, with several sockets, all of role auto.
 bool MayJoin(const Manifest& manifest);
 
 }  // namespace larder::pipeline

@@ -1,5 +1,5 @@
-// The stages of a manifest by its text alone: which sockets hold layers, in which order, with which attention
-// sockets and how many slots.
+// The stages of a manifest by its text alone: the sockets that hold layers, in order, their attention sockets
+// and slots.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ std::string AtStage(const Manifest& manifest, const StageSpec& stage) {
             fmt::format("server \"{}\", socket \"{}\"", stage.server->name, stage.socket->name));
 }
 
-// The sockets that have a stage's KV cache: attention sockets, or the colocated one itself.
+// The sockets that hold a stage's KV cache: its attention sockets, or the colocated socket itself.
 std::vector<const SocketSpec*> KvHolders(const StageSpec& stage) {
   return stage.attention.empty() ? std::vector<const SocketSpec*>{stage.socket} : stage.attention;
 }
 
 struct SlotWishes {
-  size_t given = 0, open = 0;  // sum of what sockets say; how many say nothing
+  size_t given = 0, open = 0;  // sum of the sockets' `slots` keys; sockets without one
 };
 SlotWishes WishesOf(const StageSpec& stage) {
   SlotWishes wishes;
@@ -34,8 +34,8 @@ SlotWishes WishesOf(const StageSpec& stage) {
   return wishes;
 }
 
-// Of the whole cluster: what the model says, else the most that a stage's sockets ask for, one each by
-// default; a pipeline of which nobody says anything gets a sequence for each micro-batch that it can hold.
+// The slots of the whole cluster: the model's key, else the most that one stage's sockets ask for, one each
+// by default. A pipeline without any such key gets one slot per micro-batch in flight.
 size_t TotalSlots(const Manifest& manifest, const std::vector<StageSpec>& stages) {
   if (manifest.slots != 0) return manifest.slots;
   size_t total = 1;
@@ -110,7 +110,7 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
   const std::vector<StageSpec> stages = StagesOf(manifest);
   const size_t total = TotalSlots(manifest, stages);
   std::vector<size_t> slots(server.sockets.size());
-  for (size_t i = 0; i < slots.size(); ++i) {  // those of no stage
+  for (size_t i = 0; i < slots.size(); ++i) {  // sockets that belong to no stage
     const SocketSpec& socket = server.sockets[i];
     if (HoldsKv(DecideRole(server, socket).role)) slots[i] = socket.slots.value_or(1);
   }
@@ -123,7 +123,7 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
                   open != 0 ? fmt::format("at least {}", given + open) : fmt::format("{}", given));
     }
     if (stage.server != &server) continue;
-    size_t index = 0;  // the rest in even shares, the first sockets one more
+    size_t index = 0;  // even shares of the rest; the first sockets get the remainder
     for (const SocketSpec* socket : KvHolders(stage)) {
       const size_t rest = total - given;
       slots[static_cast<size_t>(socket - server.sockets.data())] =

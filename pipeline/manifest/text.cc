@@ -15,7 +15,7 @@ constexpr size_t kShownBytes = 60;
 
 std::string Shown(std::string_view text) {
   size_t end = std::min(text.size(), kShownBytes);
-  if (end < text.size()) {  // not in the middle of a UTF-8 character
+  if (end < text.size()) {  // does not cut a UTF-8 character
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   }
   std::string shown;

@@ -1,4 +1,4 @@
-// Pieces of what is said of manifests and clusters. Used by this folder only.
+// Pieces of messages about manifests and clusters. Used by pipeline/ only.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ struct Manifest;
 struct ServerSpec;
 struct SocketSpec;
 
-// "PATH:LINE: WHERE" with whatever of them there is.
+// "PATH:LINE: WHERE" without the parts that are empty.
 std::string At(const std::string& path, int line, const std::string& where);
-// The same of a socket's table.
+// The same for a socket's table.
 std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const SocketSpec& socket);
-// A piece of untrusted text fit for a message: one line, printable, at most about 60 bytes.
+// Untrusted text made fit for a message: one line, printable, at most about 60 bytes.
 std::string Shown(std::string_view text);
 inline double Mb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 

@@ -1,5 +1,5 @@
-// Any bytes as a manifest: it parses or gives one line of Error, and what parses resolves on a small machine
-// and a large one, or gives one line of Error.
+// Parses any bytes as a manifest and resolves it on a small and a large machine. Each step succeeds or throws
+// an Error of one line.
 #include <cstdint>
 
 #include "base/check.h"
@@ -37,7 +37,7 @@ void CheckResolved(const ResolvedSocket& socket, const topology::Topology& machi
   for (const CoreId core : socket.cores) machine.core(core);
 }
 
-// Every layer once, in order; or one line of Error.
+// A Plan has every layer once, in order; otherwise the Error has one line.
 void CheckCluster(const Manifest& manifest, const topology::Topology& machine,
                   const model::ModelConfig& config) {
   const std::vector<topology::Topology> machines(manifest.servers.size(), machine);

@@ -23,7 +23,7 @@ uint64_t L3Bytes(const Topology& machine, std::span<const CoreId> cores, std::se
   return bytes;
 }
 
-// The core of each of the socket's CPUs: with SMT threads a core stands there as often as it has CPUs.
+// The core of each of the socket's CPUs: with SMT threads a core is listed once for each of its CPUs.
 std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topology) {
   std::vector<CoreId> cores;
   for (const CpuId cpu : socket.cpus) {
@@ -79,7 +79,7 @@ class Planner {
   }
 
   void ResolveSockets() {
-    // With several stages what a socket holds is not known yet: PlanStages holds it against the L3.
+    // With several stages a socket's layers are not known yet; PlanStages checks them against the L3.
     const model::ModelConfig* config = specs_.size() == 1 ? &plan_.config : nullptr;
     for (size_t i = 0; i < manifest_.servers.size(); ++i) {
       plan_.sockets.push_back(
@@ -126,7 +126,7 @@ class Planner {
     }
     const bool shared = std::any_of(kv_groups.begin(), kv_groups.end(),
                                     [&](L3GroupId group) { return groups.contains(group); });
-    // The weights are taken off when they are known: PlanStages.
+    // PlanStages subtracts the weights when they are known.
     stage.kv_room_bytes = stage.attention.empty() ? stage.l3_bytes : kv_l3_bytes;
     kv_beside_weights_.push_back(stage.attention.empty() || shared);
     stage.holds_head = specs_.size() == 1 && plan_.serving_socket.empty();
@@ -134,7 +134,7 @@ class Planner {
     plan_.stages.push_back(std::move(stage));
   }
 
-  // Layers in proportion to the budgets, or to the cores if one of them is not known.
+  // Assigns layers in proportion to the budgets, or to the cores if a budget is not known.
   void ShareOut() {
     const size_t layers = plan_.config.layers;
     if (specs_[0].socket->layers) {
@@ -190,7 +190,7 @@ class Planner {
             static_cast<double>(stage.l3_budget_bytes) * 1e-6);
       }
     }
-    // A frame passes every stage: as large as the smallest L2 allows.
+    // A micro-batch passes through every stage, so the smallest L2 limits its rows.
     plan_.frame_rows = frame_rows;
     for (PlacedStage& stage : plan_.stages) stage.plan.options.prefill_rows = frame_rows;
   }
@@ -199,7 +199,8 @@ class Planner {
     return stage.holds_head ? plan_.config : model::LayersOf(plan_.config, stage.first_layer, stage.layers);
   }
 
-  // A frame's rows are grouped by attention socket once, for all stages.
+  // A micro-batch's rows are grouped by attention socket once for all stages, so their attention sockets must
+  // agree.
   void CheckAttention() const {
     const PlacedStage* first = nullptr;
     for (const PlacedStage& stage : plan_.stages) {
@@ -232,7 +233,8 @@ class Planner {
     plan_.serving_resident = static_cast<double>(plan_.head_bytes) <= budget;
   }
 
-  // On the serving socket's cores, or, where it is whoever joins, on some of its server's, not pinned.
+  // Plans the ends on the serving socket's cores or, if a process joins to serve, on some cores of its
+  // server, not pinned.
   void PlanEnds(const ServingSpec& spec) {
     const Topology& machine = machines_[IndexOf(spec.server != nullptr ? *spec.server : *specs_[0].server)];
     PlanOptions options = stage_options_[0];
@@ -258,7 +260,7 @@ class Planner {
     struct End {
       std::string name;
       const ServerSpec* server;
-      const SocketSpec* socket;  // null: whoever serves
+      const SocketSpec* socket;  // null: the process that joins to serve
     };
     std::vector<End> loop;
     loop.push_back({plan_.serving_socket, serving.server != nullptr ? serving.server : specs_[0].server,
@@ -278,7 +280,7 @@ class Planner {
     }
   }
 
-  // A note of all stages once, one of some with their names.
+  // Adds a note of all stages once, a note of some stages with their names.
   void Note() {
     for (const auto& [note, sockets] : stage_notes_) {
       if (sockets.size() == plan_.stages.size()) {
@@ -302,7 +304,7 @@ class Planner {
   const PlanOptions& options_;
   std::span<const Topology> machines_;
   std::vector<StageSpec> specs_;
-  // Of each stage:
+  // Per stage:
   std::vector<PlanOptions> stage_options_;
   std::vector<bool> kv_beside_weights_;
   std::map<std::string, std::vector<std::string>> stage_notes_;
@@ -343,7 +345,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
 }
 
 std::vector<Topology> LoadTopologies(const Manifest& manifest, const Topology& here) {
-  std::map<std::string, Topology> files;  // a rack's servers are often alike
+  std::map<std::string, Topology> files;  // a rack's servers often share a file
   std::vector<Topology> machines;
   for (const ServerSpec& server : manifest.servers) {
     if (!server.topology) {

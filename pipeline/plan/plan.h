@@ -1,7 +1,7 @@
-// Plan: which server's sockets compute which layers, on which threads, what joins them and what to expect. A
-// pure function of the manifest, the model's shape, the options and each server's topology. It is made once
-// per process, before anything is allocated, and handed on: to the engine, to links, to status, metrics and
-// the page. The processes of a cluster each make it for themselves and compare hashes.
+// Plan: which server's sockets compute which layers, on which threads, which links connect them and what
+// speed to expect. A pure function of the manifest, the model's shape, the options and each server's
+// topology. It is made once per process, before any allocation, and passed on: to the engine, links, status,
+// metrics and the page. Each process of a cluster makes it for itself; links compare the hashes.
 #pragma once
 
 #include <cstdint>
@@ -19,100 +19,104 @@
 
 namespace larder::pipeline {
 
-// A stage of the pipeline and where it is.
+// A stage of the pipeline and its place in the cluster.
 struct PlacedStage {
-  std::string server, socket;          // its weight or colocated socket
-  size_t machine = 0;                  // index of its server's topology among those the Plan was made from
-  std::vector<std::string> attention;  // sockets of the same server that own the KV of these layers; empty:
-                                       // colocated
+  std::string server, socket;  // its weight or colocated socket
+  size_t machine = 0;          // index of its server's topology among those the Plan was made from
+  // The sockets of the same server that hold the KV cache of these layers; empty: colocated.
+  std::vector<std::string> attention;
   size_t first_layer = 0, layers = 0;  // [first_layer, first_layer + layers)
-  size_t cores = 0;                    // of the weight or colocated socket
+  size_t cores = 0;                    // the weight or colocated socket's
   size_t attention_cores = 0;
-  bool holds_head = false;                     // one stage that serves itself
-  uint64_t weight_bytes = 0;                   // packed, of its layers (and of the head if it holds it)
-  uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // of all L3 groups that its cores touch; 0: not known
-  uint64_t kv_slot_bytes = 0;                  // of a sequence at full context, its layers
-  uint64_t kv_room_bytes = 0;                  // of L3: beside the weights, or of its attention sockets
+  bool holds_head = false;                     // it is a single stage that serves itself
+  uint64_t weight_bytes = 0;                   // packed, of its layers (and of the lm_head if it holds it)
+  uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // of all its L3 groups together; 0: not known
+  uint64_t kv_slot_bytes = 0;                  // a sequence at full context, in its layers
+  uint64_t kv_room_bytes = 0;                  // L3 for KV: beside the weights, or of its attention sockets
   bool resident = false;                       // each L3 group has room for its threads' weights
-  StagePlan plan;  // what its threads do; without threads for sockets that nobody has yet
+  StagePlan plan;  // what its threads do; no threads for sockets that do not exist yet
 
-  // Which of its attention sockets this is. Error that lists their names.
+  // The index of an attention socket. Throws an Error that lists their names.
   size_t attention_index(std::string_view socket) const;
 };
 
-// A connection of the loop serving -> stage 0 -> ... -> serving. Names are sockets; "" is whoever serves.
+// A connection of the loop serving -> stage 0 -> ... -> serving. Names are sockets; "" is the serving process
+// if the manifest has no serving socket.
 struct LinkPlan {
   std::string from, to;
   Transport transport = Transport::kShm;  // never kAuto
-  Endpoint listener;  // of `to`; whoever serves listens beside the first stage, one port below it
+  // The endpoint of `to`. Without a serving socket the serving process listens on the first stage's server,
+  // one port below the stage's.
+  Endpoint listener;
 };
 
 struct Plan {
   std::string cluster;  // the manifest's name
   model::ModelConfig config;
-  // Of the weights (model/config/split.h), set by whoever has the file: two models of one shape are not one
-  // pipeline. 0: not known.
+  // Fingerprint of the weights (model/config/split.h), set by the code that opened the file, so that stages
+  // with different models of one shape do not connect. 0: not known.
   uint64_t fingerprint = 0;
   std::vector<PlacedStage> stages;  // at least one
-  StagePlan ends;  // what the serving socket computes: embedding and output head; empty if single()
-  std::vector<std::vector<ResolvedSocket>> sockets;  // of each server of the manifest
-  // Embedding, final norm, output head, sampler: where the first stage is unless the manifest has a serving
-  // socket; an empty socket is whoever joins (`larder run --join`).
+  StagePlan ends;  // what the serving socket computes: embedding and lm_head; empty if single()
+  std::vector<std::vector<ResolvedSocket>> sockets;  // [server of the manifest]
+  // Where embedding, final norm, lm_head and sampler run: on the first stage's server unless the manifest has
+  // a serving socket. An empty socket name: a process that joins (`larder run --join`).
   std::string serving_server, serving_socket;
-  size_t serving_cores = 0;                      // 0: not known
-  bool serving_resident = false;                 // the head fits the L3 budget there
-  uint64_t head_bytes = 0, embedding_bytes = 0;  // packed, read for each token; looked up
-  std::vector<LinkPlan> links;                   // empty if single()
+  size_t serving_cores = 0;       // 0: not known
+  bool serving_resident = false;  // the lm_head fits the L3 budget there
+  // Packed. The lm_head is read for each token, the embedding is looked up.
+  uint64_t head_bytes = 0, embedding_bytes = 0;
+  std::vector<LinkPlan> links;  // empty if single()
   size_t context = 0, slots = 0;
-  size_t frame_rows = 0;              // the most rows of a micro-batch
+  size_t frame_rows = 0;              // most rows of a micro-batch
   size_t micro_batches = 1;           // the most in flight (MicroBatchesOf)
   std::vector<std::string> notes;     // what the user should know
-  std::vector<std::string> warnings;  // of them, those about the manifest's sockets
+  std::vector<std::string> warnings;  // the notes about the manifest's sockets
   Prediction prediction;
 
-  // One stage that serves itself, as without a cluster: no frames leave its server.
+  // A single stage that serves itself, as without a cluster: no frames leave its server.
   bool single() const { return stages.size() == 1 && serving_socket.empty(); }
   bool resident() const;
-  // The stage that the socket belongs to, as its weight or one of its attention sockets. Error that lists the
-  // sockets, or says where the cores of a socket that was joined went.
+  // The stage that the socket belongs to, as its weight socket or one of its attention sockets. Throws an
+  // Error that lists the sockets or, for a socket that was joined, says where its cores went.
   const PlacedStage& stage_of_socket(std::string_view socket) const;
   size_t index_of(const PlacedStage& stage) const { return static_cast<size_t>(&stage - stages.data()); }
-  uint64_t weight_bytes() const;   // of all stages and the head
-  uint64_t kv_slot_bytes() const;  // of all stages
-  // Of what all processes must agree on: the model, context, slots, frames, which socket has which layers and
-  // slots. Links between stages compare it. Cores are not part of it: each server knows its own.
+  uint64_t weight_bytes() const;   // all stages and the lm_head
+  uint64_t kv_slot_bytes() const;  // all stages
+  // A hash of what all processes must agree on: the model, context, slots, frames, and each socket's layers
+  // and slots. Links between stages compare it. Cores are not part of it: each server knows its own.
   uint64_t hash() const;
   std::string Table() const;
-  // The sockets of the manifest's servers, a line each: role, CPUs and why.
+  // The sockets of the manifest's servers, one line each: role, CPUs, and the reason for the role.
   std::string SocketTable() const;
   nlohmann::json Json() const;
 };
 
-// The Plan of one machine that runs all of the model, in one stage whose socket is called "socket".
+// The Plan of one machine that runs the whole model, in one stage whose socket is called "socket".
 Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, const PlanOptions&);
 
 // machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are split in
 // proportion to the L3 budgets (paper section 5, table 1) unless the manifest says `layers`. options.threads
-// is for the serving part where the manifest has no serving socket: threads that are not pinned, since stages
-// may have the cores. Throws Error for sockets that make no pipeline, too few layers, weights beyond their
-// budget where the manifest forbids that.
+// is for the serving part if the manifest has no serving socket; these threads are not pinned, since stages
+// may have the cores. Throws Error if the sockets do not form a pipeline, if there are too few layers, and
+// for weights beyond their budget where the manifest forbids that.
 Plan MakePlan(const Manifest&, const model::ModelConfig&, const PlanOptions&,
               std::span<const topology::Topology> machines, const Speeds& = {});
 
-// Each server's own XML file, or `here`.
+// The topology of each server's own XML file, or `here`.
 std::vector<topology::Topology> LoadTopologies(const Manifest&, const topology::Topology& here);
 
-// A socket of a cluster that nobody has yet.
+// A socket of a cluster that does not exist yet.
 struct SocketShape {
   size_t cores = 0;
-  uint64_t l3_bytes = 0;  // of all its L3 groups
+  uint64_t l3_bytes = 0;  // all its L3 groups together
 };
-// How many such sockets hold the model, and what they would do: one more serves.
+// The Plan of as many such sockets as hold the model, and one more that serves.
 Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const PlanOptions&, const Speeds&);
 
 // Fills `prediction` from the rest of the plan.
 void Predict(Plan& plan, const Speeds& speeds);
-// Packed bytes of one layer, and of the output head.
+// Packed bytes of one layer, of the lm_head, and of the embedding table.
 uint64_t LayerBytes(const model::ModelConfig& config);
 uint64_t HeadBytes(const model::ModelConfig& config);
 uint64_t EmbeddingBytes(const model::ModelConfig& config);

@@ -1,5 +1,5 @@
-// What follows from the model's shape and a Plan's stages: sizes, hash, prediction, and the plan for
-// sockets that nobody has yet.
+// What follows from the model's shape and a Plan's stages: sizes, hash, prediction, and the Plan for sockets
+// that do not exist yet.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@
 namespace larder::pipeline {
 namespace {
 
-constexpr size_t kUniformFrameRows = 64;  // the least that a Plan would choose
+constexpr size_t kUniformFrameRows = 64;  // the smallest that a Plan chooses
 constexpr size_t kBatches[] = {1, 2, 4, 8, 16, 32};
 
 uint64_t KvBytes(const model::ModelConfig& config, size_t layers, size_t context) {
@@ -109,7 +109,8 @@ void Predict(Plan& plan, const Speeds& speeds) {
          .kv_room_bytes = stage.kv_room_bytes});
   }
   const PlacedStage& first = plan.stages.front();
-  const bool beside = plan.serving_cores == 0;  // whoever serves: taken to be as the first stage's socket is
+  // A process that joins to serve is assumed to be as fast as the first stage's socket.
+  const bool beside = plan.serving_cores == 0;
   p.stages.push_back(
       {.name = "serving",
        .cores = beside ? first.cores : plan.serving_cores,
@@ -135,7 +136,7 @@ bool Plan::resident() const {
 }
 
 uint64_t Plan::weight_bytes() const {
-  uint64_t bytes = single() ? 0 : head_bytes;  // else the stage's own figure has it
+  uint64_t bytes = single() ? 0 : head_bytes;  // the single stage's own figure includes it
   for (const PlacedStage& stage : stages) bytes += stage.weight_bytes;
   return bytes;
 }

@@ -29,7 +29,7 @@ TEST(ClusterLayers, InProportion) {
   EXPECT_NE(ErrorOf([] { Share(3, {}); }).find("3 layers for 0 sockets"), std::string::npos);
 }
 
-// No other division leaves the fullest stage emptier.
+// No other division leaves the fullest stage less full.
 TEST(ClusterLayers, TheFullestStageIsAsEmptyAsItCanBe) {
   const std::vector<uint64_t> weights = {5, 9, 4};
   const size_t layers = 17;
@@ -56,7 +56,7 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
   };
   for (const Row& row : {Row{"llama-3.2-3b", 28, 4, 7, 3.21}, Row{"llama-2-7b", 32, 8, 4, 6.74},
                          Row{"qwen3-8b", 36, 9, 4, 8.19}, Row{"llama-2-70b", 80, 80, 1, 68.98}}) {
-    // A vendor's MB has 2^20 bytes; the answer must not hang on it.
+    // A vendor's MB has 2^20 bytes; the answer must not depend on it.
     for (const uint64_t l3_bytes : {1152 * kMb, uint64_t{1152} << 20}) {
       SCOPED_TRACE(fmt::format("{} {}", row.name, l3_bytes));
       const model::ModelConfig config = Shape(row.name);
@@ -131,7 +131,7 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
   EXPECT_NEAR(p.Point(1).alone_ms, path_us * 1e-3, 1e-9);
   EXPECT_NEAR(p.Point(1).tpot_ms, 3 * 426 * 1e-3, 1e-9) << "three in flight wait for the slowest stage";
   EXPECT_NEAR(p.Point(1).tokens_per_s, 3 / (3 * 426e-6), 1e-6);
-  // Large batches: arithmetic, 2 x 64 x 9 M at 10000 GOP/s; and KV that no longer fits.
+  // Large batches are bound by arithmetic, 2 x 64 x 9 M at 10000 GOP/s, and their KV no longer fits.
   const PredictedTimes many = p.Times(stage, 64);
   EXPECT_TRUE(many.compute_bound);
   EXPECT_NEAR(many.weights_us, 2 * 64 * 9e6 / 1e13 * 1e6, 1e-9);
@@ -223,7 +223,7 @@ TEST(PlanTest, EveryProcessOfTheClusterAgreesAndOthersDoNot) {
   EXPECT_NE(weights.hash(), hash);
 }
 
-// What the engine runs is in the Plan: nobody plans again.
+// The Plan contains what the engine runs; nothing is planned a second time.
 TEST(PlanTest, CarriesWhatEachSocketRuns) {
   const model::ModelConfig config = TenLayers();
   const Plan plan = PlanOf(kThree, config, "two-packages");
@@ -334,7 +334,7 @@ TEST(PlanTest, SocketsThatWereJoined) {
   EXPECT_EQ(plan.stages[0].cores, 8u);
   EXPECT_TRUE(plan.stages[0].attention.empty());
   const std::string message =
-      ErrorOf([&] { plan.stage_of_socket("y"); });  // as `larder node --socket y` says
+      ErrorOf([&] { plan.stage_of_socket("y"); });  // the message of `larder node --socket y`
   EXPECT_NE(message.find("socket 'y' has role auto and its cores became part of socket 'x' (joined: "),
             std::string::npos)
       << message;

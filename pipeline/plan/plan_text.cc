@@ -1,4 +1,4 @@
-// A Plan for people and for programs.
+// Prints a Plan as tables and as JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ std::string Layers(const Plan& plan) {
 
 struct KvCapacity {
   size_t context = 0;
-  uint64_t slot_bytes = 0;  // of all stages
-  size_t slots_in_l3 = 0;   // that fit every stage's room
+  uint64_t slot_bytes = 0;  // per slot, over all stages
+  size_t slots_in_l3 = 0;   // slots that fit every stage's room
 };
 std::vector<KvCapacity> KvCapacities(const Plan& plan) {
   std::vector<KvCapacity> capacities;

@@ -9,13 +9,13 @@
 namespace larder::pipeline {
 namespace {
 
-// GB/s are bytes a nanosecond.
+// GB/s are bytes per nanosecond.
 double Us(double bytes, double gbps) { return gbps > 0 ? bytes / gbps * 1e-3 : 0; }
 
 }  // namespace
 
-// weights: read once for all rows of the frame, or computed for each, whichever takes longer. attention: each
-// sequence reads its own KV cache.
+// weights: reading them once for all rows, or the arithmetic for each row, whichever takes longer. attention:
+// each sequence reads its own KV cache.
 PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) const {
   PredictedTimes times;
   const auto rows = static_cast<double>(batch);
@@ -66,7 +66,7 @@ std::string Prediction::Text() const {
       context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
       speeds.layer_sync_us, speeds.link_latency_us, speeds.link_gbps);
   const size_t batch = 1;
-  // Stages alike are one line.
+  // Equal stages share one line.
   struct Line {
     const PredictedStage* stage;
     size_t count;

@@ -1,7 +1,7 @@
-// Prediction: how long a token takes in a pipeline of stages, from bandwidths and latencies that were
-// measured or given: the decomposition of the paper's section 6.2 (TPOT = stages x (stage time + network
-// time)), with a stage's time taken apart into what it reads and with stages that need not be alike. A trend,
-// not a promise.
+// Prediction: the time per token of a pipeline of stages, from bandwidths and latencies that were measured or
+// given. It is the decomposition of the paper's section 6.2 (TPOT = stages x (stage time + network time)),
+// with a stage's time split into what it reads, and for stages that may differ. It shows a trend, not a
+// guaranteed speed.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace larder::pipeline {
 
-// Of one core or one socket, and of a link. The defaults are EPYC 9684X figures of design documents; `source`
-// says where numbers are from, for the reader of a prediction.
+// Speeds of one core, one socket and one link. The defaults are the design documents' figures for an EPYC
+// 9684X. `source` tells the reader of a prediction where the numbers come from.
 struct Speeds {
-  double l3_core_gbps = 30;        // reading its L3, of a core while all read
-  double dram_socket_gbps = 380;   // reading memory, of a socket
-  double core_gops = 300;          // INT8 multiply and add, of a core: bounds large batches
+  double l3_core_gbps = 30;        // one core reading its L3 while all cores read
+  double dram_socket_gbps = 380;   // one socket reading memory
+  double core_gops = 300;          // one core, INT8 multiplies and adds: bounds large batches
   double layer_sync_us = 2;        // four barriers of a socket's threads
   double link_latency_us = 10;     // paper section 4.4: about 50 us for five
   double link_gbps = 12.5;         // 100 Gbit/s
@@ -27,16 +27,16 @@ struct PredictedStage {
   std::string name;
   size_t layers = 0;  // 0: the serving socket
   size_t cores = 0;
-  uint64_t weight_bytes = 0;       // of one layer, or of the head
-  uint64_t weight_parameters = 0;  // the same, for the arithmetic
+  uint64_t weight_bytes = 0;       // one layer's, or the lm_head's
+  uint64_t weight_parameters = 0;  // likewise, for the arithmetic
   bool weights_in_l3 = false;
-  uint64_t kv_bytes = 0;       // of one layer and sequence at the context
-  size_t kv_cores = 0;         // cores that read them
-  uint64_t kv_room_bytes = 0;  // of L3 for KV; beyond it KV streams from memory
+  uint64_t kv_bytes = 0;       // one layer's, per sequence at the context
+  size_t kv_cores = 0;         // cores that read this KV
+  uint64_t kv_room_bytes = 0;  // L3 for KV; what exceeds it streams from memory
 };
 
 struct PredictedTimes {
-  double weights_us = 0, attention_us = 0, sync_us = 0;  // of one layer
+  double weights_us = 0, attention_us = 0, sync_us = 0;  // per layer
   bool compute_bound = false, kv_in_l3 = false;
   double stage_us = 0;
 };
@@ -52,15 +52,15 @@ struct Prediction {
   Speeds speeds;
   size_t context = 0;
   size_t micro_batches = 0;
-  uint64_t row_bytes = 0;              // of a frame: dim float32
-  size_t links = 0;                    // communications a token: stages + 1; 0 if one stage serves itself
+  uint64_t row_bytes = 0;              // per row of a frame: dim float32
+  size_t links = 0;                    // hops per token: stages + 1; 0 if one stage serves itself
   std::vector<PredictedStage> stages;  // the serving socket last
   std::vector<PredictedPoint> points;  // batch 1, 2, 4 ...
 
   PredictedTimes Times(const PredictedStage&, size_t batch) const;
   double LinkUs(size_t batch) const;
   PredictedPoint Point(size_t batch) const;
-  // The formula with numbers put in for batch 1, then the points; several lines.
+  // The formula with its numbers for batch 1, then the points; several lines.
   std::string Text() const;
 };
 

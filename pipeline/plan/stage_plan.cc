@@ -13,8 +13,8 @@ namespace {
 constexpr size_t kMaxThreads = 1024;
 constexpr size_t kMaxFrameRows = 4096;
 
-// Rows of a prefill frame: their quantised FFN activations, the widest, should stay in one core's L2 beside a
-// panel.
+// Rows of a prefill micro-batch: their quantised FFN activations, the widest ones, should stay in one core's
+// L2 beside a panel.
 size_t PrefillRows(const model::ModelConfig& config, const topology::Topology& topology) {
   const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
   const size_t row_bytes = kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
@@ -192,7 +192,7 @@ nlohmann::json KeyOf(const model::ModelConfig& config) {
 }
 
 uint64_t StagePlan::hash() const {
-  // What defines the computation and the frames; the machine's names are not part of it.
+  // The key: what defines the computation and the frames. Names of the machine are not part of it.
   nlohmann::json key = KeyOf(config);
   key.push_back({options.context, options.slots, options.prefill_rows, threads.size(), config.first_layer,
                  config.ends});

@@ -1,6 +1,6 @@
-// Plans for real machines: where MakePlan puts the threads, shards and budgets of a 3B-shaped model. Known
-// machines, by their description, are held against rules and against what is known of them; where the folder
-// of topologies is at hand every XML file in it too.
+// Plans for real machines: where MakeStagePlan puts the threads, shards and budgets of a 3B-shaped model.
+// Known machines, made from descriptions, are checked against general rules and against what is known of
+// them; so is every XML file of the topology folder, if it is present.
 #include "pipeline/plan/stage_plan.h"
 
 #include <gtest/gtest.h>
@@ -40,8 +40,8 @@ uint64_t PackedBytes(uint64_t rows, uint64_t columns) {
   return CeilDiv(rows, kernels::kPanelRows) * kernels::kQ8Panel.bytes(CeilDiv(columns, kernels::kBlock));
 }
 
-// Of the whole model, not by way of shards. 3B's dimensions are multiples of all granules, so nothing is
-// padding.
+// Packed bytes of the whole model, computed without shards. 3B's dimensions are multiples of all granules, so
+// there is no padding.
 uint64_t ModelBytes(const model::ModelConfig& c) {
   const uint64_t layer = PackedBytes((c.heads + 2 * c.kv_heads) * c.head_size, c.dim) +
                          PackedBytes(c.dim, c.heads * c.head_size) + PackedBytes(2 * c.ffn, c.dim) +
@@ -115,7 +115,7 @@ void ExpectGroupsAndBudgets(const StagePlan& plan, const Topology& machine) {
   EXPECT_EQ(plan.weight_bytes, ModelBytes(plan.config));
 }
 
-// Shares are even: no thread has more than one granule of each matrix above another.
+// Shares are even: two threads differ by at most one granule of each matrix.
 void ExpectBalanced(const StagePlan& plan) {
   const model::ModelConfig& c = plan.config;
   const uint64_t granules = c.layers * (5 * kernels::kQ8Panel.bytes(c.dim / kernels::kBlock) +
@@ -143,7 +143,8 @@ void ExpectRules(const Topology& machine, size_t threads) {
   ExpectShardsCoverTheModel(plan);
   ExpectGroupsAndBudgets(plan, machine);
   ExpectBalanced(plan);
-  // One note says how many groups are too small, one how many are of unknown size; none says so of no group.
+  // One note counts the groups that are too small, one those of unknown size; there is no note if the count
+  // is 0.
   const auto unknown = std::count_if(plan.l3_groups.begin(), plan.l3_groups.end(),
                                      [](const auto& g) { return g.l3_bytes == 0; });
   const auto small = std::count_if(plan.l3_groups.begin(), plan.l3_groups.end(),
@@ -222,7 +223,7 @@ TEST_P(PlacementOn, KeepsTheRulesAtEverySize) {
 INSTANTIATE_TEST_SUITE_P(Described, PlacementOn, testing::ValuesIn(kMachines),
                          [](const auto& machine) { return topology::TestName(machine.param.name); });
 
-// Whatever machine is described there, known or not.
+// Covers every machine of the folder, known or not.
 TEST(Placement, OfEveryDumpInTheFolder) {
   LARDER_NEEDS_TEST_DATA(topology::DumpFolder());
   size_t files = 0;
@@ -239,8 +240,8 @@ TEST(Placement, OfEveryDumpInTheFolder) {
   }
 }
 
-// 2 x EPYC 9V33X: 12 L3 groups of 96 MB a package, and in each as many threads as the dump has cores there
-// (the hypervisor keeps some for itself, so not all groups have 8).
+// 2 x EPYC 9V33X: 12 L3 groups of 96 MB per package, with as many threads in each as the dump has cores there
+// (the hypervisor keeps some cores, so not all groups have 8).
 TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   const Topology machine = topology::ByDescription("amd-genoax-2xEPYC-9V33X-azure-hbv4");
   const StagePlan plan = PlanFor(machine);
@@ -255,14 +256,14 @@ TEST(Placement, GenoaXHasTwelveGroupsAPackage) {
   for (const PlanThread& thread : plan.threads) ++threads[machine.core(thread.core).l3_group];
   for (const topology::L3Group& group : machine.l3_groups()) EXPECT_EQ(threads[group.id], group.cores.size());
 
-  // One package: all its groups, none of the other's.
+  // One package: all its groups, and none of the other package.
   const StagePlan one = PlanFor(machine, machine.packages()[0].cores.size());
   EXPECT_EQ(one.l3_groups.size(), 12u);
   for (const PlanThread& thread : one.threads) EXPECT_EQ(machine.core(thread.core).package, 0);
 }
 
-// An L3 group over two NUMA nodes (sub-NUMA clustering): one group of threads, half of their arenas on each
-// node.
+// An L3 group over two NUMA nodes (sub-NUMA clustering) has one group of threads, half of whose arenas are on
+// each node.
 TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
   const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   std::map<int, std::map<int, size_t>> threads;  // by L3 group and node
@@ -272,7 +273,8 @@ TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
             (std::map<int, std::map<int, size_t>>{{0, {{0, 10}, {2, 10}}}, {1, {{1, 10}, {3, 10}}}}));
 }
 
-// Tiles do not touch bits, so two ends of a link may have tuned theirs apart; a StagePlan says which it has.
+// Tiles do not change results, so the two ends of a link may have different tunings; a StagePlan shows its
+// own.
 TEST(StagePlan, TilesAreNotPartOfTheHash) {
   const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
   PlanOptions options;

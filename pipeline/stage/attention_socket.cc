@@ -11,7 +11,8 @@ using threadpool::Step;
 std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   const weight_node::LayerShape shape(plan.config);
   std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
-  // Threads work at home (WeightNodeOptions::panels), in both phases: attention waits for the same flags.
+  // Threads compute their own panels (WeightNodeOptions::panels) in both phases, since attention waits for
+  // the same flags in both.
   const weight_node::PanelMap map(plan.shards);
   for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
     const auto work = map.Work(weight_node::Phase::kDecode, t, weight_node::PanelMatrix::kQkv);
@@ -23,8 +24,9 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   return projectors;
 }
 
-// The first layer of which something is missing: if all its rows are projected, attention is behind, else the
-// weight socket, which has all that it needs. (Later layers may be there in part: threads do not keep step.)
+// Looks for the first layer with missing output. If all its rows are projected, attention is behind; else the
+// weight socket is, which has all its inputs. (Later layers may be partly done, since threads are not in
+// lockstep.)
 std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
                                     uint32_t halves) {
   const size_t heads = plan.config.kv_heads;
@@ -75,7 +77,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
       slot_(plan.options.prefill_rows),
       position_(plan.options.prefill_rows),
       exchange_(exchange) {
-  threadpool::Pool::TicksPerSecond();  // measured on the first call: before there are frames
+  threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   const PlanAttentionSocket& socket = plan.attention.at(index);
   threadpool::PoolOptions pool;
@@ -138,8 +140,7 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
         for (size_t i = first; i < all[t].size(); ++i) {
           Step& step = all[t][i];
           step.part = static_cast<uint8_t>(half);
-          // Rows that are appended are awaited by this socket's own threads, attended ones by the weight
-          // socket's.
+          // This socket's own threads wait for appended rows, the weight socket's threads for attended rows.
           const bool own = step.kind == static_cast<uint16_t>(model::StepKind::kAppend);
           step.waiters = own ? wait_.mode : waits_.weight.mode;
           if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);

@@ -1,7 +1,7 @@
-// AttentionSocket: the Run of an attention socket: its pool, its KV slots and Programs that consist of
-// attention steps only. It never sees a weight. Constructed and served by one thread, which becomes thread 0
-// of its pool; in one process a std::thread of the weight socket's Stage, else the main thread of `larder
-// node`.
+// AttentionSocket: a running attention socket: its pool, its KV slots and Programs that consist of attention
+// steps only. It reads no weight matrix. One thread constructs it, calls Serve() and becomes thread 0 of its
+// pool: a std::thread of the weight socket's Stage if both are in one process, else the main thread of
+// `larder node`.
 #pragma once
 
 #include <atomic>
@@ -24,17 +24,17 @@ namespace larder::pipeline {
 
 class AttentionSocket {
  public:
-  // `index` into plan.attention. `exchange` and `frames` live as long as this object. The file gives q/k
-  // norms only.
+  // index: into plan.attention. `plan`, `exchange`, `frames` and `report` must outlive this object. Only q/k
+  // norms are read from the file.
   AttentionSocket(const StagePlan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
                   rdma::ShmLink& frames, AttentionReport& report, const SocketWaits& waits);
 
-  // Executes frames until a stop message comes, and counts them in *status and in the report. Data path from
-  // here on. Throws Error if a message can't be one, or is out of step.
+  // Executes frames until a stop message comes, and counts them in *status and in the report. This is the
+  // data path. Throws Error if a message is invalid or out of step.
   void Serve(SocketStatus* status);
   void Serve() { Serve(&own_status_); }
 
-  // Any thread, about a frame that does not end: it is this socket that the others wait for.
+  // For a micro-batch that does not end: whether the others wait for this socket. Any thread.
   bool Hangs() const;
   const threadpool::Pool& pool() const { return *pool_; }
 
@@ -46,7 +46,7 @@ class AttentionSocket {
  private:
   friend struct StageTesting;
   void BuildPrograms(const Exchange& exchange, size_t halves);
-  // Null after a stop message, else what was wrong with the last one.
+  // Returns null after a stop message, else what was wrong with the last message.
   const char* Run(SocketStatus& status);
   const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves], uint32_t* rows);
 
@@ -55,30 +55,30 @@ class AttentionSocket {
   rdma::ShmLink& frames_;
   AttentionReport& report_;
   const SocketWaits waits_;
-  const sync::WaitPolicy wait_;  // this socket's of them
+  const sync::WaitPolicy wait_;  // this socket's own
   FlagRefresh refresh_;
-  std::vector<sync::EpochFlag*> second_half_;  // what this socket signals in frames that are cut only
+  std::vector<sync::EpochFlag*> second_half_;  // signalled only for micro-batches that are cut
   SocketStatus own_status_;
-  // The message at hand, copied out of memory that the weight socket's process can write at any time.
+  // The current message, copied out of memory that the weight socket's process can write at any time.
   FrameMessage message_{};
   std::vector<int32_t> slot_;
   std::vector<uint32_t> position_;
   const Exchange& exchange_;
-  std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // relaxed: of the frame at hand, for Hangs()
+  std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // the current micro-batch's, for Hangs(); relaxed
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
   std::unique_ptr<sync::EpochFlag[]> appended_;  // [half][kv_head], between this socket's threads
-  std::vector<std::vector<sync::EpochFlag*>>
-      projected_[kHalves];  // [half][kv_head]: flags of the weight threads that project it
-  std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves of the frame - 1][thread]
+  // [half][kv_head]: flags of the weight threads that project the head.
+  std::vector<std::vector<sync::EpochFlag*>> projected_[kHalves];
+  std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves - 1][thread]
   std::vector<threadpool::Program> programs_[kHalves];
 };
 
 // The weight threads that project rows of each KV head: [kv_head][...].
 std::vector<std::vector<size_t>> Projectors(const StagePlan&);
 
-// Of a frame that does not end, whose flags no longer move: the attention socket that all others wait for, or
-// nothing if they wait for the weight socket. Any thread of either side.
+// For a micro-batch that does not end and whose flags no longer move: the attention socket that all others
+// wait for, or nullopt if they wait for the weight socket. Any thread of either side.
 std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
                                     uint32_t halves);
 

@@ -1,4 +1,4 @@
-// The loop of an attention socket: a frame's message, its attention steps, the next.
+// The loop of an attention socket: receive a frame's message, execute its attention steps, repeat.
 #include <algorithm>
 
 #include "base/clock.h"
@@ -9,10 +9,11 @@
 namespace larder::pipeline {
 
 namespace {
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads a frame
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per frame
 }  // namespace
 
-// A message is as untrusted as its sender's memory: what indexes ours is copied and checked here, once.
+// A message is untrusted, since its sender can write its memory at any time. What is used as an index is
+// copied and checked here, once.
 const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
                                        uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
@@ -36,7 +37,7 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
   for (uint32_t m = 0; m < *rows; ++m) {
     if (slot_[m] < 0 || static_cast<size_t>(slot_[m]) >= kv.slots) return "a slot that does not exist";
     if (position_[m] >= kv.context) return "a position beyond the context";
-    // An attention step takes neighbours of one slot as one tile, and looks at the first one's position only.
+    // An attention step treats adjacent rows of one slot as one tile and reads only the first row's position.
     const bool first = m == 0 || (message_.halves > 1 && m == message_.half[0].rows);
     if (!first && slot_[m] == slot_[m - 1] && position_[m] != position_[m - 1] + 1)
       return "positions of a slot with a gap";
@@ -82,7 +83,7 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     pool_->Execute(programs_[message_.halves - 1], parts, static_cast<uint32_t>(plan_.config.layers));
     frames_.EndReceive();
     idle_ns = Clock();
-    // Waiting for the weight socket, layer by layer, is no work.
+    // Time spent waiting for the weight socket, layer by layer, does not count as computing.
     const uint64_t took_ns = idle_ns - start_ns;
     const uint64_t inside_ns = std::min(pool_->waited_ns() - waited_ns, took_ns);
     SocketStatus::Add(status.wait_ns, inside_ns);

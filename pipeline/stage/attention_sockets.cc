@@ -11,14 +11,14 @@ namespace larder::pipeline {
 namespace {
 
 // Frames in flight on a link. The weight socket waits for a frame's heads before it sends the next, so one
-// would do; the second lets the stop message follow without waiting.
+// slot would be enough; the second lets the stop message follow without waiting.
 constexpr size_t kFrameSlots = 2;
 
 rdma::WaitsHow HowOf(const sync::WaitPolicy& wait) {
   return wait.mode == sync::WaitPolicy::Mode::kSpin ? rdma::WaitsHow::kSpins : rdma::WaitsHow::kSleeps;
 }
 
-// mine, peers: of this process's threads and of the peer's.
+// mine, peers: how this process's threads and the peer's threads wait.
 rdma::Hello MakeHello(const StagePlan& plan, const SegmentShape& shape, const std::string& name,
                       const sync::WaitPolicy& mine, const sync::WaitPolicy& peers) {
   rdma::Hello hello;
@@ -111,7 +111,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan
         LARDER_CHECK(false, "{}", error.what());  // both ends are this process
       }
     };
-    // From here on, if anything throws, the destructor stops those that were started.
+    // If something throws from here on, the destructor stops the threads that were started.
     try {
       sockets->threads_.emplace_back(std::move(serve));
     } catch (const std::system_error& error) {
@@ -143,7 +143,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const StagePlan& pla
 }
 
 void AttentionSockets::LinkFailed(size_t socket) const {
-  // As if its process were gone: it writes what no attention socket writes.
+  // Treated as if the process were gone, since it writes what no attention socket writes.
   if (socket < channels_.size())
     rdma::StopWhenPeerIsLost (*channels_[socket])(channels_[socket]->peer_pid(), rdma::PeerEnd::kGone);
   LARDER_CHECK(false, "attention socket {}: link fault", socket);
@@ -190,7 +190,7 @@ void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::Ggu
   status->state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   const std::shared_ptr<void> watched = watch ? watch(socket) : nullptr;
   socket.Serve(status);
-  channel.Bye();  // before the weight socket's monitor could take our closed channel for a crash
+  channel.Bye();  // before the weight socket's monitor can take our closed channel for a crash
 }
 
 }  // namespace larder::pipeline

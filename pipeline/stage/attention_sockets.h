@@ -1,6 +1,6 @@
-// AttentionSockets: what a weight socket holds of its attention sockets: the memory they exchange rows in, a
-// link to each for frame messages, and their threads (in one process) or the channels to their processes
-// (`larder node`).
+// AttentionSockets: the weight socket's side of its attention sockets: the memory in which they exchange
+// rows, a link to each for frame messages, and their threads (in one process) or the control channels to
+// their processes (`larder node`).
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace larder::pipeline {
 
-// One segment holds the exchange and, behind it, one link and one report a socket.
+// One segment holds the exchange and, behind it, one link and one report per socket.
 struct SegmentShape {
   explicit SegmentShape(const StagePlan& plan);
   ExchangeShape exchange;
@@ -40,28 +40,30 @@ std::string ControlName(const std::string& cluster, const std::string& socket);
 
 class AttentionSockets {
  public:
-  // In this process: a thread for each socket, which builds its pool and serves. Throws what a socket's
-  // construction throws.
+  // Starts a thread of this process per socket, which builds the socket's pool and serves. Throws what a
+  // socket's constructor throws.
   static std::unique_ptr<AttentionSockets> StartThreads(const StagePlan&, const model::GgufFile&,
                                                         const SocketWaits&);
-  // In processes that run `larder node` already (or will within timeout_ms); Error if one of them takes the
-  // threads of either to wait in another way than `waits` says. From then on the loss of one ends this
-  // process with a message. socket: this one's name. key: the cluster's, null: none.
+  // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error if one of
+  // them disagrees with `waits` about how either side's threads wait. From then on the loss of one ends this
+  // process with a message. socket: this socket's name. key: the cluster's; null: none.
   static std::unique_ptr<AttentionSockets> Connect(const StagePlan&, const std::string& cluster,
                                                    const std::string& socket, const SocketWaits&,
                                                    int timeout_ms,
                                                    const std::shared_ptr<const rdma::LinkKey>& key = {});
-  ~AttentionSockets();  // sends stop, joins or says goodbye
+  ~AttentionSockets();  // stops the sockets; joins their threads, or says goodbye to their processes
 
   const Exchange& exchange() const { return *exchange_; }
-  // Any thread.
+  // The counters of a socket. Any thread.
   const SocketStatus& status(size_t socket) const { return report(socket).status; }
 
-  // Any thread, about a frame that does not end: the attention socket that all others wait for, if it is one.
+  // For a micro-batch that does not end: the attention socket that all others wait for, if it is one. Any
+  // thread.
   std::optional<size_t> Hung() const;
 
-  // Tells each socket its rows of the frame, which in each half (first_half rows, then the others; 0: not
-  // cut) are in the order of sockets. Data path. base_epoch: the weight pool's for this frame.
+  // Sends each socket a frame with the list of its rows of the micro-batch. In each half (first_half rows,
+  // then the others; 0: not cut) the rows are in the order of sockets. base_epoch: the weight pool's for this
+  // micro-batch. Data path.
   void Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch);
 
  private:
@@ -76,27 +78,27 @@ class AttentionSockets {
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
-  // relaxed: of the frame at hand, for Hung(). pinged_: whose answer is waited for, from 1; 0: nobody's
+  // The current micro-batch's, for Hung(); relaxed. pinged_: the socket, from 1, whose answer is awaited; 0:
+  // none.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1}, pinged_{0};
   rdma::SharedMemory memory_;
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
   std::vector<std::unique_ptr<rdma::ShmLink>> receivers_;  // threads only
   std::vector<std::thread> threads_;
-  std::vector<AttentionSocket*> served_;                         // theirs
+  std::vector<AttentionSocket*> served_;                         // the threads' sockets
   std::vector<std::unique_ptr<rdma::ControlChannel>> channels_;  // processes only
   std::vector<std::unique_ptr<rdma::PeerMonitor>> monitors_;
 };
 
-// Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and lets them go: what
-// cannot be had is an Error before anybody has connected.
+// Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and frees them, so that a
+// missing resource is an Error before a peer has connected.
 void DryRunAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
                      const SocketWaits& waits);
 
-// The main thread of an attention socket's process: waits for a weight socket, serves it until it says
-// goodbye. Called in a loop. If there is a status, it counts the frames of all
-// of them. watch: called with the socket that is going to serve; what it returns is let go before that
-// socket.
+// The main thread of an attention socket's process: waits for a weight socket and serves it until it says
+// goodbye. Called in a loop. status: counts the frames over all calls; may be null. watch: called with the
+// socket before it serves; what it returns is destroyed before the socket.
 using WatchAttention = std::function<std::shared_ptr<void>(const AttentionSocket&)>;
 void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,

@@ -6,10 +6,10 @@
 
 namespace larder::pipeline {
 
-constexpr uint32_t kPingEvery = 256;  // frames: some microseconds in half a second
+constexpr uint32_t kPingEvery = 256;  // frames; a ping costs some microseconds in half a second
 
 namespace {
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads a ping
+uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per ping
 }  // namespace
 
 FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch) {
@@ -22,7 +22,7 @@ FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind k
   return message;
 }
 
-// There and back to the socket's first thread, waking it if it sleeps, as a frame does.
+// A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
 void AttentionSockets::Ping(size_t socket) {
   pinged_.store(static_cast<uint32_t>(socket) + 1, std::memory_order_relaxed);
   const uint64_t begin = Clock();
@@ -34,7 +34,8 @@ void AttentionSockets::Ping(size_t socket) {
 }
 
 void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
-  if (frames_++ % kPingEvery == 1) {  // the first frame wakes whoever has just started
+  // The first frame has no ping, since it has to wake sockets that have just started.
+  if (frames_++ % kPingEvery == 1) {
     ++pings_;
     for (size_t socket = 0; socket < plan_.attention.size(); ++socket) Ping(socket);
   }
@@ -43,7 +44,7 @@ void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, 
   base_epoch_.store(base_epoch, std::memory_order_relaxed);
   halves_.store(halves, std::memory_order_relaxed);
   const uint32_t ends[kHalves] = {halves == 1 ? frame.rows : first_half, frame.rows};
-  uint32_t next[kHalves] = {0, first_half};  // the first row of each half that has no socket yet
+  uint32_t next[kHalves] = {0, first_half};  // [half]: the first row that has no socket yet
   for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
     FrameMessage& message = BeginMessage(socket, FrameMessage::Kind::kRows, base_epoch);
     message.halves = halves;

@@ -1,5 +1,5 @@
 // Ends: what the serving socket of a chain computes: the embedding of a micro-batch, which goes to the first
-// stage, and the output head of the rows that come back from the last and whose logits are wanted.
+// stage, and the lm_head for those rows that return from the last stage and want logits.
 #pragma once
 
 #include "model/gguf/gguf.h"
@@ -12,14 +12,14 @@ namespace larder::pipeline {
 
 class Ends {
  public:
-  // The plan is of a part without layers (model::EndsOf). Loads and packs; the constructing thread becomes
-  // thread 0 of the pool and the only one to call Embed and Head. Throws Error.
+  // The plan is for the part without layers (model::EndsOf). Loads and packs the weights. The constructing
+  // thread becomes thread 0 of the pool; only it may call Embed and Head. Throws Error.
   Ends(const StagePlan&, const model::GgufFile&, const StageOptions&);
 
-  // The embeddings of a micro-batch's 1 to max_rows() tokens, written to frame.sending.
+  // Writes the embeddings of a micro-batch's 1 to max_rows() tokens to frame.sending.
   void Embed(model::BatchRows& frame);
-  // The logits of the residuals at frame.received, all of whose rows (1 to max_logit_rows()) are logit rows;
-  // then at packed().logits(i) until the next call.
+  // Computes the logits of the residuals at frame.received, all of whose rows (1 to max_logit_rows()) are
+  // logit rows. They are at packed().logits(i) until the next call.
   void Head(model::BatchRows& frame);
 
   PackedWeights& packed() { return packed_; }
@@ -27,7 +27,7 @@ class Ends {
 
  private:
   PackedWeights packed_;
-  ThreadPrograms embed_, head_[2];  // by weight_node::Phase
+  ThreadPrograms embed_, head_[2];  // head_: [weight_node::Phase]
 };
 
 }  // namespace larder::pipeline

@@ -1,13 +1,12 @@
-// Exchange: the memory in which one weight socket and its attention sockets meet, a plain byte layout
-// computed from the Plan by each of them: per-head readiness flags in both directions and the rows that they
-// announce. It may be memory of one process or a segment that several map; no pointer, shape or type lies in
-// it. (Which rows a frame has travels over a link, rdma/shm/shm_link.h.)
+// Exchange: the memory through which one weight socket and its attention sockets exchange rows: a plain byte
+// layout, which each computes from the Plan, of per-head readiness flags in both directions and the rows that
+// they announce. It may be memory of one process or a segment that several map; it contains no pointer, shape
+// or type. (The list of a frame's rows goes over a link, rdma/shm/shm_link.h.)
 //
 // A frame may be cut into two halves, so that the weight socket works on one while the attention sockets work
-// on the other. Each half has flags of its own, and rows of its own in the same buffers.
+// on the other. Each half has its own flags, and its own rows in the same buffers.
 //
-// Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an
-// acquire):
+// Ordering, per layer l of a half (all flags carry base_epoch + l + 1; Signal is a release, Wait an acquire):
 //   projected(t, head)    weight thread t has written its part of the head's q, k, v rows;
 //                         read by the head's attention threads
 //   attended(a, t, head)  attention thread t of socket a has written its rows' output;
@@ -30,10 +29,10 @@ namespace larder::pipeline {
 
 inline constexpr size_t kHalves = 2;
 
-// An EpochFlag must not get 2^31 epochs old, but those of the second half are signalled only in frames that
-// are cut, and days may pass without one. So whoever signals them does it anew when this says so: between
-// frames, when nobody waits for them, with the base epoch of the next frame, which all frames before have
-// reached.
+// FlagRefresh: when to signal the second half's flags again. An EpochFlag must not fall 2^31 epochs behind,
+// but these flags are signalled only in frames that are cut, and days may pass without one. When Due() is
+// true, the socket that signals them does so between frames, while no thread waits for them, with the next
+// frame's base epoch, which all earlier frames have reached.
 class FlagRefresh {
  public:
   bool Due(uint32_t base_epoch) {
@@ -43,14 +42,14 @@ class FlagRefresh {
   }
 
  private:
-  static constexpr uint32_t kEvery = 1u
-                                     << 28;  // an hour of a small model; the other end may be a frame behind
+  // About an hour with a small model. Far below 2^31, since the other end may be a frame behind.
+  static constexpr uint32_t kEvery = 1u << 28;
   uint32_t last_ = 0;
 };
 
 class ExchangeShape {
  public:
-  // attention_threads: threads of each attention socket.
+  // attention_threads: the number of threads of each attention socket.
   ExchangeShape(const model::ModelConfig&, size_t rows, size_t weight_threads,
                 const std::vector<size_t>& attention_threads);
   size_t bytes() const { return bytes_; }
@@ -64,8 +63,8 @@ class ExchangeShape {
 
 class Exchange {
  public:
-  // `memory`: shape.bytes() zeroed bytes, aligned to kFalseSharingBytes. A zeroed EpochFlag is a new one, so
-  // nobody has to construct it.
+  // `memory`: shape.bytes() zeroed bytes, aligned to kFalseSharingBytes. A zeroed EpochFlag is a new one and
+  // needs no construction.
   Exchange(const ExchangeShape& shape, std::byte* memory) : shape_(shape), memory_(memory) {}
 
   sync::EpochFlag* projected(size_t half, size_t weight_thread, size_t kv_head) const {
@@ -89,19 +88,20 @@ class Exchange {
   std::byte* memory_;
 };
 
-// What an attention socket writes for its weight socket, in the segment that both map. Zeroed memory is one.
+// What an attention socket writes for its weight socket, in the segment that both map. Zeroed memory is a
+// valid report.
 struct AttentionReport {
-  SocketStatus status;   // round_trip_ns: the weight socket's to write
+  SocketStatus status;   // round_trip_ns: written by the weight socket
   sync::EpochFlag pong;  // the number of the last ping
 };
 
-// What crosses a link for one frame, weight socket -> attention socket: its rows' slots (the socket's own
-// numbering) and positions, first those of the first half. Fixed size: the Plan's prefill_rows.
+// The message of one frame, weight socket -> attention socket: its rows' slots (in the attention socket's own
+// numbering) and positions, those of the first half first. Fixed size, for the Plan's prefill_rows.
 struct FrameMessage {
   enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
   Kind kind;
-  uint32_t
-      base_epoch;   // must be the receiver's own: both pools have executed the same frames; kPing: its number
+  // Must equal the receiver's own, since both pools have executed the same frames. kPing: the ping's number.
+  uint32_t base_epoch;
   uint32_t halves;  // 1: not cut
   uint32_t reserved;
   struct Half {

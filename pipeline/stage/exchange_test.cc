@@ -1,5 +1,5 @@
-// The layout of the segment that a weight socket and its attention sockets share: every flag and every row
-// has bytes of its own, inside it, and no two that different threads write share a line.
+// The layout of the segment that a weight socket and its attention sockets share: flags and rows lie inside
+// it and do not overlap, and those that different threads write do not share a cache line.
 #include "pipeline/stage/exchange.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ void PrintTo(const Shape& s, std::ostream* out) {
        << " threads, " << s.attention_threads.size() << " attention sockets";
 }
 
-// One of each kind: more threads than heads, one thread, several sockets, a head that is no multiple of a
-// line.
+// One shape of each kind: more threads than heads, one thread, several sockets, a head size that is not a
+// multiple of a cache line.
 const std::vector<Shape> kShapes = {{24, 8, 128, 256, 6, {4}},   {6, 2, 32, 1, 1, {1}},
                                     {4, 4, 64, 7, 3, {1, 5, 2}}, {32, 8, 128, 33, 47, {16, 16}},
                                     {9, 3, 64, 32, 2, {2, 2}},   {14, 2, 40, 5, 4, {3}}};
@@ -63,7 +63,7 @@ class ExchangeLayout : public testing::TestWithParam<Shape> {
   model::ModelConfig config() const { return Config(s().heads, s().kv_heads, s().head_size); }
   ExchangeShape shape() const { return {config(), s().rows, s().weight_threads, s().attention_threads}; }
 
-  // Every flag, by its place among all of them.
+  // Calls `each` once for every flag.
   static void ForEachFlag(const Shape& s, const Exchange& exchange, auto&& each) {
     for (size_t half = 0; half < kHalves; ++half) {
       for (size_t head = 0; head < s.kv_heads; ++head) {
@@ -105,7 +105,8 @@ TEST_P(ExchangeLayout, PartsLieInsideAndApart) {
   EXPECT_LE(parts.back().end, shape().bytes());
 }
 
-// Rows begin on a line, buffers on a page: a page of flags is never one of rows, which others write.
+// Rows begin on a cache line and buffers on a page, so no page holds both flags and rows, which other threads
+// write.
 TEST_P(ExchangeLayout, RowsAreAligned) {
   Memory memory(shape().bytes());
   const weight_node::AttentionIoRows rows = Exchange(shape(), memory.data.get()).rows();
@@ -116,8 +117,8 @@ TEST_P(ExchangeLayout, RowsAreAligned) {
   }
 }
 
-// What is written through one side is what the other side reads, everywhere, wherever each has mapped it: all
-// addresses are offsets from the memory's begin.
+// One side reads what the other has written, wherever each has mapped the memory: all addresses are offsets
+// from its beginning.
 TEST_P(ExchangeLayout, TheOtherSideFindsTheSameBytes) {
   Memory memory(shape().bytes()), elsewhere(shape().bytes());
   const Exchange writer(shape(), memory.data.get());
@@ -153,7 +154,7 @@ TEST(FlagRefresh, IsDueBeforeAFlagGetsTooOldAndOnceEachTime) {
   EXPECT_FALSE(refresh.Due(every - 1));
   EXPECT_TRUE(refresh.Due(every + 5));
   EXPECT_FALSE(refresh.Due(every + 5));
-  // Through the counter's wrap: never older than what EpochReached() can tell.
+  // Across the counter's wrap: the flag never gets older than EpochReached() can handle.
   uint32_t base = every + 5, last = base, age = 0;
   for (int i = 0; i < 100; ++i) {
     base += every / 3;
@@ -177,7 +178,7 @@ TEST(FrameMessage, HasRoomForAllRows) {
   }
 }
 
-// The attention socket writes pong while others write the counters before it.
+// The attention socket writes `pong` while other threads write the counters before it.
 TEST(AttentionReport, ItsFlagHasLinesOfItsOwn) {
   EXPECT_EQ(offsetof(AttentionReport, pong) % kFalseSharingBytes, 0u);
   EXPECT_GE(offsetof(AttentionReport, pong), sizeof(SocketStatus));

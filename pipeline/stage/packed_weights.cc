@@ -18,7 +18,7 @@ PackedWeights::PackedWeights(const StagePlan& plan, const StageOptions& options)
     pool.group_of_thread.push_back(thread.l3_group);
   }
   pool.wait = options.wait;
-  // The bandwidths first: with a pool alive its threads would wait on the same cores.
+  // Bandwidths are measured first, since the pool's waiting threads would occupy the same cores.
   if (options.baseline) residency_.baseline = options.baseline(plan_);
   pool_ = std::make_unique<threadpool::Pool>(std::move(pool));
 }

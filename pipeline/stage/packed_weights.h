@@ -1,6 +1,6 @@
 // PackedWeights: the threads of a weight, colocated or serving socket and the weights that they have packed:
-// what a Stage and the Ends of a chain have in common. The thread that constructs it becomes thread 0 of the
-// pool, and the only one to run Programs on it.
+// the common part of a Stage and the Ends of a chain. The constructing thread becomes thread 0 of the pool;
+// only it may run Programs.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace larder::pipeline {
 
-// What each thread walks for a frame.
+// The Program of each thread for a micro-batch.
 struct ThreadPrograms {
   std::vector<std::vector<threadpool::Step>> steps;  // [thread]
   std::vector<threadpool::Program> programs;         // they point to `steps`
@@ -43,7 +43,8 @@ class PackedWeights {
   // Every thread packs its share. shared_io: where attention sockets read and write; null: colocated.
   void Load(const model::GgufFile& file, const StageOptions& options,
             const weight_node::AttentionIoRows* shared_io);
-  // Once programs and all they point to are built: measures the residency if options.baseline says so.
+  // Measures the residency if options.baseline is set. Called when the Programs and all they point to are
+  // built.
   void MeasureResidency(const StageOptions& options);
 
   const StagePlan& plan() const { return plan_; }
@@ -58,21 +59,21 @@ class PackedWeights {
     return rows <= plan_.options.decode_rows ? weight_node::Phase::kDecode : weight_node::Phase::kPrefill;
   }
 
-  // The rows whose logits are being computed, for finite(). Data path.
+  // Notes the rows whose logits are being computed, for finite(). Data path.
   void KeepLogitRows(const model::BatchRows& frame);
-  // [vocab], of the i-th logit row of the last frame, until the next one.
+  // The logits of the last micro-batch's i-th logit row, [vocab]; valid until the next one.
   std::span<const float> logits(size_t i) const;
-  // Whether all of the residual that the i-th logits were made of is finite. (They are finite whatever it is:
-  // quantising turns a NaN into a number.)
+  // Whether the residual behind the i-th logits is finite. (The logits are finite in any case: quantising
+  // turns a NaN into a number.)
   bool finite(size_t i) const;
 
-  const Residency& residency() const { return residency_; }  // as it was when the weights had been packed
-  // Every thread re-reads its shard, all at once, for about `budget_s`.
+  const Residency& residency() const { return residency_; }  // measured right after packing
+  // Measures now: all threads re-read their shards at once, for about `budget_s` seconds.
   std::vector<ShardResidency> ProbeResidency(double budget_s);
 
  private:
   const StagePlan plan_;
-  std::vector<uint32_t> logit_row_;  // of the last frame: rows of the residual
+  std::vector<uint32_t> logit_row_;  // the last micro-batch's, as rows of the residual
   Residency residency_;
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<weight_node::WeightNode> weights_;

@@ -1,5 +1,5 @@
-// ProgressWatch: is a loop alive? What has it done, may it be idle, and what time is it: pure, so that it can
-// be tested without waiting. One object a loop, asked by one thread, again and again.
+// ProgressWatch: decides whether a loop is alive from its progress, whether it may be idle, and the time. It
+// reads no clock, so tests need not wait. One object per loop, asked repeatedly by one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace larder::pipeline {
 
 class ProgressWatch {
  public:
-  // The loop may stand still for patience_ns before it counts as hung. 0: for ever.
+  // A loop without progress for patience_ns counts as hung. 0: never.
   explicit ProgressWatch(int64_t patience_ns) : patience_ns_(patience_ns) {}
 
   // False if the loop was not idle, and `progress` was the same, for patience_ns.
@@ -23,7 +23,7 @@ class ProgressWatch {
     }
     return patience_ns_ == 0 || now_ns - since_ns_ < patience_ns_;
   }
-  // Of a socket's frames: idle if none is started that is not finished.
+  // For a socket's frames: idle if all that were started have finished.
   bool Alive(const SocketStatus& status, int64_t now_ns, bool excused = false) {
     const uint64_t finished = status.frames_finished.load(std::memory_order_relaxed);
     const uint64_t started = status.frames_started.load(std::memory_order_relaxed);

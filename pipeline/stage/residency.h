@@ -1,5 +1,6 @@
-// Residency: which share of each thread's weights re-reads at the speed of L3. All shards of a stage are
-// re-read at once, and compared with what the same threads reached over plain buffers in L3 and in memory.
+// Residency: the share of each thread's weights that is re-read at the speed of L3. All shards of a stage are
+// re-read at once, and the bandwidth is compared with what the same threads reached on plain buffers in L3
+// and in memory.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 
 namespace larder::pipeline {
 
-// Read bandwidth a thread, all threads reading at once. 0: not measured.
+// Read bandwidth per thread, all threads reading at once. 0: not measured.
 struct ResidencyBaseline {
   double l3_gbps = 0;
   double dram_gbps = 0;
 };
-// Starts threads on the plan's CPUs: call it while no pool waits on them. Another machine's plan (unpinned)
-// is measured on as many of this machine's cores.
+// Starts threads on the plan's CPUs: call it while no pool waits on them. A plan for another machine
+// (unpinned) is measured on the same number of this machine's cores.
 ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan, double budget_s);
 
-// The time to read a byte is share / l3 + (1 - share) / dram; solved for the share, clamped to 0..1. A shard
-// that fits L2 reads faster than L3 and is resident.
+// The time to read a byte is share / l3 + (1 - share) / dram; this returns the share, clamped to 0..1. A
+// shard that fits L2 is read faster than L3 and counts as resident.
 double ResidentShare(double reread_gbps, const ResidencyBaseline& baseline);
 
 struct ShardResidency {
@@ -32,11 +33,11 @@ struct ShardResidency {
 };
 struct Residency {
   ResidencyBaseline baseline;
-  std::vector<ShardResidency> shards;  // of each thread; empty: not measured
-  double reread_gbps() const;          // of all threads
+  std::vector<ShardResidency> shards;  // per thread; empty: not measured
+  double reread_gbps() const;          // all threads together
   uint64_t bytes() const;
   uint64_t resident_bytes() const;
-  double resident_share() const;  // of all bytes
+  double resident_share() const;  // as a share of all bytes
   std::string Text() const;
 };
 

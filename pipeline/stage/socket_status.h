@@ -1,5 +1,6 @@
-// SocketStatus: what a running socket counts, for `larder status`, metrics and the watchdog. Written by the
-// one thread that drives the socket's frames, at frame ends; read by any thread, each number for itself.
+// SocketStatus: the counters of a running socket, for `larder status`, metrics and the watchdog. The one
+// thread that drives the socket's frames writes them at frame ends; any thread may read them, without
+// consistency between the numbers.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +14,20 @@
 namespace larder::pipeline {
 
 struct alignas(kFalseSharingBytes) SocketStatus {
-  // relaxed everywhere: counters, nothing is published by them
+  // relaxed everywhere: they are counters and publish no other data
   std::atomic<uint64_t> frames_started{0};   // started > finished: a frame is being computed
-  std::atomic<uint64_t> frames_finished{0};  // a watchdog is content while this grows or nothing is started
+  std::atomic<uint64_t> frames_finished{0};  // the watchdog wants this to grow while a frame is started
   std::atomic<uint64_t> rows{0};             // tokens in those frames
   std::atomic<uint64_t> step_ns{0};          // computing frames
-  std::atomic<uint64_t> wait_ns{0};          // waiting for a frame to come, while the socket could work
+  std::atomic<uint64_t> wait_ns{0};          // waiting for a frame, while the socket could compute
   std::atomic<uint64_t> link_ns{0};          // waiting for a slot of the link to the next socket
-  std::atomic<uint64_t> wrong_frames{0};     // refused by their header
+  std::atomic<uint64_t> wrong_frames{0};     // frames refused because of their header
   std::atomic<uint64_t> reconnects{0};
-  std::atomic<uint64_t> weight_bytes{0};    // 0: holds none
-  std::atomic<uint64_t> resident_bytes{0};  // of these, re-read at the speed of L3 when they were packed
-  std::atomic<uint64_t> round_trip_ns{0};   // of its link, the last measured; 0: none was
+  std::atomic<uint64_t> weight_bytes{0};    // 0: the socket holds no weights
+  std::atomic<uint64_t> resident_bytes{0};  // those re-read at the speed of L3 right after packing
+  std::atomic<uint64_t> round_trip_ns{0};   // the last measured on its link; 0: not measured
   std::atomic<uint32_t> state{0};           // SocketState
-  Pulse pulse;  // of the thread that drives the frames; rests while it waits for another socket or for work
+  Pulse pulse;  // the driving thread's; rests while it waits for another socket or for work
 
   static void Add(std::atomic<uint64_t>& counter, uint64_t n) {  // one writer: no locked instruction needed
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
@@ -48,7 +49,7 @@ constexpr const char* SocketStateName(SocketState state) {
   return "unknown";
 }
 
-// What of a status travels from socket to socket, so that the serving socket can show all of them.
+// The part of a status that is sent from socket to socket, so that the serving socket can show all of them.
 struct SocketReport {
   uint64_t frames = 0, rows = 0;
   uint64_t step_ns = 0, wait_ns = 0, link_ns = 0;
@@ -71,7 +72,7 @@ inline SocketReport ReportOf(const SocketStatus& status) {
           .round_trip_ns = load(status.round_trip_ns)};
 }
 
-// The other way: `status` shows what was reported. One writer.
+// The reverse: stores a report in `status`. One writer.
 inline void Show(const SocketReport& report, SocketStatus& status) {
   const auto store = [](std::atomic<uint64_t>& number, uint64_t value) {
     number.store(value, std::memory_order_relaxed);

@@ -103,8 +103,8 @@ void Stage::BuildPrograms() {
 std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
   const size_t layers = plan().config.layers;
   std::vector<Step> steps;
-  // A half's way through a layer is all that follows its heads' return, and the next layer's QKV: then this
-  // half's attention can begin while the weight threads turn to the other half.
+  // A half's section consists of all steps after its heads' return and the next layer's QKV. Then its
+  // attention can begin while the weight threads compute the other half.
   auto add = [&](size_t half, auto&& add_steps) {
     const size_t first = steps.size();
     add_steps();
@@ -135,14 +135,14 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
   } else {
     packed_.weights().AddSend(thread, phase, last_, steps);
   }
-  // Who waits for a head's rows: attention sockets, or (colocated) the threads of this one.
+  // The threads that wait for a head's rows are the attention sockets' or, if colocated, this socket's own.
   for (Step& step : steps)
     step.waiters = separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;
   return steps;
 }
 
 void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<Step>& steps) {
-  Step meet;  // all heads are needed by every row of O
+  Step meet;  // every row of O needs all heads
   meet.kind = static_cast<uint16_t>(model::StepKind::kAttention);
   meet.layer = static_cast<uint16_t>(layer);
   meet.epoch_offset = static_cast<uint32_t>(layer + 1);

@@ -1,12 +1,12 @@
-// Stage: the layers of a weight or colocated socket: weights, threads and Programs: the Run of a StagePlan.
-// Built once, then executes micro-batches. Colocated: attention steps stand between the weight steps on the
-// same threads. Separated: in their place the threads wait for the heads that attention sockets return, and a
-// micro-batch cut into two halves keeps both sides at work: while one half is attended, the other's weights
-// are read.
+// Stage: the layers of a weight or colocated socket: the weights, threads and Programs of a StagePlan. Built
+// once, then it executes micro-batches. Colocated: attention steps come between the weight steps, on the same
+// threads. Separated: in their place the threads wait for the heads that attention sockets return. A
+// micro-batch may be cut into two halves to keep both sides busy: the attention sockets compute one half
+// while the weight socket computes the other.
 //
-// A stage that has all of the model (a Plan that is single()) takes tokens and leaves logits. One of a chain
-// has layers only: rows come from BatchRows::received and leave to BatchRows::sending; the Ends have the
-// rest.
+// A stage with the whole model (a Plan that is single()) turns tokens into logits. A stage of a chain has
+// layers only: it reads rows at BatchRows::received and writes them to BatchRows::sending; embedding and
+// lm_head belong to the Ends.
 #pragma once
 
 #include <memory>
@@ -30,13 +30,13 @@ namespace larder::pipeline {
 
 class Stage {
  public:
-  // Loads and packs. The constructing thread becomes thread 0 of the pool and the only one to call Execute.
-  // Throws Error.
+  // Loads and packs the weights. The constructing thread becomes thread 0 of the pool; only it may call
+  // Execute. Throws Error.
   Stage(const StagePlan&, const model::GgufFile&, const StageOptions&);
 
-  // Runs one frame (1 .. prefill_rows rows). The logits of its logit rows are then at logits(i), until the
-  // next frame. first_half: rows of the first of two halves, each in the order of attention sockets;
-  // separated stages only. 0: not cut.
+  // Runs a micro-batch of 1 to max_rows() rows. The logits of its logit rows are then at packed().logits(i),
+  // until the next micro-batch. first_half: the number of rows in the first of two halves, each in the order
+  // of attention sockets (separated stages only); 0: not cut.
   void Execute(model::BatchRows& frame, uint32_t first_half = 0);
   size_t max_rows() const { return packed_.max_rows(); }
   bool separated() const { return plan().separated(); }
@@ -45,16 +45,17 @@ class Stage {
   PackedWeights& packed() { return packed_; }
   const PackedWeights& packed() const { return packed_; }
   const StagePlan& plan() const { return packed_.plan(); }
-  // Of the attention sockets, by number; its round trip is that of the link to it.
+  // The status of an attention socket, by number; its round trip is that of the link to it.
   const SocketStatus& attention_status(size_t socket) const { return sockets_->status(socket); }
   const std::string& AttentionName(size_t socket) const { return plan().attention.at(socket).name; }
-  uint64_t waited_ns() const { return packed_.pool().waited_ns(); }  // of its first thread, inside frames
-  // Any thread, about a frame that does not end: the attention socket that all others wait for, if it is one.
+  uint64_t waited_ns() const { return packed_.pool().waited_ns(); }  // by thread 0, inside micro-batches
+  // For a micro-batch that does not end: the attention socket that all others wait for, if it is one. Any
+  // thread.
   std::optional<size_t> HungAttention() const {
     return sockets_ ? sockets_->Hung() : std::optional<size_t>();
   }
 
-  // The steps of a thread for frames of one or two halves, for inspection.
+  // The steps of a thread for micro-batches of one or two halves, for inspection.
   std::span<const threadpool::Step> steps(weight_node::Phase phase, size_t thread, size_t halves = 1) const;
 
  private:
@@ -72,14 +73,14 @@ class Stage {
   FlagRefresh refresh_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
   std::unique_ptr<AttentionSockets> sockets_;  // separated
-  std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: what `signals_`, `waits_` and appending point to
-  // [half][thread][kv_head]: says that the thread's part of the head's q, k, v rows is there; null: nobody
-  // else needs it
+  std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: `signals_`, `waits_` and appending point to them
+  // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v rows;
+  // null: no other thread needs that part
   std::vector<std::vector<sync::EpochFlag*>> signals_[kHalves];
-  std::vector<std::vector<std::vector<sync::EpochFlag*>>>
-      waits_;  // colocated: [thread][kv_head]: flags of the other threads
-  std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: all that O waits for
-  ThreadPrograms programs_[2][kHalves];              // by phase and number of halves
+  // Colocated, [thread][kv_head]: flags of the other threads.
+  std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits_;
+  std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: all flags that O waits for
+  ThreadPrograms programs_[2][kHalves];              // [phase][halves - 1]
 };
 
 }  // namespace larder::pipeline

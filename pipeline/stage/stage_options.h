@@ -1,4 +1,4 @@
-// What a stage, the serving socket and the engine on top of them are told beside the Plan.
+// The options of a stage, the serving socket and the engine above them, besides the Plan.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +22,28 @@ struct LostPeer {
 };
 
 struct StageOptions {
-  sync::WaitPolicy wait;  // of the stage's own threads
-  // Separated plans: of each attention socket's; empty: as `wait`. See SocketWaits.
+  sync::WaitPolicy wait;  // for the stage's own threads
+  // Separated plans: for each attention socket's threads; empty: as `wait`. See SocketWaits.
   std::vector<sync::WaitPolicy> attention_waits;
   // Called on the constructing thread now and then while weights load: bytes packed so far, bytes in all. May
   // be empty.
   std::function<void(uint64_t, uint64_t)> progress;
-  // What the plan's threads read from L3 and from memory, asked before they start; the residency of the
-  // weights is measured by it when they are packed. Empty: it is not.
+  // Returns the read bandwidth of the plan's threads from L3 and from memory; called before the threads
+  // start. The residency of the packed weights is measured against it. Empty: residency is not measured.
   std::function<ResidencyBaseline(const StagePlan&)> baseline;
   // Separated plans: the cluster whose attention sockets run as processes (`larder node`); empty: they are
   // threads of this one.
   std::string processes;
-  std::string socket = "weights";  // this socket's name, which its attention sockets know it by
-  std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's, proven to their processes; null: none
+  std::string socket = "weights";                 // this socket's name, as its attention sockets know it
+  std::shared_ptr<const rdma::LinkKey> link_key;  // the cluster's key, proven to their processes; null: none
   int connect_timeout_ms = 10000;
-  // In a chain: a frame that a stage computes for longer is a fault of the chain, with the stage's name. 0:
-  // no limit.
+  // In a chain: if a stage computes a micro-batch for longer, the chain fails and names the stage. 0: no
+  // limit.
   int frame_limit_ms = 10000;
-  std::function<void(const LostPeer&)> on_lost;  // a chain's ends: see ChainClient
-  SocketStatus* status = nullptr;  // where an Engine counts its frames; outlives it. Null: it has its own
-  bool last = false;               // a chain's last stage: only rows whose logits are wanted leave it
+  std::function<void(const LostPeer&)> on_lost;  // for the serving socket of a chain; see ChainClient
+  // Where an Engine counts its micro-batches; must outlive it. Null: the Engine has its own.
+  SocketStatus* status = nullptr;
+  bool last = false;  // the last stage of a chain: it sends only rows that want logits
 };
 
 }  // namespace larder::pipeline
