@@ -1,6 +1,6 @@
-// The whole engine, one machine: decode by batch, prefill, evicted weights, loading, and what waiting costs.
-// Limits of the same run: every thread re-reading its own shard at once (L3, or wherever the shards are),
-// DRAM read for evicted weights, and the integer peak of all threads at once.
+// The whole engine on one machine: decode by batch, prefill, evicted weights, loading, and the cost of
+// waiting. Limits of the same run: all threads re-reading their own shards at once (from L3, or wherever the
+// shards are), reading DRAM for evicted weights, and the integer peak of all threads at once.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -55,7 +55,7 @@ std::vector<int32_t> Tokens(size_t n, size_t vocab) {
   return tokens;
 }
 
-// Sum over the engine's threads, all at work at once.
+// The sum over the engine's threads, all reading at once.
 double ReadLimitGbps(Engine& engine) {
   double sum = 0;
   for (const auto& shard : engine.packed().ProbeResidency(kLimitSeconds)) sum += shard.reread_gbps;
@@ -88,8 +88,8 @@ double DramLimitGbps(Engine& engine) {
   return gbps;
 }
 
-// One decode step after another, `batch` sequences side by side, from an empty context to kBenchGenerate
-// tokens and round again.
+// Decodes `batch` sequences in parallel, step by step, from an empty context to kBenchGenerate tokens, then
+// starts again.
 class Decoder {
  public:
   Decoder(Engine& engine, size_t batch)
@@ -116,12 +116,12 @@ bool InBlock(uint16_t kind) {
          step != model::StepKind::kHead;
 }
 
-// The share of the transformer blocks' time in which threads run no step: waiting for flags and barriers, for
-// a slower partner, and the timeline's own two clock readings a step (about 2 x 10 ns).
+// The share of the transformer blocks' time in which threads run no step: waiting for flags and barriers or a
+// slower thread, and the timeline's own two clock readings per step (about 2 x 10 ns).
 double WaitingShare(Engine& engine, Decoder& decoder) {
   threadpool::Pool& pool = engine.packed().pool();
   const size_t steps = engine.stage().steps(weight_node::Phase::kDecode, 0).size();
-  pool.EnableTimeline(2 * steps * kTimelineFrames);  // threads differ in their number of steps
+  pool.EnableTimeline(2 * steps * kTimelineFrames);  // threads have different numbers of steps
   for (size_t i = 0; i < kTimelineFrames; ++i) decoder.Step();
   std::vector<uint64_t> first(kTimelineFrames, UINT64_MAX), last(kTimelineFrames, 0);
   double busy = 0;
@@ -165,7 +165,7 @@ void Decode(State& state) {
   state.counters["waiting"] = WaitingShare(engine, decoder);
 }
 
-// Before each step every thread throws its shard out of all caches; not timed.
+// Before each step every thread evicts its shard from all caches, which is not timed.
 void DecodeEvicted(State& state) {
   const auto batch = static_cast<size_t>(state.range(1));
   Engine& engine = BenchEngine(static_cast<size_t>(state.range(0)));
@@ -227,7 +227,7 @@ void RegisterAll() {
   RegisterSeparation();
 }
 
-// Takes our own flags out of argv.
+// Removes our own flags from argv.
 void ParseFlags(int& argc, char** argv) {
   EngineBenchOptions options;
   int kept = 1;
@@ -284,7 +284,7 @@ std::unique_ptr<Engine> MakeBenchEngine(size_t threads, size_t slots) {
 Engine& BenchEngine(size_t threads) {
   Fixture& fixture = TheFixture();
   if (!fixture.engine || fixture.threads != threads) {
-    fixture.engine.reset();  // first the old pool's threads go
+    fixture.engine.reset();  // ends the old pool's threads first
     fixture.engine = MakeBenchEngine(threads);
     fixture.threads = threads;
   }

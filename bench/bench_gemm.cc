@@ -1,6 +1,6 @@
-// Matrix products over packed panels, one pinned core: GEMV and GEMM over a shard that stays in the cache
-// and over shards that come from DRAM, for every instruction set of the host. Limits: plain reads of the same
-// shard, and the core's peak of integer multiply-adds.
+// Matrix products over packed panels on one pinned core: GEMV and GEMM over a shard that stays in the cache
+// and over shards read from DRAM, for every instruction set of the host. Limits: plain reads of the same
+// shard, and the core's peak rate of integer multiply-adds.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -73,7 +73,7 @@ class Panels {
   topology::Arena arena_;
 };
 
-// m quantised rows and room for the results.
+// m quantised rows and space for the results.
 class Rows {
  public:
   Rows(size_t m, size_t blocks, size_t outputs)
@@ -110,15 +110,15 @@ kernels::Gemm MakeGemm(Isa isa, const Panels& panels) {
                              kernels::DefaultTuning(isa));
 }
 
-// The region that no cache keeps: 512 MB, or four times a large L3, or what memory allows.
+// The size of a region larger than all caches: 512 MB, or four times a large L3, limited by available memory.
 size_t EvictedMb() {
   const size_t wanted = std::max<size_t>(512, 4 * Machine().total_l3_bytes() / kMb);
   const size_t allowed = topology::AvailableMemoryBytes().value_or(size_t{4} << 30) / kMb / 4;
   return std::min(wanted, allowed);
 }
 
-// One region at a time: making it takes longer than a row. Its read bandwidth, several seconds for all access
-// patterns, is measured once.
+// One region at a time, reused between rows, since making it takes longer than a row. Its read bandwidth
+// takes several seconds for all access patterns and is measured once.
 struct Evicted {
   std::unique_ptr<Panels> panels;
   double read_gbps = 0;
@@ -140,7 +140,7 @@ void SetOps(State& state, const Stopwatch& watch, const Panels& panels, size_t m
   SetRate(state, watch, "GOP/s", ops, peak, "of peak");
 }
 
-// m rows over one shard, again and again.
+// m rows over one shard, repeatedly.
 void Resident(State& state, Isa isa, size_t k, size_t shard_mb, size_t m) {
   const Pinned pinned(Cpus(1)[0]);
   const Panels panels(k, shard_mb, 1);
@@ -160,7 +160,7 @@ void Resident(State& state, Isa isa, size_t k, size_t shard_mb, size_t m) {
   if (m > 1) SetOps(state, watch, panels, m, peak);
 }
 
-// Each iteration takes the next shard of a region that no cache keeps.
+// Each iteration takes the next shard of a region larger than all caches.
 void Evict(State& state, Isa isa, size_t k, size_t m) {
   const Pinned pinned(Cpus(1)[0]);
   const Evicted& evicted = EvictedPanels(k);
@@ -168,7 +168,7 @@ void Evict(State& state, Isa isa, size_t k, size_t m) {
   const Rows rows(m, panels.blocks(), panels.n_panels() * kernels::kPanelRows);
   const kernels::Gemm gemm = MakeGemm(isa, panels);
   const double peak = PeakGops(isa, kLimitSeconds);
-  static size_t next = 0;  // carried over: the last shards of one call are still cached at the next
+  static size_t next = 0;  // static, since a call's last shards are still cached in the next call
   Stopwatch watch(state);
   for (auto _ : state) {
     const uint8_t* shard = panels.shard(next++ % panels.shards());
@@ -187,7 +187,7 @@ void RegisterAll() {
   for (const Isa isa : {Isa::kAvx512Vnni, Isa::kAvxVnni, Isa::kAvx2, Isa::kScalar}) {
     if (!kernels::HostHas(isa)) continue;
     const std::string name(kernels::IsaName(isa));
-    const bool fast = isa != Isa::kScalar;  // the oracle is there for scale, in few rows
+    const bool fast = isa != Isa::kScalar;  // the scalar oracle has only a few rows, for scale
     const std::vector<int64_t> depths =
         fast ? std::vector<int64_t>{1024, 2048, 2816, 4096, 8192} : std::vector<int64_t>{2048};
     const std::vector<int64_t> shards = fast ? std::vector<int64_t>{3, 7, 12} : std::vector<int64_t>{3};

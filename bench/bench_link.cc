@@ -1,11 +1,10 @@
-// Round trips over links, each as a ratio to the least that its transport could take, measured in turn with
-// it:
+// Round trips over links, each as a ratio to the minimum of its transport, measured alternately with it:
 //   bench_link shm                         against a cache line's round trip and the copies between the cores
 //   bench_link tcp [--sleep]               against a bare TCP_NODELAY ping-pong of the same size
 //   bench_link verbs-server --host A --port P [--sleep]     and, on another machine or the same one,
 //   bench_link verbs-client --host A --port P [--sleep]     half round trips; bench/link_against_perftest
 //   compares
-// Options: --bytes N,N (4096,12288), --slots N, --rounds N of a repetition, --repetitions N. --sleep:
+// Options: --bytes N,N (4096,12288), --slots N, --rounds N per repetition, --repetitions N. --sleep:
 // completion events and poll(), for shared cores; otherwise both ends spin on cores of their own.
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -59,8 +58,8 @@ struct Duplex {
   FrameLink out, in;
 };
 
-// What both sides do with a frame. Over shared memory they copy it in from memory of their own, and out,
-// which its limit counts; the others are used in place, as the programs that they are compared with do.
+// What both sides do with a frame. Over shared memory they copy it from and to private memory, which its
+// limit includes; other transports use it in place, as the programs that they are compared with do.
 bool Send(FrameLink& link, const std::vector<std::byte>& frame, const WaitPolicy& wait) {
   if (!link.WaitSend(wait)) return false;
   if (link.transport() == Transport::kSharedMemory) {
@@ -85,8 +84,8 @@ double Median(std::vector<double> values) {
   return values.at(values.size() / 2);
 }
 
-// The median round's ns, of `ping` on the calling thread with `pong` on another, both pinned; after a
-// warm-up. Not the mean: where other programs run, a few rounds cost a scheduler's turn.
+// The median time of a round in ns, with `ping` on the calling thread and `pong` on another, both pinned,
+// after a warm-up. The median, since a few rounds take a scheduler's time slice if other programs run.
 double RoundNs(int rounds, const std::function<void()>& ping, const std::function<void()>& pong) {
   const std::vector<CpuId> cpus = Cpus(2);
   const Pinned pinned(cpus[0]);
@@ -133,8 +132,8 @@ struct LocalLinks {
   Duplex a, b;
 };
 
-// The same copies through two plain buffers, each with one flag: what a shared-memory link does without being
-// a link.
+// The same copies through two plain buffers with one flag each: a shared-memory link's data movement without
+// the link.
 double BareSharedNs(int rounds, size_t bytes) {
   struct Box {
     std::atomic<uint32_t>* full;
@@ -170,7 +169,7 @@ double BareSharedNs(int rounds, size_t bytes) {
       });
 }
 
-// ns to copy `bytes` that the other core has just written.
+// The time in ns to copy `bytes` bytes that the other core has just written.
 double CopyNs(int rounds, size_t bytes) {
   std::vector<std::byte> shared(bytes), to(bytes);
   std::atomic<int> turn{0};
@@ -288,7 +287,8 @@ void BenchTcp(const Options& options) {
   }
 }
 
-// The server's port takes frames to it, the next port those to the client. One size after the other.
+// The server's port carries frames to the server, the next port those to the client. One size after the
+// other.
 void BenchVerbs(const Options& options, bool server) {
   LinkEndpoint to_server;
   to_server.transport = Transport::kVerbs;
@@ -301,8 +301,8 @@ void BenchVerbs(const Options& options, bool server) {
   for (const size_t bytes : options.bytes) {
     const rdma::LinkShape shape = {bytes, options.slots};
     Duplex links;
-    // Both directions' connectors are the clients of rdma_cm: the server accepts one, then connects to
-    // nobody, so the way back is a second link whose listener is the client.
+    // A link carries frames from its connector to its listener, so the way back is a second link, whose
+    // listener is the client.
     if (server) {
       rdma::LinkListener listener(to_server);
       links.in = listener.Accept(shape, identity, kTimeoutMs);
@@ -326,7 +326,7 @@ void BenchVerbs(const Options& options, bool server) {
       if (!good) throw Error("{}{}", links.in.FaultText(), links.out.FaultText());
       half_us.push_back(static_cast<double>(NowNs() - start_ns) / 2e3);
     }
-    if (server) {  // until the client has its last frame
+    if (server) {  // wait until the client has its last frame
       links.in.WaitReceive({WaitPolicy::Mode::kAdaptive, 0});
       continue;
     }

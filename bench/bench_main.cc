@@ -31,7 +31,7 @@ void AddContext() {
 }  // namespace
 
 int RunBenchmarks(int argc, char** argv, const std::function<void()>& register_all) {
-  // The user's arguments come after ours, and the last one counts.
+  // The user's arguments come after ours, and the last one takes effect.
   std::vector<std::string> text = {argc > 0 ? argv[0] : "bench", "--benchmark_repetitions=5",
                                    "--benchmark_report_aggregates_only=true",
                                    "--benchmark_counters_tabular=true"};

@@ -1,6 +1,6 @@
-// What waiting costs: one hand-over of a cache line, an epoch flag, and barriers (two-level, flat, GNU
-// OpenMP's) by number of threads and relation of their cores. The baseline of a barrier is two hand-overs:
-// no two threads can learn of each other in less.
+// The cost of waiting: one hand-over of a cache line, an epoch flag, and barriers (two-level, flat, GNU
+// OpenMP's), by number of threads and relation of their cores. The baseline of a barrier is two hand-overs,
+// the least in which two threads can synchronize.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -24,7 +24,7 @@ using benchmark::State;
 using sync::WaitPolicy;
 
 bool OverCommitted(size_t threads) { return threads > Cores(); }
-// Over-committed rounds end in the scheduler: fewer of them.
+// Fewer rounds if over-committed, since each then goes through the scheduler.
 uint64_t RoundsOf(size_t threads) { return OverCommitted(threads) ? 50 : 5000; }
 
 WaitPolicy PolicyOf(size_t threads) {
@@ -33,11 +33,12 @@ WaitPolicy PolicyOf(size_t threads) {
 }
 
 threadpool::PoolOptions CrewOptions(const std::vector<CpuId>& cpus) {
-  // The crew waits for its next batch of rounds asleep: its own waiting must not use the cores.
+  // The crew sleeps between batches of rounds, so that its own waiting does not use the cores.
   return {cpus, {}, {WaitPolicy::Mode::kAdaptive, sync::SpinIterationsFor(20'000)}};
 }
 
-// Seconds that thread 0 needs for `rounds` calls of meet(thread) while all the crew's threads make as many.
+// The seconds that thread 0 takes for `rounds` calls of meet(thread), while all other threads of the crew
+// make as many.
 template <typename Meet>
 double CrewSeconds(threadpool::Pool& crew, uint64_t rounds, Meet& meet) {
   struct Context {
@@ -48,7 +49,7 @@ double CrewSeconds(threadpool::Pool& crew, uint64_t rounds, Meet& meet) {
   crew.ForEach(
       [](void* raw, int thread) {
         auto& c = *static_cast<Context*>(raw);
-        for (uint64_t i = 0; i < c.rounds / 10 + 1; ++i) c.meet(thread);  // until all are awake and in step
+        for (uint64_t i = 0; i < c.rounds / 10 + 1; ++i) c.meet(thread);  // until all threads are awake
         const int64_t start = NowNs();
         for (uint64_t i = 0; i < c.rounds; ++i) c.meet(thread);
         if (thread == 0) c.seconds = SecondsSince(start);
@@ -57,7 +58,8 @@ double CrewSeconds(threadpool::Pool& crew, uint64_t rounds, Meet& meet) {
   return context.seconds;
 }
 
-// The longest hand-over between neighbours of a crew: what a barrier among them cannot beat. Once per pair.
+// The longest hand-over between neighbours of a crew, the lower limit of a barrier among them. Measured once
+// per pair.
 double HandOver(const std::vector<CpuId>& cpus) {
   static std::map<std::pair<CpuId, CpuId>, double> known;
   double longest = 0;
@@ -90,8 +92,8 @@ void TimeCrew(State& state, const std::vector<CpuId>& cpus, Meet meet) {
   Report(state, watch, cpus, rounds);
 }
 
-// groups: 0 as the machine has them; otherwise the threads are dealt to that many, to see what the second
-// level costs where the machine has one L3 only.
+// groups: 0: the machine's; otherwise the threads are divided into that many, to show the cost of the second
+// level on a machine with a single L3.
 void TwoLevel(State& state) {
   const auto threads = static_cast<size_t>(state.range(0));
   const std::vector<CpuId> cpus = Cpus(threads);
@@ -109,7 +111,7 @@ void Flat(State& state) {
 }
 
 #ifdef _OPENMP
-// GNU OpenMP's own threads, pinned as ours are, with its default waiting (OMP_WAIT_POLICY is the user's).
+// GNU OpenMP's own threads, pinned like ours, with its default waiting (the user may set OMP_WAIT_POLICY).
 void OpenMp(State& state) {
   const auto threads = static_cast<int>(state.range(0));
   const std::vector<CpuId> cpus = Cpus(static_cast<size_t>(threads));
@@ -138,14 +140,14 @@ void OpenMp(State& state) {
 }
 #endif
 
-// A flag there and a flag back; a round is one way.
+// One flag in each direction; a round is one way.
 void FlagPingPong(State& state) {
   const auto threads = std::max<size_t>(2, Cores());
   const std::vector<CpuId> all = Cpus(threads);
   const std::vector<CpuId> cpus = {all[0], all[static_cast<size_t>(state.range(0))]};
   const WaitPolicy policy = cpus[0] == cpus[1] ? PolicyOf(Cores() + 1) : PolicyOf(2);
   auto flags = std::make_unique<sync::EpochFlag[]>(2);
-  uint32_t epoch[2 * kFalseSharingBytes] = {};  // a line and more for each thread
+  uint32_t epoch[2 * kFalseSharingBytes] = {};  // more than a cache line per thread
   const uint64_t trips = cpus[0] == cpus[1] ? 50 : 5000;
   threadpool::Pool crew(CrewOptions(cpus));
   auto meet = [&](int thread) {
@@ -169,7 +171,7 @@ void FlagPingPong(State& state) {
   }
 }
 
-// How core 0 and core `other` are related, and the first pair of each relation.
+// How two cores are related.
 std::string Relation(const topology::Core& a, const topology::Core& b) {
   if (a.id == b.id) return "same_core";
   if (a.l3_group == b.l3_group) return "same_L3";
@@ -202,7 +204,7 @@ void RegisterAll() {
     benchmark::RegisterBenchmark("barrier/flat", Flat)->ArgName("threads")->Arg(threads)->UseManualTime();
   }
 #ifdef _OPENMP
-  // last of the barriers: its threads spin on for a while when a region has ended
+  // registered last, since its threads spin for a while after a region has ended
   for (const int64_t threads : counts)
     benchmark::RegisterBenchmark("barrier/openmp", OpenMp)->ArgName("threads")->Arg(threads)->UseManualTime();
 #endif

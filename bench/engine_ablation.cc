@@ -1,9 +1,8 @@
-// One decode step with the same kernels and operands, and other ways of waiting between them:
+// One decode step with the same kernels and operands and different ways to wait between them:
 //   heads      as the Stage runs it: attention of a head starts when that head's rows are there
 //   operators  a barrier of all threads after QKV, and one after appending, instead of the heads' flags
 //   openmp     as `heads`, with a parallel region of GNU OpenMP in place of each barrier
-// What they have in common with the row `decode` is everything else, so the differences are what waiting
-// costs.
+// All else is as in the row `decode`, so the differences are the cost of waiting.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -31,8 +30,9 @@ Step WithoutFlags(Step step) {
   return step;
 }
 
-// The steps of one thread without flags: where a layer's attention begins, a barrier, the layer's appends, a
-// barrier. Every thread has a step of kind kAttention in every layer, if only the barrier at its end.
+// The steps of one thread without flags. Where a layer's attention begins there is a barrier, then the
+// layer's appends, then a barrier. Every thread has a step of kind kAttention in every layer, even if it is
+// only the barrier at the layer's end.
 Steps OperatorSteps(std::span<const Step> from) {
   Step meet;
   meet.barrier = true;
@@ -53,7 +53,7 @@ Steps OperatorSteps(std::span<const Step> from) {
   return to;
 }
 
-// One row: a token at position kContext of slot 0, whose context is there.
+// One row: a token at position kContext of slot 0, whose context has been computed.
 struct DecodeFrame {
   int32_t token = 1, slot = 0;
   uint32_t position = kContext, logit_row = 0;
@@ -93,7 +93,7 @@ double HeadsSeconds(pipeline::Engine& engine, DecodeFrame& frame) {
   return best;
 }
 
-// Other ways of waiting give the same bits, or they do not wait for what they need.
+// For comparison: if another way of waiting gives other bits, it does not wait for all that it needs.
 std::vector<float> Logits(pipeline::Engine& engine) {
   const auto logits = engine.packed().logits(0);
   return {logits.begin(), logits.end()};
@@ -133,7 +133,7 @@ void Operators(State& state) {
 }
 
 #ifdef _OPENMP
-// Thread t's walk from its cursor to its next barrier; false at the end of its program.
+// Runs a thread's steps from its cursor to its next barrier. Returns false at the end of its program.
 bool WalkSegment(std::span<const Step> steps, size_t& cursor, uint32_t base_epoch, void* frame) {
   const sync::WaitPolicy wait{sync::WaitPolicy::Mode::kAdaptive, 1000};
   while (cursor < steps.size()) {
@@ -149,8 +149,7 @@ bool WalkSegment(std::span<const Step> steps, size_t& cursor, uint32_t base_epoc
 
 void OpenMpRegions(State& state) {
   const auto threads = static_cast<int>(state.range(0));
-  // An engine of its own: what the regions signal is ahead of its pool's epochs, so the pool never runs
-  // again.
+  // A separate engine: the regions signal ahead of its pool's epochs, so its pool must not run again.
   DropBenchEngine();
   const std::unique_ptr<pipeline::Engine> engine = MakeBenchEngine(static_cast<size_t>(threads));
   FillContext(*engine);

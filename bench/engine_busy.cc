@@ -1,6 +1,5 @@
-// Decode while other work wants the same cores: a busy process on each of the engine's CPUs. The scheduler's
-// fair share is half; what is lost beyond it is lost in waiting for a partner that is not running. A third of
-// the quiet speed is asked for.
+// Decode with a busy process on each of the engine's CPUs. The scheduler's fair share is half; any further
+// loss is waiting for a thread that is not running. The target is a third of the quiet speed.
 #include <benchmark/benchmark.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -21,7 +20,7 @@ using benchmark::State;
 
 constexpr double kQuietSeconds = 0.25;
 
-// Processes, not threads: what the scheduler may do to them does not depend on this program.
+// Processes, not threads, so that how the scheduler treats them does not depend on this program.
 class BusyProcesses {
  public:
   explicit BusyProcesses(const std::vector<CpuId>& cpus) {
@@ -47,7 +46,7 @@ class BusyProcesses {
   std::vector<pid_t> children_;
 };
 
-// Steps of one sequence, from an empty context to kBenchGenerate tokens and round again.
+// Steps of one sequence, from an empty context to kBenchGenerate tokens, then again from the start.
 class OneSequence {
  public:
   explicit OneSequence(pipeline::Engine& engine) : engine_(engine) {}
@@ -69,8 +68,8 @@ class OneSequence {
   uint32_t position_ = 0;
 };
 
-// Other work on the machine would make the quiet speed low and the ratio good: the better of before and
-// after.
+// Other work on the machine would lower the quiet speed and improve the ratio, so the quiet speed is the
+// better of before and after.
 void Busy(State& state) {
   const auto threads = static_cast<size_t>(state.range(0));
   OneSequence sequence(BenchEngine(threads));
@@ -78,7 +77,7 @@ void Busy(State& state) {
   Stopwatch watch(state);
   {
     const BusyProcesses others(Cpus(threads));
-    sequence.StepsPerSecond(kQuietSeconds);  // until the scheduler has seen what they are
+    sequence.StepsPerSecond(kQuietSeconds);  // until the scheduler has adapted to them
     for (auto _ : state) watch.Time([&] { sequence.Step(); });
   }
   quiet = std::max(quiet, sequence.StepsPerSecond(kQuietSeconds));
@@ -93,7 +92,7 @@ void RegisterBusy() {
   benchmark::RegisterBenchmark("busy/decode", Busy)
       ->ArgName("threads")
       ->Arg(static_cast<int64_t>(std::min<size_t>(2, Cores())))
-      ->MinTime(2)  // hundreds of the scheduler's turns
+      ->MinTime(2)  // hundreds of the scheduler's time slices
       ->UseManualTime()
       ->Unit(benchmark::kMicrosecond);
 }

@@ -1,6 +1,6 @@
 // Loading: its time against reading the file from the page cache, and the process's peak memory against the
-// model and its KV cache. Measured in a process of its own (this program started again), from main() on: what
-// a user waits for and pays, kernel generation and its checks included.
+// model and its KV cache. Measured in a separate process (this program started again) from main() on,
+// including kernel generation and its checks, as a user experiences it.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -22,8 +22,8 @@ namespace {
 
 using benchmark::State;
 
-// Seconds to read the file once with one thread into one small buffer, as `cat FILE > /dev/null` does: no
-// second copy, no new memory. The best of three, the first of which fills the page cache.
+// The seconds that one thread takes to read the file once into a small buffer, as `cat FILE > /dev/null`
+// does, without a second copy or new memory. The best of three; the first fills the page cache.
 double ReadFileSeconds(const std::string& path) {
   std::vector<char> buffer(size_t{1} << 20);
   double best = 1e9;
@@ -38,7 +38,7 @@ double ReadFileSeconds(const std::string& path) {
   return best;
 }
 
-// "VmHWM" from /proc/self/status.
+// A value of /proc/self/status, such as "VmHWM", in bytes.
 double StatusBytes(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -77,7 +77,7 @@ nlohmann::json RunChild(size_t threads) {
 void Load(State& state) {
   const auto threads = static_cast<size_t>(state.range(0));
   BenchModelPath();
-  DropBenchEngine();  // its memory and its threads
+  DropBenchEngine();  // frees its memory and ends its threads
   double read_s = ReadFileSeconds(BenchModelPath());
   nlohmann::json child;
   Stopwatch watch(state);
@@ -106,7 +106,7 @@ int MeasureLoad(const std::string& model, size_t threads) {
     const int64_t start = NowNs();
     const std::unique_ptr<pipeline::Engine> engine = MakeBenchEngine(threads, 1);
     const double load_s = SecondsSince(start);
-    // The one slot to its end: the whole KV cache has been touched when the peak is read.
+    // Fills the one slot, so that the whole KV cache has been touched when the peak is read.
     std::vector<pipeline::TokenRow> rows(kBenchContext);
     for (size_t i = 0; i < rows.size(); ++i)
       rows[i] = {static_cast<int32_t>(i % engine->plan().config.vocab), 0, static_cast<uint32_t>(i),

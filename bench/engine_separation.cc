@@ -1,8 +1,7 @@
-// Weights here, attention there: decode with a weight socket and an attention socket of one core each, over
-// context and batch, against two colocated forms: one socket of one core, to which the attention socket was
-// added (the comparison of the cache-resident paper, section 6.5, Figure 9), and one socket of the same two
-// cores. Separation starts to pay where the KV cache would push the weights out of the cache. Its table shows
-// where.
+// Separated weights and attention: decode with a weight socket and an attention socket of one core each, over
+// context and batch, against two colocated forms: one socket of one core, so that separation adds a socket
+// (the comparison of the cache-resident paper, section 6.5, Figure 9), and one socket of the same two cores.
+// Separation starts to pay where the KV cache would evict the weights from the cache. Its table shows where.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -22,7 +21,7 @@ using pipeline::TokenRow;
 
 constexpr int64_t kContexts[] = {64, 512, 2048, 8192};
 constexpr int64_t kBatches[] = {1, 8, 32};
-// Rows with more tokens in the KV cache are left out: filling them takes minutes of prefill.
+// Rows with more tokens in the KV cache are left out, since filling it takes minutes of prefill.
 constexpr int64_t kMostTokens = 65'536;
 
 int64_t LongestContext(int64_t batch) {
@@ -50,7 +49,7 @@ std::unique_ptr<Engine> Make(Form form, int64_t batch) {
       file, pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options), stage);
 }
 
-// One engine at a time; its slots are filled as far as the rows so far have asked.
+// One engine at a time; its slots are filled to the longest context that its rows have needed so far.
 Engine& Filled(Form form, int64_t batch, int64_t context) {
   static std::unique_ptr<Engine> engine;
   static std::pair<Form, int64_t> made_for;
@@ -102,7 +101,7 @@ void Decode(State& state, Form form) {
 
 void RegisterSeparation() {
   if (Cores() < 2) return;
-  // Batch by batch: an engine of one batch is filled further from row to row.
+  // Ordered by batch, since the engine of one batch is filled further from row to row.
   for (const int64_t batch : kBatches) {
     for (const auto& [form, name] :
          {std::pair(Form::kOneCore, "sockets/one_core"), std::pair(Form::kTwoCores, "sockets/two_cores"),

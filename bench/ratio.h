@@ -1,6 +1,6 @@
-// What the benches share: a pinned thread, the machine they run on, and how a rate becomes a ratio. Every row
+// Helpers of the benchmarks: a pinned thread, the machine, and the ratio of a rate to its limit. Every row
 // reports a share of a limit that was measured in the same run, before and after its loop, on the same
-// buffers: absolute figures from a shared machine cannot be compared, ratios in one run can.
+// buffers. Absolute figures from a shared machine cannot be compared; ratios of one run can.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -25,11 +25,11 @@ inline const topology::Topology& Machine() {
   return topology;
 }
 
-// A CPU for each of `threads` threads: one per core as long as there are cores, then from the first again.
+// A CPU for each of `threads` threads: one per core, starting again from the first core when all are used.
 inline std::vector<CpuId> Cpus(size_t threads) { return Machine().CpusOf(Machine().PickCores(threads)); }
 inline size_t Cores() { return Machine().cores().size(); }
 
-// 1, 2, 4 ... and the number of cores.
+// from, 2 from, 4 from ... and the number of cores (or `from`, if that is larger).
 inline std::vector<int64_t> ThreadCounts(size_t from) {
   std::vector<int64_t> counts;
   for (size_t n = from; n < Cores(); n *= 2) counts.push_back(static_cast<int64_t>(n));
@@ -45,7 +45,7 @@ inline bool PinSelf(CpuId cpu) {
   return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
 }
 
-// The calling thread runs on `cpu` while this lives.
+// Pins the calling thread to `cpu` for this object's lifetime.
 class Pinned {
  public:
   explicit Pinned(CpuId cpu) {
@@ -65,9 +65,9 @@ class Pinned {
   bool pinned_ = false;
 };
 
-// Times one piece of work per iteration of a loop with UseManualTime. The clock costs 25 ns a reading: for
-// work of 10 us and more. The best iteration is kept beside the mean that Google Benchmark takes, for a limit
-// that is a best of many is met fairly only by a best of many.
+// Times one piece of work per iteration of a loop with UseManualTime. Reading the clock takes 25 ns, so the
+// work should take 10 us or more. It keeps the best iteration as well as the mean that Google Benchmark
+// reports, since a limit that is a best of many must be compared with a best of many.
 class Stopwatch {
  public:
   explicit Stopwatch(benchmark::State& state) : state_(state) {}
@@ -93,7 +93,8 @@ class Stopwatch {
   double best_s_ = std::numeric_limits<double>::infinity();
 };
 
-// `units` (a billion of them is one of `name`) in each iteration, against `limit` billions a second.
+// Sets the counters of a row: the rate `name`, in billions of units per second with `units` per iteration,
+// and its ratio to `limit`, in the same unit. limit <= 0: no ratio.
 inline void SetRate(benchmark::State& state, const Stopwatch& watch, const std::string& name, double units,
                     double limit, const std::string& of_limit) {
   const double rate = units * 1e-9 / watch.mean_s();

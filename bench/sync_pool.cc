@@ -1,6 +1,6 @@
-// The static pool against OpenMP: a program of operators, each a fixed small piece of work for every thread
-// and then a barrier of all, as Larder runs it (one Execute, barriers inside) and as most engines do (a
-// parallel region for each operator). The limit is the same work on one thread with nobody to wait for.
+// The static thread pool against OpenMP: a program of operators, each a fixed small piece of work for every
+// thread followed by a barrier, as Larder runs it (one Execute with barriers inside) and as most engines do
+// (one parallel region per operator). The limit is the same work on one thread without waiting.
 #include "bench/sync_pool.h"
 
 #include <benchmark/benchmark.h>
@@ -18,7 +18,7 @@ using benchmark::State;
 
 constexpr uint32_t kOperators = 64;
 
-// A chain of multiplications: it needs no memory, so that only the waiting differs.
+// A chain of multiplications, which uses no memory, so that only the waiting differs.
 void Work(const void* operand, void*) {
   uint64_t x = 1;
   for (uint64_t i = 0, n = *static_cast<const uint64_t*>(operand); i < n; ++i) {

@@ -1,4 +1,4 @@
-// The rows of bench_sync that compare the static pool with OpenMP regions.
+// The rows of bench_sync that compare the static thread pool with OpenMP parallel regions.
 #pragma once
 
 namespace larder::bench {

@@ -1,5 +1,5 @@
-// Inline assembly, since intrinsics and instruction-set flags belong to kernels/. Each loop turn issues 12
-// (AVX-512: 14) independent accumulations, enough for a latency of 5 cycles at two a cycle.
+// Inline assembly, since intrinsics and instruction-set flags belong to kernels/. Each loop iteration issues
+// 12 (AVX-512: 14) independent accumulations, enough for a latency of 5 cycles at two per cycle.
 #include "bench/vnni_peak.h"
 
 #include <algorithm>
@@ -12,13 +12,13 @@ namespace {
 
 using kernels::Isa;
 
-constexpr uint64_t kTurns =
-    200'000;  // about half a millisecond: longer than a clock reading, shorter than a time slice
+// About half a millisecond: longer than a clock reading, shorter than a time slice.
+constexpr uint64_t kTurns = 200'000;
 
 #if defined(__x86_64__)
 
-// Only zmm16 and above are touched: the compiler, which makes code for any x86-64, does not know them, and
-// they leave no upper halves behind that would slow SSE code down.
+// Only zmm16 and above are used: the compiler, which generates code for baseline x86-64, does not know them,
+// and they leave no dirty upper halves that would slow SSE code.
 void TurnsAvx512(uint64_t turns) {
   __asm__ volatile(
       "vpxord %%zmm16, %%zmm16, %%zmm16\n"
@@ -76,7 +76,7 @@ void TurnsAvxVnni(uint64_t turns) {
       : LARDER_YMM_CLOBBERS);
 }
 
-// bytes x bytes -> 16 bits, pairs -> 32 bits, added: six chains, each with a temporary of its own.
+// bytes x bytes -> 16 bits, pairs -> 32 bits, added: six chains, each with its own temporary.
 void TurnsAvx2(uint64_t turns) {
   __asm__ volatile(
       "vpxor %%xmm12, %%xmm12, %%xmm12\n"

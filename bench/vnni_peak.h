@@ -1,13 +1,13 @@
-// The most integer multiply-adds a core can do: the limit that matrix products are held against.
+// The peak rate of integer multiply-adds of one core: the limit for matrix products.
 #pragma once
 
 #include "kernels/formats/isa.h"
 
 namespace larder::bench {
 
-// Billions of operations a second (a multiply-add of two bytes is two) of the calling thread, the best of
-// samples over about `seconds`: independent vpdpbusd on registers only, or for AVX2 the three instructions
-// that stand for it. 0 for the scalar set, and if the host lacks `isa`.
+// The calling thread's peak in billions of operations per second (a multiply-add of two bytes counts as two):
+// the best of several samples in about `seconds`. It runs independent vpdpbusd on registers only, or for AVX2
+// the three instructions that replace it. 0 for the scalar set, or if the host lacks `isa`.
 double PeakGops(kernels::Isa isa, double seconds);
 
 }  // namespace larder::bench

@@ -1,6 +1,6 @@
-// llama_logits: a program of ours against the public API of a llama.cpp that the user has: runs token ids as
-// one sequence and writes the logits of every position, [ids][vocab] float32. No part of the build:
-// bench/compare compiles it against the headers that the user names.
+// llama_logits: our program on the public API of the user's llama.cpp. It runs token ids as one sequence and
+// writes the logits of every position, [ids][vocab] float32. It is not part of the build: bench/compare
+// compiles it against the headers that the user names.
 //   llama_logits MODEL IDS LOGITS THREADS KV      KV: f16, or q8_0 (with flash attention)
 #include <ggml.h>
 #include <llama.h>
@@ -21,7 +21,7 @@ namespace {
 }
 
 // The field's name and type changed over time: a bool flash_attn, then an enum flash_attn_type (0 is off, 1
-// is on). A template, so that only the field that is there is compiled.
+// is on). A template, so that only the existing field is compiled.
 template <typename Params>
 void SetFlashAttention(Params& params, bool on) {
   if constexpr (requires { params.flash_attn; }) {
@@ -76,5 +76,5 @@ int main(int argc, char** argv) {
   if (!out.flush()) Fail(std::string(argv[3]) + ": cannot be written");
   llama_batch_free(batch);
   llama_free(context);
-  return 0;  // the model goes with the process: its release was renamed over time
+  return 0;  // the process's end frees the model, since the function to free it was renamed over time
 }

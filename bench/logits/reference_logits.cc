@@ -1,8 +1,8 @@
-// reference_logits: the scalar float32 reference's logits of token ids, teacher-forced, and how far other
-// engines' logits lie from them and from each other. Part of bench/compare; no benchmark.
+// reference_logits: the scalar float32 reference's logits of token ids, teacher-forced, and the distance of
+// other engines' logits from them and from each other. Part of bench/compare; not a benchmark.
 //   reference_logits --model M --make-ids 160                            ids for --ids, to stdout
 //   reference_logits --model M --ids F [--logits OUT] [--with NAME=LOGITS]...   JSON to stdout
-// An ids file is decimal numbers with spaces between. Logits files are [ids][vocab] float32.
+// An ids file has decimal numbers separated by spaces. Logits files are [ids][vocab] float32.
 #include <cstdio>
 #include <exception>
 #include <fstream>
