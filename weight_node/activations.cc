@@ -19,7 +19,7 @@ size_t AttnStride(const model::ModelConfig& config) { return Stride(config.q_row
 Activations::Activations(const model::ModelConfig& config, const LayerShape& shape, size_t n_threads,
                          size_t decode, size_t prefill, size_t logit, NumaNodeId node,
                          const AttentionIoRows* shared)
-    : decode_rows(decode), prefill_rows(prefill), logit_rows(logit) {
+    : decode_rows(decode), max_batch_tokens(prefill), logit_rows(logit) {
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {

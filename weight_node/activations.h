@@ -46,11 +46,11 @@ size_t AttnStride(const model::ModelConfig&);  // floats
 
 class Activations {
  public:
-  // decode_rows: up to this number of rows every thread quantises for itself; prefill_rows: the most rows of
-  // a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they lie elsewhere, else
+  // decode_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the most rows
+  // of a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they lie elsewhere, else
   // null.
   Activations(const model::ModelConfig&, const LayerShape&, size_t threads, size_t decode_rows,
-              size_t prefill_rows, size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
+              size_t max_batch_tokens, size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
   FloatRows x;                   // residual, [dim]
   FloatRows qkv;                 // [kv_heads][group_panels * 16], in LayerShape's order
@@ -59,7 +59,7 @@ class Activations {
   FloatRows logits;              // [vocab padded to 16]
   ActRows shared_dim, shared_q;  // like ThreadActivations', for more than decode_rows rows
   std::vector<ThreadActivations> threads;
-  size_t decode_rows, prefill_rows, logit_rows;
+  size_t decode_rows, max_batch_tokens, logit_rows;
   size_t bytes() const { return arena_.bytes(); }
 
  private:

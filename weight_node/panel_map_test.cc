@@ -77,7 +77,7 @@ class PanelMapTest : public testing::Test {
     WeightNode node(config_, homes,
                     {.isa = kernels::BestIsa(),
                      .decode_rows = kDecodeRows,
-                     .prefill_rows = kRows,
+                     .max_batch_tokens = kRows,
                      .logit_rows = kRows,
                      .node_of_thread = std::vector<NumaNodeId>(threads, NumaNodeId(0)),
                      .panels = map});
@@ -220,7 +220,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
       config_, homes,
       {.isa = kernels::BestIsa(),
        .decode_rows = kDecodeRows,
-       .prefill_rows = kRows,
+       .max_batch_tokens = kRows,
        .logit_rows = kRows,
        .node_of_thread = std::vector<NumaNodeId>(3, NumaNodeId(0)),
        .panels = PanelMap(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 0; }))});

@@ -34,7 +34,7 @@ struct WeightNodeOptions {
   kernels::Isa isa;
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
   size_t decode_rows = 32;
-  size_t prefill_rows = 128;
+  size_t max_batch_tokens = 128;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
   const AttentionIoRows* shared_io = nullptr;  // separated: rows that the attention sockets read and write

@@ -66,8 +66,8 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   if (set.engine || set.budget) {
-    AddCount(command, "--ubatch-size", options.ubatch,
-             "-ub: the most rows of a prefill frame (default: as fit in L2)")
+    AddCount(command, "--ubatch-size", options.max_batch_tokens,
+             "-ub: the most tokens of a micro-batch (default: as fit in L2)")
         ->group(group);
   }
   if (set.engine) {
@@ -130,7 +130,7 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   plan.threads = options.threads;
   plan.context = options.context;
   plan.slots = options.slots;
-  plan.prefill_rows = options.ubatch;
+  plan.max_batch_tokens = options.max_batch_tokens;
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;
   plan.isa = ResolveIsa(options.isa);

@@ -29,7 +29,7 @@ struct ModelOptions {
   size_t threads = 0;
   size_t context = 0;
   size_t slots = 1;
-  size_t ubatch = 0;
+  size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
   bool residency = false;          // measured and printed

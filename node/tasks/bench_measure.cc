@@ -144,7 +144,7 @@ double BenchResult::gops() const { return operations_per_token * median() * 1e-9
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on) {
   Bench bench(engine);
-  run.rows_per_frame = engine.max_rows();
+  run.max_batch_tokens = engine.max_rows();
   for (const BenchTest& test : spec.tests) {
     BenchResult result;
     result.test = test;

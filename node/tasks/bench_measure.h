@@ -39,7 +39,7 @@ double Deviation(const std::vector<double>& values);  // sample standard deviati
 
 struct BenchRun {
   size_t threads = 0;
-  size_t rows_per_frame = 0;
+  size_t max_batch_tokens = 0;
   topology::MachineBandwidth machine;
   double shard_gbps = 0;  // all threads read their shards at once
   std::vector<BenchResult> results;

@@ -93,7 +93,7 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
                   {"isa", model.isa},
                   {"cpu_info", model.cpu},
                   {"n_threads", run.threads},
-                  {"n_ubatch", run.rows_per_frame},
+                  {"n_ubatch", run.max_batch_tokens},
                   {"n_prompt", test.decode ? 0 : test.tokens},
                   {"n_gen", test.decode ? test.tokens : 0},
                   {"n_batch_sequences", test.batch},

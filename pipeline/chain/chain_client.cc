@@ -44,7 +44,7 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vec
       listener_(chain_.serving),
       on_lost_(options.on_lost),
       in_flight_(chain_.in_flight),
-      logit_row_(chain_.frame_rows) {
+      logit_row_(chain_.max_batch_tokens) {
   LARDER_CHECK(ends_.packed().max_rows() >= shape_.max_rows &&
                ends_.packed().max_logit_rows() >= shape_.max_logit_rows);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);

@@ -41,7 +41,7 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   chain.serving_socket = cluster.serving_socket.empty() ? "serving" : cluster.serving_socket;
   chain.context = cluster.context;
   chain.slots = cluster.slots;
-  chain.frame_rows = cluster.frame_rows;
+  chain.max_batch_tokens = cluster.max_batch_tokens;
   chain.decode_rows = cluster.stages[0].plan.options.decode_rows;
   chain.in_flight = cluster.micro_batches;
 

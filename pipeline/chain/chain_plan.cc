@@ -7,8 +7,8 @@ namespace larder::pipeline {
 
 StageFrameShape ChainPlan::frame_shape() const {
   return {.plan_hash = plan_hash,
-          .max_rows = frame_rows,
-          .max_logit_rows = LogitRows(config, decode_rows, frame_rows),
+          .max_rows = max_batch_tokens,
+          .max_logit_rows = LogitRows(config, decode_rows, max_batch_tokens),
           .dim = config.dim,
           .slots = slots,
           .context = context,
@@ -25,7 +25,7 @@ rdma::LinkShape ChainPlan::link_shape() const {
 PlanOptions ChainPlan::OptionsOf(PlanOptions options) const {
   options.context = context;
   options.slots = slots;
-  options.prefill_rows = frame_rows;
+  options.max_batch_tokens = max_batch_tokens;
   options.decode_rows = decode_rows;
   return options;
 }

@@ -39,7 +39,7 @@ struct ChainPlan {
   rdma::LinkEndpoint first;    // where it sends to the first stage
   size_t context = 0;
   size_t slots = 1;
-  size_t frame_rows = 128;
+  size_t max_batch_tokens = 128;
   size_t decode_rows = 32;
   size_t in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.

@@ -64,8 +64,8 @@ TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
 
 TEST_F(EngineBitsTest, FrameSizesDoNotMatter) {
   for (const size_t rows : {1, 5, 48}) {
-    auto engine = MakeEngine(model_.file(),
-                             {.threads = 2, .prefill_rows = rows, .decode_rows = std::min<size_t>(rows, 4)});
+    auto engine = MakeEngine(
+        model_.file(), {.threads = 2, .max_batch_tokens = rows, .decode_rows = std::min<size_t>(rows, 4)});
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, engine->max_logits()), baseline_), "")
         << "frames of " << rows;
   }

@@ -47,7 +47,7 @@ struct TestEngineOptions {
   std::optional<kernels::KernelTuning> tuning = {};  // nullopt: isa's default
   size_t slots = 1;
   size_t context = 768;
-  size_t prefill_rows = 128;
+  size_t max_batch_tokens = 128;
   size_t decode_rows = 32;
   // Attention sockets of a separated stage; empty: colocated.
   struct Attention {
@@ -66,7 +66,7 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   plan.tuning = options.tuning;
   plan.slots = options.slots;
   plan.context = options.context;
-  plan.prefill_rows = options.prefill_rows;
+  plan.max_batch_tokens = options.max_batch_tokens;
   plan.decode_rows = options.decode_rows;
   for (const auto& socket : options.attention) {
     plan.attention.push_back({.name = "attention" + std::to_string(plan.attention.size()),

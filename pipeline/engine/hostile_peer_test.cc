@@ -49,8 +49,8 @@ constexpr uint32_t kHostile[] = {0x7fff'fff0, 4096, 0x8000'0000, 0xffff'ffff, 65
 class HostileChain : public testing::Test {
  protected:
   static constexpr uint32_t kRows = 8, kLogitRows = 3;
-  explicit HostileChain(const model::SynthOptions& synth = FourLayers(), size_t frame_rows = 64)
-      : model_(synth), test_(MakeTestChain(*model_.file(), {{4, 1}}, 2, 2, frame_rows)) {
+  explicit HostileChain(const model::SynthOptions& synth = FourLayers(), size_t max_batch_tokens = 64)
+      : model_(synth), test_(MakeTestChain(*model_.file(), {{4, 1}}, 2, 2, max_batch_tokens)) {
     ChainPlan& chain = test_.chain;
     const std::string run = fmt::format("larder-hostile-{}/", getpid());
     chain.stages[0].endpoint = {.transport = rdma::Transport::kSharedMemory, .name = run + "stage"};
@@ -213,7 +213,7 @@ class HostileWeights {
         plan_(MakeTestPlan(*model_.file(), {.threads = 1,
                                             .slots = 2,
                                             .context = 128,
-                                            .prefill_rows = 16,
+                                            .max_batch_tokens = 16,
                                             .attention = {{.threads = 1, .slots = 2}}})),
         shape_(plan_) {}
 
@@ -240,7 +240,7 @@ class HostileWeights {
       }
       over = true;
     });
-    const size_t max_rows = plan_.options.prefill_rows;
+    const size_t max_rows = plan_.options.max_batch_tokens;
     uint32_t epoch = 0;
     for (int frame = 0; frame <= frames && !over; ++frame) {
       while (!sender.BeginSend() && !over) std::this_thread::yield();
@@ -284,7 +284,7 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
   HostileWeights weights;
   ASSERT_EQ(weights.Talk(3, {}), "ended");
   const int before = weights.finished();
-  const size_t max_rows = weights.plan().options.prefill_rows;
+  const size_t max_rows = weights.plan().options.max_batch_tokens;
   for (int round = 0; round < 30; ++round) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     weights.Talk(10, [&](FrameMessage& message) -> std::vector<Flipper::Word> {
@@ -307,7 +307,7 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
 
 TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   HostileWeights weights;
-  const size_t max_rows = weights.plan().options.prefill_rows;
+  const size_t max_rows = weights.plan().options.max_batch_tokens;
   const auto rows = static_cast<uint32_t>(max_rows);
   const auto context = static_cast<uint32_t>(weights.plan().options.context);
   const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {

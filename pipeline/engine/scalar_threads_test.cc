@@ -19,7 +19,7 @@ class ScalarThreadsTest : public testing::Test {
   static TestEngineOptions Options(TestEngineOptions options) {
     options.isa = kernels::Isa::kScalar;
     options.context = 64;
-    options.prefill_rows = 32;
+    options.max_batch_tokens = 32;
     options.decode_rows = 8;
     return options;
   }

@@ -68,7 +68,8 @@ class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterfac
   void SetUp() override {
     const auto machine = topology::Topology::Detect();
     if (machine.cores().size() < 2) GTEST_SKIP() << "needs two cores";
-    PlanOptions options{.threads = 1, .context = 768, .prefill_rows = 128, .cores = {machine.cores()[0].id}};
+    PlanOptions options{
+        .threads = 1, .context = 768, .max_batch_tokens = 128, .cores = {machine.cores()[0].id}};
     options.attention.push_back(
         {.name = "attention", .cores = {machine.cores()[1].id}, .cpus = {}, .slots = 1});
     plan_ = MakeStagePlan(model::ReadModelConfig(*model_.file()), machine, options);
@@ -134,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, SocketWaitsTest,
 // Simulates hours of short frames between frames that are cut: the epochs of both pools jump by 2^30, twice,
 // and the flags of the second half, which only cut frames signal, must not count as reached.
 TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
-  PlanOptions options{.threads = 1, .context = 768, .prefill_rows = 128};
+  PlanOptions options{.threads = 1, .context = 768, .max_batch_tokens = 128};
   options.attention.push_back(
       {.name = "attention",
        .cores = topology::Topology::Detect().PickCores(2),  // two threads, so that appended rows have flags

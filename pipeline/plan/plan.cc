@@ -169,7 +169,7 @@ class Planner {
   }
 
   void PlanStages() {
-    size_t frame_rows = SIZE_MAX;
+    size_t max_batch_tokens = SIZE_MAX;
     for (size_t i = 0; i < plan_.stages.size(); ++i) {
       PlacedStage& stage = plan_.stages[i];
       stage.plan = MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]);
@@ -178,7 +178,7 @@ class Planner {
       stage.kv_slot_bytes = own.kv_slot_bytes;
       stage.resident = own.resident();
       if (kv_beside_weights_[i]) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
-      frame_rows = std::min(frame_rows, own.options.prefill_rows);
+      max_batch_tokens = std::min(max_batch_tokens, own.options.max_batch_tokens);
       for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
       plan_.context = own.options.context;
       plan_.slots = own.options.slots;
@@ -191,8 +191,8 @@ class Planner {
       }
     }
     // A micro-batch passes through every stage, so the smallest L2 limits its rows.
-    plan_.frame_rows = frame_rows;
-    for (PlacedStage& stage : plan_.stages) stage.plan.options.prefill_rows = frame_rows;
+    plan_.max_batch_tokens = max_batch_tokens;
+    for (PlacedStage& stage : plan_.stages) stage.plan.options.max_batch_tokens = max_batch_tokens;
   }
 
   model::ModelConfig ConfigOf(const PlacedStage& stage) const {
@@ -241,7 +241,7 @@ class Planner {
     options.attention.clear();
     options.context = plan_.context;
     options.slots = plan_.slots;
-    options.prefill_rows = plan_.frame_rows;
+    options.max_batch_tokens = plan_.max_batch_tokens;
     if (spec.socket == nullptr) {
       options.threads = std::max<size_t>(1, options_.threads);
       options.cores = machine.PickCores(options.threads);
@@ -338,7 +338,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
   plan.serving_resident = stage.resident;
   plan.context = own.options.context;
   plan.slots = own.options.slots;
-  plan.frame_rows = own.options.prefill_rows;
+  plan.max_batch_tokens = own.options.max_batch_tokens;
   plan.notes = own.notes;
   plan.stages.push_back(std::move(stage));
   return plan;

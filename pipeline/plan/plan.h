@@ -68,7 +68,7 @@ struct Plan {
   uint64_t head_bytes = 0, embedding_bytes = 0;
   std::vector<LinkPlan> links;  // empty if single()
   size_t context = 0, slots = 0;
-  size_t frame_rows = 0;              // most rows of a micro-batch
+  size_t max_batch_tokens = 0;        // most rows of a micro-batch
   size_t micro_batches = 1;           // the most in flight (MicroBatchesOf)
   std::vector<std::string> notes;     // what the user should know
   std::vector<std::string> warnings;  // the notes about the manifest's sockets

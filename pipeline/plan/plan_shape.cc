@@ -45,7 +45,7 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
   Plan plan;
   plan.config = config;
   plan.context = options.context != 0 ? options.context : attention_node::KvShape::DefaultContext(config);
-  plan.frame_rows = options.prefill_rows != 0 ? options.prefill_rows : kUniformFrameRows;
+  plan.max_batch_tokens = options.max_batch_tokens != 0 ? options.max_batch_tokens : kUniformFrameRows;
   const auto budget = static_cast<uint64_t>(static_cast<double>(socket.l3_bytes) * options.l3_fraction);
   const uint64_t layer_bytes = LayerBytes(config);
   const SocketCount count = CountSockets(config.layers, layer_bytes, budget);
@@ -180,7 +180,7 @@ size_t PlacedStage::attention_index(std::string_view name) const {
 
 uint64_t Plan::hash() const {
   nlohmann::json key = KeyOf(config);
-  key.push_back({cluster, context, slots, frame_rows, micro_batches, serving_socket, fingerprint});
+  key.push_back({cluster, context, slots, max_batch_tokens, micro_batches, serving_socket, fingerprint});
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
                    stage.plan.options.decode_rows});

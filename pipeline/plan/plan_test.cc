@@ -160,7 +160,7 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
     EXPECT_FALSE(stage.holds_head);
     EXPECT_EQ(stage.plan.options.slots, 5u);
     EXPECT_EQ(stage.plan.options.context, 256u);
-    EXPECT_EQ(stage.plan.options.prefill_rows, plan.frame_rows);
+    EXPECT_EQ(stage.plan.options.max_batch_tokens, plan.max_batch_tokens);
     EXPECT_EQ(stage.plan.options.cores.size(), stage.cores);
   }
   EXPECT_EQ(plan.stages[0].attention, (std::vector<std::string>{"k1", "k2"}));
@@ -176,7 +176,7 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
   EXPECT_EQ(plan.context, 256u);
   EXPECT_EQ(plan.slots, 5u);
   EXPECT_EQ(plan.micro_batches, 4u);
-  EXPECT_GE(plan.frame_rows, 64u);
+  EXPECT_GE(plan.max_batch_tokens, 64u);
   EXPECT_EQ(&plan.stage_of_socket("k2"), &plan.stages[0]);
   EXPECT_EQ(&plan.stage_of_socket("c2"), &plan.stages[2]);
   EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("x"); }).find("those are: w, k1, k2, c1, c2"),
@@ -233,7 +233,7 @@ TEST(PlanTest, CarriesWhatEachSocketRuns) {
     EXPECT_EQ(stage.plan.config.layers, stage.layers);
     EXPECT_EQ(stage.plan.config.first_layer, stage.first_layer);
     EXPECT_EQ(stage.plan.attention.size(), stage.attention.size());
-    EXPECT_EQ(stage.plan.options.prefill_rows, plan.frame_rows);
+    EXPECT_EQ(stage.plan.options.max_batch_tokens, plan.max_batch_tokens);
     bytes += stage.plan.weight_bytes;
   }
   EXPECT_EQ(plan.stages[0].machine, 0u);

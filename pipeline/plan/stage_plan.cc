@@ -15,7 +15,7 @@ constexpr size_t kMaxFrameRows = 4096;
 
 // Rows of a prefill micro-batch: their quantised FFN activations, the widest ones, should stay in one core's
 // L2 beside a panel.
-size_t PrefillRows(const model::ModelConfig& config, const topology::Topology& topology) {
+size_t MaxBatchTokens(const model::ModelConfig& config, const topology::Topology& topology) {
   const size_t l2 = topology.cores()[0].l2_bytes ? topology.cores()[0].l2_bytes : size_t{1} << 20;
   const size_t row_bytes = kernels::ActRowBytes(CeilDiv(std::max(config.ffn, config.dim), kernels::kBlock));
   return std::clamp<size_t>(l2 / row_bytes / 32 * 32, 64, 256);
@@ -110,8 +110,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     throw Error("plan: {} threads asked for (-t) on {} cores; at most {}: they would wait for each other",
                 o.threads, topology.cores().size(), most_threads);
   }
-  if (o.prefill_rows > kMaxFrameRows) {
-    throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.prefill_rows, kMaxFrameRows);
+  if (o.max_batch_tokens > kMaxFrameRows) {
+    throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.max_batch_tokens, kMaxFrameRows);
   }
   if (o.context == 0) o.context = attention_node::KvShape::DefaultContext(config);
   if (o.context > attention_node::KvShape::kMaxContext)
@@ -126,10 +126,10 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     for (const PlanOptions::Attention& socket : o.attention) o.slots += socket.slots;
   }
   if (o.slots == 0) throw Error("plan: at least one slot is needed");
-  if (o.prefill_rows == 0) o.prefill_rows = PrefillRows(config, topology);
+  if (o.max_batch_tokens == 0) o.max_batch_tokens = MaxBatchTokens(config, topology);
   o.decode_rows = std::max<size_t>(1, o.decode_rows);
   if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);
-  o.prefill_rows = std::max(o.prefill_rows, o.decode_rows);
+  o.max_batch_tokens = std::max(o.max_batch_tokens, o.decode_rows);
 
   const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
   const auto cpus = o.cpus.empty() ? topology.CpusOf(cores) : o.cpus;
@@ -169,9 +169,9 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   return plan;
 }
 
-size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows) {
+size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t max_batch_tokens) {
   const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);
-  return std::clamp(fit, decode_rows, std::max(prefill_rows, decode_rows));
+  return std::clamp(fit, decode_rows, std::max(max_batch_tokens, decode_rows));
 }
 
 bool StagePlan::resident() const {
@@ -194,7 +194,7 @@ nlohmann::json KeyOf(const model::ModelConfig& config) {
 uint64_t StagePlan::hash() const {
   // The key: what defines the computation and the frames. Names of the machine are not part of it.
   nlohmann::json key = KeyOf(config);
-  key.push_back({options.context, options.slots, options.prefill_rows, threads.size(), config.first_layer,
+  key.push_back({options.context, options.slots, options.max_batch_tokens, threads.size(), config.first_layer,
                  config.ends});
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots});
@@ -215,7 +215,8 @@ std::string StagePlan::Table() const {
   out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
                      options.slots == 1 ? "" : "s", options.context, kv_bytes * 1e-6,
                      kv_slot_bytes / options.context);
-  out += fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.prefill_rows);
+  out +=
+      fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",
                      resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
@@ -267,7 +268,7 @@ nlohmann::json StagePlan::Json() const {
                          {"kv_bytes_per_slot", kv_slot_bytes},
                          {"context", options.context},
                          {"slots", options.slots},
-                         {"prefill_rows", options.prefill_rows},
+                         {"max_batch_tokens", options.max_batch_tokens},
                          {"isa", IsaName(options.isa)},
                          {"resident", resident()},
                          {"hash", fmt::format("{:016x}", hash())},

@@ -25,7 +25,7 @@ struct PlanOptions {
   // In a micro-batch of at most so many rows, each thread normalises all rows for itself.
   size_t decode_rows = 32;
   // The most rows of a micro-batch; 0: as many as fit in L2 with their FFN activations, 64 to 256.
-  size_t prefill_rows = 0;
+  size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;  // the share of each L3 for weights
   kernels::Isa isa = kernels::BestIsa();
   std::optional<kernels::KernelTuning> tuning;  // nullopt: isa's default; never part of the hash
@@ -100,7 +100,7 @@ nlohmann::json KeyOf(const model::ModelConfig& config);
 
 // The most rows of a micro-batch that may want logits: at least a full decode batch; beyond that, for
 // perplexity, as many rows of a prefill micro-batch as have at most 64 MB of logits.
-size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t prefill_rows);
+size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t max_batch_tokens);
 
 // Throws Error if the options cannot be met: more than 1024 threads, a context beyond what is sensible, KV
 // larger than the machine's memory (with the numbers and the largest context that fits).

@@ -74,8 +74,8 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
       report_(report),
       waits_(waits),
       wait_(waits.attention.at(index)),
-      slot_(plan.options.prefill_rows),
-      position_(plan.options.prefill_rows),
+      slot_(plan.options.max_batch_tokens),
+      position_(plan.options.max_batch_tokens),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);

@@ -18,7 +18,7 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
                                        uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
   if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than is due";
-  const auto max_rows = static_cast<uint32_t>(plan_.options.prefill_rows);
+  const auto max_rows = static_cast<uint32_t>(plan_.options.max_batch_tokens);
   *rows = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
     const FrameMessage::Half half = message_.half[h];

@@ -41,13 +41,13 @@ AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& 
 }  // namespace
 
 SegmentShape::SegmentShape(const StagePlan& plan)
-    : exchange(plan.config, plan.options.prefill_rows, plan.threads.size(),
+    : exchange(plan.config, plan.options.max_batch_tokens, plan.threads.size(),
                [&] {
                  std::vector<size_t> threads;
                  for (const auto& socket : plan.attention) threads.push_back(socket.threads.size());
                  return threads;
                }()),
-      link{.frame_bytes = FrameMessage::Bytes(plan.options.prefill_rows), .slots = kFrameSlots},
+      link{.frame_bytes = FrameMessage::Bytes(plan.options.max_batch_tokens), .slots = kFrameSlots},
       sockets(plan.attention.size()) {}
 
 size_t SegmentShape::link_offset(size_t socket) const {

@@ -39,7 +39,7 @@ void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, 
     ++pings_;
     for (size_t socket = 0; socket < plan_.attention.size(); ++socket) Ping(socket);
   }
-  const size_t max_rows = plan_.options.prefill_rows;
+  const size_t max_rows = plan_.options.max_batch_tokens;
   const uint32_t halves = first_half == 0 ? 1 : 2;
   base_epoch_.store(base_epoch, std::memory_order_relaxed);
   halves_.store(halves, std::memory_order_relaxed);

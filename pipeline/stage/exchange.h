@@ -96,7 +96,7 @@ struct AttentionReport {
 };
 
 // The message of one frame, weight socket -> attention socket: its rows' slots (in the attention socket's own
-// numbering) and positions, those of the first half first. Fixed size, for the Plan's prefill_rows.
+// numbering) and positions, those of the first half first. Fixed size, for the Plan's max_batch_tokens.
 struct FrameMessage {
   enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
   Kind kind;

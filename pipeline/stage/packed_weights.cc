@@ -11,7 +11,7 @@ constexpr double kResidencyBudgetS = 0.3;
 }  // namespace
 
 PackedWeights::PackedWeights(const StagePlan& plan, const StageOptions& options)
-    : plan_(plan), logit_row_(plan.options.prefill_rows) {
+    : plan_(plan), logit_row_(plan.options.max_batch_tokens) {
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : plan.threads) {
     pool.cpus.push_back(thread.cpu);
@@ -29,8 +29,8 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .isa = plan_.options.isa,
       .tuning = plan_.options.tuning.value(),
       .decode_rows = plan_.options.decode_rows,
-      .prefill_rows = plan_.options.prefill_rows,
-      .logit_rows = LogitRows(plan_.config, plan_.options.decode_rows, plan_.options.prefill_rows),
+      .max_batch_tokens = plan_.options.max_batch_tokens,
+      .logit_rows = LogitRows(plan_.config, plan_.options.decode_rows, plan_.options.max_batch_tokens),
       .node_of_thread = {},
       .shared_io = shared_io};
   for (const PlanThread& thread : plan_.threads) weights.node_of_thread.push_back(thread.numa_node);
