@@ -54,12 +54,10 @@ void Engine::Begin(std::unique_ptr<Chain> chain) {
   Reset(0);
 }
 
-Stage& Engine::stage() {
+LocalChain& Engine::local() const {
   LARDER_CHECK(local_ != nullptr, "the stages of a chain are other threads' or processes'");
-  return local_->stage();
+  return *local_;
 }
-
-const Stage& Engine::stage() const { return const_cast<Engine*>(this)->stage(); }
 
 void Engine::Check(std::span<const TokenRow> rows) {
   size_t wanted = 0;

@@ -85,8 +85,8 @@ class Engine {
   uint64_t waited_ns() const { return packed().pool().waited_ns(); }
 
   // The single stage; must not be called if there is a client().
-  Stage& stage();
-  const Stage& stage() const;
+  Stage& stage() { return local().stage(); }
+  const Stage& stage() const { return local().stage(); }
   const ChainClient* client() const { return client_; }  // null: a single stage
 
  private:
@@ -102,6 +102,7 @@ class Engine {
     model::BatchRows frame() const;
   };
 
+  LocalChain& local() const;
   void Begin(std::unique_ptr<Chain> chain);
   // Calls `call`. If it throws PipelineLost, forgets what was in flight, empties every slot, and rethrows.
   template <typename Call>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -34,6 +35,14 @@ std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topolo
     cores.push_back(*owner);
   }
   return cores;
+}
+
+// Gives the stage its plan and the sums that follow from it.
+void SetPlan(PlacedStage& stage, StagePlan plan) {
+  stage.plan = std::move(plan);
+  stage.weight_bytes = stage.plan.weight_bytes;
+  stage.kv_slot_bytes = stage.plan.kv_slot_bytes;
+  stage.resident = stage.plan.resident();
 }
 
 class Planner {
@@ -172,11 +181,8 @@ class Planner {
     size_t max_batch_tokens = SIZE_MAX;
     for (size_t i = 0; i < plan_.stages.size(); ++i) {
       PlacedStage& stage = plan_.stages[i];
-      stage.plan = MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]);
+      SetPlan(stage, MakeStagePlan(ConfigOf(stage), machines_[stage.machine], stage_options_[i]));
       const StagePlan& own = stage.plan;
-      stage.weight_bytes = own.weight_bytes;
-      stage.kv_slot_bytes = own.kv_slot_bytes;
-      stage.resident = own.resident();
       if (kv_beside_weights_[i]) stage.kv_room_bytes -= std::min(stage.kv_room_bytes, stage.weight_bytes);
       max_batch_tokens = std::min(max_batch_tokens, own.options.max_batch_tokens);
       for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
@@ -323,16 +329,13 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
   Plan plan;
   plan.config = config;
   PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_head = true};
-  stage.plan = MakeStagePlan(config, machine, options);
+  SetPlan(stage, MakeStagePlan(config, machine, options));
   const StagePlan& own = stage.plan;
   for (const PlanAttentionSocket& socket : own.attention) {
     stage.attention.push_back(socket.name);
     stage.attention_cores += socket.threads.size();
   }
   stage.cores = own.threads.size();
-  stage.weight_bytes = own.weight_bytes;
-  stage.kv_slot_bytes = own.kv_slot_bytes;
-  stage.resident = own.resident();
   plan.head_bytes = HeadBytes(config);
   plan.embedding_bytes = EmbeddingBytes(config);
   plan.serving_resident = stage.resident;
