@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds every #include and every larder_folder() line against the table of floors (DESIGN.md).
+"""Holds every #include, every namespace and every larder_folder() line against the table of floors (DESIGN.md).
 
 Usage: check_includes.py [TREE]
 """
@@ -25,9 +25,9 @@ FLOORS = {
     "topology": (1, ["base"]),
     "threadpool": (2, ["base", "sync", "topology"]),
     "kernels/formats": (2.0, ["base", "model/gguf/formats.h"]),
-    "kernels/x86": (2.1, ["base", "kernels/formats"]),
-    "kernels/rows": (2.2, ["base", "kernels/formats", "kernels/x86"]),
-    "kernels/gemm": (2.3, ["base", "kernels/formats", "kernels/x86"]),
+    "kernels/jit": (2.1, ["base", "kernels/formats"]),
+    "kernels/rows": (2.2, ["base", "kernels/formats", "kernels/jit"]),
+    "kernels/gemm": (2.3, ["base", "kernels/formats", "kernels/jit"]),
     "rdma/ipc": (2.0, ["base", "sync", "topology"]),
     "rdma/proof": (2.1, ["base", "sync", "rdma/ipc"]),
     "rdma/control": (2.2, ["base", "sync", "rdma/ipc", "rdma/proof"]),
@@ -92,6 +92,7 @@ SYSTEM = re.compile(
     r"|stdlib|string|syscall|termios|time|ucontext|unistd)\.h$")
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+_NAMESPACE = re.compile(r"^namespace (larder[\w: ]*?) *\{", re.MULTILINE)
 _FOLDER = re.compile(r"^\s*larder_folder\(\s*([\w/]+)([^)]*)\)", re.MULTILINE)
 
 
@@ -177,7 +178,24 @@ def check_source(root, path):
                 used.add(target)
         if problem:
             found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {problem}")
-    return found, used
+    return found + check_namespaces(folder, path, text), used
+
+
+def namespace_of(folder):
+    """A room's namespace is inline: its folder's users need not say the room, its symbols do."""
+    if folder == "base":
+        return "larder"
+    top, _, room = folder.partition("/")
+    return f"larder::{top}::inline {room}" if room else f"larder::{top}"
+
+
+def check_namespaces(folder, path, text):
+    expected, found = namespace_of(folder), []
+    for match in _NAMESPACE.finditer(text):
+        if match[1] != expected and not match[1].startswith(expected + "::"):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"{path}:{line}: namespace {match[1]}: in {folder}/ it is {expected}")
+    return found
 
 
 def check_cmake(root, folder, used):

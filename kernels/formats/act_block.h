@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "model/gguf/formats.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 using model::kBlock;
 
@@ -36,4 +36,4 @@ constexpr size_t ActRowBytes(size_t blocks) {
   return (lines | 1) * kCacheLineBytes;
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

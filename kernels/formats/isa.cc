@@ -3,7 +3,7 @@
 #include <asmjit/core.h>
 #include <cpuid.h>
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 namespace {
 
 constexpr std::string_view kNames[] = {"scalar", "avx2", "avx-vnni", "avx512-vnni"};
@@ -51,4 +51,4 @@ Isa BestIsa() {
   return Isa::kScalar;
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

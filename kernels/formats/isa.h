@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 enum class Isa { kScalar, kAvx2, kAvxVnni, kAvx512Vnni };
 
@@ -13,4 +13,4 @@ std::optional<Isa> IsaByName(std::string_view);
 bool HostHas(Isa);  // both the CPU and the operating system support it
 Isa BestIsa();      // the best that the host has
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

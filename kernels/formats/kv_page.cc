@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 void PackValue(const ValuePage& layout, const model::Q8Block* value, size_t position_in_page, uint8_t* page) {
   uint8_t* bytes = page + layout.value_offset(position_in_page);
@@ -12,4 +12,4 @@ void PackValue(const ValuePage& layout, const model::Q8Block* value, size_t posi
   }
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

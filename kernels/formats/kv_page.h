@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "kernels/formats/panel_format.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 // Keys are a panel: a row per position; its inputs are the head's elements, padded to blocks.
 inline constexpr size_t kPagePositions = kPanelRows;
@@ -36,4 +36,4 @@ void PackValue(const ValuePage&, const model::Q8Block* value, size_t position_in
 // phase: each chunk is a softmax of its own, and chunks merge in ascending order.
 inline constexpr size_t kChunkPositions = 256;
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 namespace {
 
 // Scales come first, padded to whole cache lines; then the head's values at 16 positions.
@@ -40,4 +40,4 @@ TEST(ValuePage, APositionLiesWhereThePageSays) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

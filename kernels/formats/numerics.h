@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 namespace numerics {
 
@@ -58,4 +58,4 @@ inline float Sum16(const float* v) {
   return (u[0] + u[2]) + (u[1] + u[3]);
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

@@ -1,6 +1,6 @@
 #include "kernels/formats/panel_format.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 void UnpackRow(const PanelShape& shape, const uint8_t* panel, size_t row, float* out) {
   for (size_t b = 0; b < shape.blocks; ++b) {
@@ -10,4 +10,4 @@ void UnpackRow(const PanelShape& shape, const uint8_t* panel, size_t row, float*
   }
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

@@ -10,7 +10,7 @@
 
 #include "model/gguf/formats.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 using model::kBlock;
 
@@ -83,4 +83,4 @@ struct PanelShape {
 // Converts row `row` of a panel to 32 * blocks floats, exactly scale * weight.
 void UnpackRow(const PanelShape&, const uint8_t* panel, size_t row, float* out);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

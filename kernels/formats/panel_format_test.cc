@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 namespace {
 
 // A pair is a cache line of scales and twice 512 bytes of weights; an odd last block keeps the whole line.
@@ -116,4 +116,4 @@ TEST(PanelFormat, RowByRowIsTheSamePanel) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

@@ -3,7 +3,7 @@
 
 #include "kernels/formats/panel_format.h"
 
-namespace larder::kernels::q8_panel {
+namespace larder::kernels::inline formats::q8_panel {
 namespace {
 
 constexpr uint32_t kToUnsigned = 0x80808080u;  // adds 128 to each of four signed bytes
@@ -44,4 +44,4 @@ void Unpack(const uint8_t* panel, size_t block, size_t row, model::Q8Block* out)
   }
 }
 
-}  // namespace larder::kernels::q8_panel
+}  // namespace larder::kernels::formats::q8_panel

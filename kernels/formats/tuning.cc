@@ -1,6 +1,6 @@
 #include "kernels/formats/tuning.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 namespace {
 
 // 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them, so tiles of more
@@ -39,4 +39,4 @@ KernelTuning DefaultTuning(Isa isa) {
   return {.value_sums = 16, .value_queries = 16};
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

@@ -8,7 +8,7 @@
 
 #include "kernels/formats/isa.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline formats {
 
 struct KernelTuning {
   static constexpr size_t kMaxTileRows = 16;
@@ -31,4 +31,4 @@ struct KernelTuning {
 
 KernelTuning DefaultTuning(Isa);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::formats

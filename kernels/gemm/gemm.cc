@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 namespace {
 
 GemmFn Generate(Isa isa, const GemmShape& shape, size_t rows, size_t panels) {
@@ -108,4 +108,4 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

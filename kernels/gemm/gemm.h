@@ -13,7 +13,7 @@
 #include "kernels/formats/panel_format.h"
 #include "kernels/formats/tuning.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 
 struct GemmShape {
   PanelShape panel;           // layout of the weights
@@ -57,4 +57,4 @@ class Gemm {
 void GemmReference(const GemmShape&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                    size_t m);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

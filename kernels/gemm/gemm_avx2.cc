@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
-#include "kernels/x86/jit.h"
+#include "kernels/jit/jit.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 namespace {
 
 namespace x86 = asmjit::x86;
@@ -137,4 +137,4 @@ GemmFn GenerateGemmAvx2(const GemmShape& shape, size_t rows, size_t panels, bool
       [&](x86::Assembler& a) { Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit(); });
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

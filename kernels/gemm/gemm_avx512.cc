@@ -14,9 +14,9 @@
 #include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
-#include "kernels/x86/jit.h"
+#include "kernels/jit/jit.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 namespace {
 
 namespace x86 = asmjit::x86;
@@ -100,4 +100,4 @@ GemmFn GenerateGemmAvx512(const GemmShape& shape, size_t rows, size_t panels) {
   });
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

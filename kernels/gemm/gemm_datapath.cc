@@ -2,7 +2,7 @@
 
 #include "kernels/gemm/gemm.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 
 void Gemm::RunTile(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows) const {
   const Tile& tile = tiles_[rows];
@@ -40,4 +40,4 @@ void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_pane
   }
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

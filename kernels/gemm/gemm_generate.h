@@ -6,7 +6,7 @@
 
 #include "kernels/gemm/gemm.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 
 // A tile's name for perf: larder::gemm.q8.64blocks.14x1.avx512-vnni, with .add before the instruction set if
 // it accumulates.
@@ -16,4 +16,4 @@ GemmFn GenerateGemmAvx512(const GemmShape&, size_t rows, size_t panels);
 // avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
 GemmFn GenerateGemmAvx2(const GemmShape&, size_t rows, size_t panels, bool avx_vnni);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

@@ -3,7 +3,7 @@
 
 #include "kernels/gemm/gemm.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 
 void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock* x, float* y,
                    size_t n_panels, size_t m_rows) {
@@ -29,4 +29,4 @@ void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock
   }
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

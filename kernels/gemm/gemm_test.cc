@@ -20,7 +20,7 @@
 #include "kernels/rows/elementwise.h"
 #include "model/gguf/formats.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 namespace {
 
 struct AlignedBytes {
@@ -201,4 +201,4 @@ TEST(Gemm, NarrowOutputs) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

@@ -4,7 +4,7 @@
 
 #include "kernels/gemm/gemm_generate.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 
 std::string TileName(const GemmShape& shape, size_t rows, size_t panels, Isa isa) {
   return fmt::format("larder::gemm.{}.{}blocks.{}x{}{}.{}", shape.panel.format.name, shape.panel.blocks, rows,
@@ -45,4 +45,4 @@ void GemmTile::Emit() {
   a_.ret();
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

@@ -7,7 +7,7 @@
 
 #include "kernels/gemm/gemm.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline gemm {
 
 class GemmTile {
  public:
@@ -48,4 +48,4 @@ class GemmTile {
   const asmjit::x86::Gp block_x_ = asmjit::x86::rax, pairs_ = asmjit::x86::r8;
 };
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::gemm

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "kernels/rows/elementwise_sets.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 // Covers every tail of AVX2 and AVX-512 vectors and of blocks, in about a millisecond.
@@ -55,4 +55,4 @@ const Elementwise& GetElementwise(Isa isa) {
   return scalar;
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

@@ -19,7 +19,7 @@
 #include "kernels/formats/kv_page.h"
 #include "kernels/formats/tuning.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 
 struct Elementwise {
   Isa isa;
@@ -86,4 +86,4 @@ void ValuesReference(const ValuesShape&, const uint8_t* pages, const float* w, f
 // reference. Throws Error if the host lacks `isa` or the tuning has more queries than sums.
 ValuesFn MakeValues(Isa, const ValuesShape&, const KernelTuning&);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

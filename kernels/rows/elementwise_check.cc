@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "kernels/rows/elementwise_sets.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 constexpr size_t kGuard = 16;  // floats after each output, which must not change
@@ -215,4 +215,4 @@ void CheckElementwise(const Elementwise& candidate, const Elementwise& reference
   Comparison(candidate, reference, pattern, n).Run();
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

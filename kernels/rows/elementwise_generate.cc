@@ -1,11 +1,11 @@
-// The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes (kernels/x86/vec16.h).
+// The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes (kernels/jit/vec16.h).
 // reference.cc says what they compute.
 #include <cstddef>
 
+#include "kernels/jit/vec16.h"
 #include "kernels/rows/elementwise_sets.h"
-#include "kernels/x86/vec16.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 namespace I = x86::Inst;
@@ -336,4 +336,4 @@ Elementwise GenerateElementwise(Isa isa) {
   return set;
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

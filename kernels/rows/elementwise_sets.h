@@ -8,7 +8,7 @@
 
 #include "kernels/rows/elementwise.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 
 // The scalar set in plain C++, which defines the bits.
 Elementwise ScalarElementwise();
@@ -38,4 +38,4 @@ size_t FirstDifference(const void* a, const void* b, size_t words);
 void RequireSameBits(Isa, const char* kernel, const char* pattern, size_t n, const void* got,
                      const void* want, size_t words);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

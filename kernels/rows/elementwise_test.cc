@@ -13,7 +13,7 @@
 #include "kernels/formats/numerics.h"
 #include "kernels/rows/elementwise_sets.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 const float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -323,4 +323,4 @@ TEST(Scalar, RopeTurnsByTheAngle) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

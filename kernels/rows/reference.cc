@@ -7,7 +7,7 @@
 #include "kernels/rows/elementwise.h"
 #include "kernels/rows/elementwise_sets.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 constexpr size_t kLanes = 16;
@@ -142,4 +142,4 @@ void ValuesReference(const ValuesShape& shape, const uint8_t* pages, const float
   }
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

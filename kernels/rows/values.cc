@@ -11,10 +11,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/jit/vec16.h"
 #include "kernels/rows/elementwise_sets.h"
-#include "kernels/x86/vec16.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 namespace I = x86::Inst;
@@ -140,4 +140,4 @@ void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t p
   RequireSameBits(isa, "values", "gaussian", positions, got.data(), want.data(), want.size());
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

@@ -10,7 +10,7 @@
 #include "kernels/rows/elementwise_sets.h"
 #include "model/gguf/formats.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline rows {
 namespace {
 
 constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni};
@@ -120,4 +120,4 @@ TEST(Values, CheckNoticesABrokenKernel) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::rows

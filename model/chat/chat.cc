@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "model/chat/chat_text.h"
 
-namespace larder::model {
+namespace larder::model::inline chat {
 namespace {
 
 using Messages = std::span<const ChatMessage>;
@@ -207,4 +207,4 @@ std::string RenderChat(ChatFormat format, std::span<const ChatMessage> messages,
   throw Error("chat: no such format");
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::chat

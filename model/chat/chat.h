@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace larder::model {
+namespace larder::model::inline chat {
 
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant"
@@ -33,4 +33,4 @@ struct ChatOptions {
 // wants_bos(), /*parse_special=*/true).
 std::string RenderChat(ChatFormat, std::span<const ChatMessage>, const ChatOptions&);
 
-}  // namespace larder::model
+}  // namespace larder::model::chat

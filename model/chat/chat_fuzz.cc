@@ -10,7 +10,7 @@
 #include "model/chat/chat.h"
 #include "model/tokenizer/tokenizer_fixture.h"
 
-namespace larder::model {
+namespace larder::model::inline chat {
 namespace {
 
 constexpr ChatFormat kFormats[] = {ChatFormat::kLlama2, ChatFormat::kLlama3, ChatFormat::kQwen25,
@@ -69,7 +69,7 @@ void Check(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::chat
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::model::Check({reinterpret_cast<const char*>(data), size});

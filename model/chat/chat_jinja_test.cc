@@ -12,7 +12,7 @@
 #include "base/test_data_testing.h"
 #include "model/chat/chat.h"
 
-namespace larder::model {
+namespace larder::model::inline chat {
 namespace {
 
 using Chat = std::vector<ChatMessage>;
@@ -121,4 +121,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return fmt::format("template{}", param.index); });
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::chat

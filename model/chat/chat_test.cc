@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/chat/chat_text.h"
 
-namespace larder::model {
+namespace larder::model::inline chat {
 namespace {
 
 using Chat = std::vector<ChatMessage>;
@@ -134,4 +134,4 @@ TEST(ChatText, Strips) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::chat

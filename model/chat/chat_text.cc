@@ -4,7 +4,7 @@
 
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline chat {
 namespace {
 
 // Python's str.isspace(): bidirectional class WS, B or S, or category Zs.
@@ -45,4 +45,4 @@ std::string_view StripTrailingNewlines(std::string_view text) {
   return text.substr(0, text.find_last_not_of('\n') + 1);
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::chat

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-namespace larder::model {
+namespace larder::model::inline chat {
 
 // Python's str.strip(), Jinja's trim: Unicode white space at both ends.
 std::string_view StripSpace(std::string_view text);
@@ -12,4 +12,4 @@ std::string_view StripSpace(std::string_view text);
 std::string_view StripLeadingNewlines(std::string_view text);
 std::string_view StripTrailingNewlines(std::string_view text);
 
-}  // namespace larder::model
+}  // namespace larder::model::chat

@@ -16,7 +16,7 @@
 #include "model/gguf/gguf_testing.h"
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline chat {
 namespace {
 
 using testing::Raw;
@@ -110,7 +110,7 @@ void Check(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::chat
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::model::Check({reinterpret_cast<const char*>(data), size});

@@ -7,7 +7,7 @@
 #include "model/config/config_tensors.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 namespace {
 
 // Larger than any known model; these keep every product of two or three dimensions far below 64 bits.
@@ -232,4 +232,4 @@ uint64_t ModelConfig::parameters() const {
   return layers * layer.parameters() + (tied_embeddings ? 1 : 2) * vocab * dim + dim;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::config

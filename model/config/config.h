@@ -9,7 +9,7 @@
 #include "model/gguf/gguf.h"
 #include "model/layer/layer_spec.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 
 // The part of a model that its file holds: all, or what `larder split` put there (model/config/split.h).
 struct ModelPart {
@@ -72,4 +72,4 @@ ModelConfig EndsOf(ModelConfig);
 // reference use the same table.
 std::vector<float> RopeTable(const RotarySpec&, size_t positions);
 
-}  // namespace larder::model
+}  // namespace larder::model::config

@@ -7,7 +7,7 @@
 #include "model/config/split.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 namespace {
 
 class TensorChecker {
@@ -119,4 +119,4 @@ class TensorChecker {
 
 void ReadTensors(const GgufFile& file, ModelConfig& config) { TensorChecker(file, config).Check(); }
 
-}  // namespace larder::model
+}  // namespace larder::model::config

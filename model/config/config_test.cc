@@ -9,7 +9,7 @@
 #include "base/test_data_testing.h"
 #include "model/gguf/gguf_testing.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 namespace {
 
 using testing::GoodModel;
@@ -189,4 +189,4 @@ TEST(Config, RealFile) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::config

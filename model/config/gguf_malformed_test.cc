@@ -11,7 +11,7 @@
 #include "model/config/config.h"
 #include "model/gguf/gguf_testing.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 namespace {
 
 using testing::GoodModel;
@@ -382,4 +382,4 @@ TEST(GgufMalformed, AnyByteMayBeWrong) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::config

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "model/config/config.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 namespace {
 
 // The (fractional) pair that makes `turns` rotations over the original context: base^(2i/d) = context / (2 pi
@@ -76,4 +76,4 @@ std::vector<float> RopeTable(const RotarySpec& rotary, size_t positions) {
   return table;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::config

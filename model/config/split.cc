@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 namespace {
 
 constexpr std::string_view kPrefix = "larder.split.";
@@ -186,4 +186,4 @@ void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages, con
   WritePart(file, config, part, fingerprint, serving_path, OfServing, progress);
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::config

@@ -11,7 +11,7 @@
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
 
-namespace larder::model {
+namespace larder::model::inline config {
 
 // Reads the keys larder.split.*; nullopt if there are none, so that the file is a whole model. Throws Error
 // for invalid values. `layers` is the model's number of layers.
@@ -42,4 +42,4 @@ struct SplitStage {
 void WriteSplit(const GgufFile& file, const std::vector<SplitStage>& stages, const std::string& serving_path,
                 const WriteProgress& progress = {});
 
-}  // namespace larder::model
+}  // namespace larder::model::config

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 struct NamedLayout {
@@ -148,4 +148,4 @@ size_t RowBytes(TensorType type, size_t cols) {
   return cols / layout.elements * layout.bytes;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 
 // Values are GGUF's type numbers.
 enum class TensorType : uint32_t { kF32 = 0, kF16 = 1, kQ8_0 = 8, kBF16 = 30 };
@@ -60,4 +60,4 @@ bool IsReadableType(uint32_t gguf_type);
 // Bytes of one row of `cols` elements. Q8_0 rows hold whole blocks: cols is a multiple of 32.
 size_t RowBytes(TensorType type, size_t cols);
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -179,4 +179,4 @@ TEST(Formats, TypeNamesAndSizes) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::gguf

@@ -17,7 +17,7 @@
 
 #include "model/gguf/formats.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 
 // A weight tensor as a matrix: `rows` outputs of `cols` inputs, with a row's columns contiguous. GGUF's
 // dimension 0 is cols. One-dimensional tensors (norms, biases) have rows == 1.
@@ -147,4 +147,4 @@ class GgufWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

@@ -11,7 +11,7 @@
 
 #include "model/gguf/gguf.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 
 struct GgufFile::Impl {
   Impl() = default;
@@ -64,4 +64,4 @@ T LoadAt(const char* at) {
 void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset, uint64_t bytes,
                  void* dst);
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

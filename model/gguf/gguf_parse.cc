@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
@@ -305,4 +305,4 @@ std::shared_ptr<const GgufFile> GgufFile::Open(const std::string& path) {
   return file;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

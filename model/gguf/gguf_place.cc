@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 
 void GgufFile::Impl::IndexTensors() {
   by_name.resize(tensors.size());
@@ -48,4 +48,4 @@ void GgufFile::Impl::PlaceTensors(uint64_t header_bytes, uint64_t alignment) {
   }
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

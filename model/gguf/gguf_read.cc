@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 // Bytes that are read and then checked or converted at once; they stay in a core's L2 (1 MB and up)
@@ -183,4 +183,4 @@ void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8B
   }
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

@@ -9,7 +9,7 @@
 #include "base/test_data_testing.h"
 #include "model/gguf/gguf_testing.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 using testing::GoodModel;
@@ -296,4 +296,4 @@ TEST(Gguf, RealFiles) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::gguf

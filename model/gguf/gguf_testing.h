@@ -17,7 +17,7 @@
 #include "base/memory.h"
 #include "model/gguf/gguf.h"
 
-namespace larder::model::testing {
+namespace larder::model::inline gguf::testing {
 
 // A path that is unique to this process; the destructor removes the file.
 class TempFile {
@@ -175,4 +175,4 @@ inline RawGguf GoodModel(const std::string& arch = "llama") {
   return file;
 }
 
-}  // namespace larder::model::testing
+}  // namespace larder::model::gguf::testing

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "model/gguf/gguf_impl.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 using Type = GgufValueType;
@@ -305,4 +305,4 @@ std::string GgufFile::Describe(const Entry& entry, size_t max_items) const {
   return ArrayText(impl_->entries[i].element_type, impl_->entries[i].count, at, max_items);
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

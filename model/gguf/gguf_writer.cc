@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "model/gguf/gguf.h"
 
-namespace larder::model {
+namespace larder::model::inline gguf {
 namespace {
 
 constexpr size_t kAlignment = 32;        // GGUF's default: no general.alignment key needed
@@ -212,4 +212,4 @@ void GgufWriter::Write(const std::string& path, const WriteProgress& progress) c
   file.Commit();
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::gguf

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace larder::model {
+namespace larder::model::inline layer {
 
 struct BatchRows {
   uint32_t rows = 0;                    // tokens in this micro-batch
@@ -19,4 +19,4 @@ struct BatchRows {
   float* sending = nullptr;             // stages before the last: [rows][dim], the residual to send
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::layer

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-namespace larder::model {
+namespace larder::model::inline layer {
 namespace {
 
 // The factors of shapes.
@@ -168,4 +168,4 @@ const char* SuffixOf(TensorRole role) { return kTensors[static_cast<size_t>(role
 
 std::string LayerTensor(size_t layer, const char* suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
 
-}  // namespace larder::model
+}  // namespace larder::model::layer

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace larder::model {
+namespace larder::model::inline layer {
 
 // The tensors outside layers, by their names in a GGUF file.
 inline constexpr const char* kEmbeddingTensor = "token_embd.weight";
@@ -125,4 +125,4 @@ const char* SuffixOf(TensorRole);
 // A tensor's name in a GGUF file: "blk.3.attn_q.weight".
 std::string LayerTensor(size_t layer, const char* suffix);
 
-}  // namespace larder::model
+}  // namespace larder::model::layer

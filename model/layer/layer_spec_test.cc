@@ -6,7 +6,7 @@
 #include <cmath>
 #include <set>
 
-namespace larder::model {
+namespace larder::model::inline layer {
 namespace {
 
 constexpr LayerSizes kSizes{.dim = 96, .ffn = 160, .heads = 4, .kv_heads = 2, .head_size = 40};
@@ -90,4 +90,4 @@ TEST(LayerSpec, AFamilyIsAnEntry) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::layer

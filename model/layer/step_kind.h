@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace larder::model {
+namespace larder::model::inline layer {
 
 // The kind of a step, for timelines, traces and the test that counts synchronisation points.
 enum class StepKind : uint16_t {
@@ -22,4 +22,4 @@ enum class StepKind : uint16_t {
   kHead
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::layer

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -86,4 +86,4 @@ Divergence CompareLogits(std::span<const float> truth, std::span<const float> ot
   return d;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::reference

@@ -9,7 +9,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 
 // log(softmax(logits)). A logit of -infinity is a probability of 0.
 std::vector<double> LogSoftmax(std::span<const float> logits);
@@ -35,4 +35,4 @@ struct Divergence {
 // `truth` and `other`: [rows][vocab], with at least one row.
 Divergence CompareLogits(std::span<const float> truth, std::span<const float> other, size_t vocab);
 
-}  // namespace larder::model
+}  // namespace larder::model::reference

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace larder::model {
+namespace larder::model::inline reference {
 namespace {
 
 using Logits = std::vector<float>;
@@ -97,4 +97,4 @@ TEST(CompareLogits, ANanIsSeenWhereverItIs) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::reference

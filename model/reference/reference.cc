@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 namespace {
 
 // Four sums hide the latency of the addition, which matters because all tests of correctness run this. In
@@ -240,4 +240,4 @@ std::vector<float> ReferenceModel::TeacherForced(std::span<const TokenId> tokens
   return logits;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::reference

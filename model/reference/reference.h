@@ -14,7 +14,7 @@
 #include "model/gguf/gguf.h"
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 
 struct ReferenceOptions {
   bool weights_as_q8_0 = false;  // all matrices, also the embedding table and lm_head, as in a Q8_0 file
@@ -79,4 +79,4 @@ class ReferenceModel {
 enum class Scale { kF32, kF16 };
 void RoundThroughQ8(std::span<float> x, Scale);
 
-}  // namespace larder::model
+}  // namespace larder::model::reference

@@ -13,7 +13,7 @@
 #include "model/reference/divergence.h"
 #include "model/reference/tiny_model.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 namespace {
 
 ReferenceModel Open(const TinyModel& tiny, ReferenceOptions options = {}) {
@@ -219,4 +219,4 @@ TEST(Reference, DemoModelTellsTheStoriesOfItsOwnChecker) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::reference

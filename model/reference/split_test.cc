@@ -12,7 +12,7 @@
 #include "model/gguf/gguf_testing.h"
 #include "model/reference/tiny_model.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 namespace {
 
 using testing::TempFile;
@@ -278,4 +278,4 @@ TEST(Split, LeavesNothingHalf) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::reference

@@ -18,7 +18,7 @@
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
 
-namespace larder::model {
+namespace larder::model::inline reference {
 
 // In [-1, 1): element() of reference_golden.py.
 inline float HashedWeight(std::string_view name, size_t i) {
@@ -138,4 +138,4 @@ class TinyModel {
   std::string path_;
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::reference

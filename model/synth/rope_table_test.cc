@@ -5,7 +5,7 @@
 #include "model/config/config.h"
 #include "model/synth/synth.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 namespace {
 
 ModelConfig Config(size_t rotary_dim, double base) {
@@ -98,4 +98,4 @@ TEST(RopeTable, Llama3Factors) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::synth

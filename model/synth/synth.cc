@@ -9,7 +9,7 @@
 #include "model/gguf/gguf.h"
 #include "model/synth/synth_random.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 namespace {
 
 constexpr float kNormSpread = 0.1f;  // norm weights are 1 +- this
@@ -241,4 +241,4 @@ void WriteSynth(const SynthOptions& options, const std::string& path, const Writ
   Synthesis(options).Write(path, progress);
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::synth

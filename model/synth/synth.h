@@ -11,7 +11,7 @@
 #include "model/gguf/formats.h"
 #include "model/gguf/gguf.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 
 struct ModelShape {
   Architecture architecture = Architecture::kLlama;
@@ -66,4 +66,4 @@ std::vector<float> Llama3FreqFactors(size_t rotary_dim, double rope_base, double
                                      double low_freq_factor = 1.0, double high_freq_factor = 4.0,
                                      double original_context = 8192.0);
 
-}  // namespace larder::model
+}  // namespace larder::model::synth

@@ -2,7 +2,7 @@
 
 #include "model/synth/synth.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 
 ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name) {
   ModelConfig config;
@@ -29,4 +29,4 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name) {
   return config;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::synth

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace larder::model {
+namespace larder::model::inline synth {
 namespace {
 
 constexpr double kTargetSigma =
@@ -60,4 +60,4 @@ void NormalTable::FillF32(uint64_t key, uint64_t first, size_t n, float deviatio
   }
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::synth

@@ -7,7 +7,7 @@
 
 #include "model/gguf/formats.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 
 // 64 hash bits of a counter: the finaliser of splitmix64 (Steele, Lea and Flood 2014).
 inline uint64_t HashBits(uint64_t key, uint64_t counter) {
@@ -36,4 +36,4 @@ class NormalTable {
   float sigma_ = 0.0f;
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::synth

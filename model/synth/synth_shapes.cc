@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "model/synth/synth.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 namespace {
 
 constexpr Architecture kLlama = Architecture::kLlama;
@@ -95,4 +95,4 @@ std::vector<float> Llama3FreqFactors(size_t rotary_dim, double rope_base, double
   return factors;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::synth

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "model/gguf/gguf_testing.h"
 
-namespace larder::model {
+namespace larder::model::inline synth {
 namespace {
 
 using testing::TempFile;
@@ -197,4 +197,4 @@ TEST(Synth, ErrorsNameTheField) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::synth

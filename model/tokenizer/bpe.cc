@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 constexpr uint64_t PairKey(TokenId left, TokenId right) {
@@ -140,4 +140,4 @@ void BpeModel::Encode(std::string_view text, bool /*after_special*/, std::vector
   });
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

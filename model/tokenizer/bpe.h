@@ -14,7 +14,7 @@
 #include "model/tokenizer/tokenizer_merge.h"
 #include "model/tokenizer/tokenizer_model.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 class BpeModel final : public TextModel {
  public:
@@ -46,4 +46,4 @@ std::vector<std::string> BpePieces(const TokenizerData& data);
 std::string BytesFromAlphabet(std::string_view text);
 std::string AlphabetFromBytes(std::string_view bytes);
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

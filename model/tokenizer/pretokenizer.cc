@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 // The model families' expressions as published, except for white space. Their engines' \s is Unicode's
@@ -148,4 +148,4 @@ void PreTokenizer::Regex::Split(std::string_view text, MatchState& state,
   }
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -68,4 +68,4 @@ TEST(PreTokenizer, NamesWhatItSupports) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

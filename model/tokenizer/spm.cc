@@ -8,7 +8,7 @@
 #include "model/tokenizer/tokenizer_merge.h"
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581
@@ -130,4 +130,4 @@ std::vector<std::string> SpmPieces(const TokenizerData& data) {
   return pieces;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -11,7 +11,7 @@
 #include "model/tokenizer/tokenizer_data.h"
 #include "model/tokenizer/tokenizer_model.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 class SpmModel final : public TextModel {
  public:
@@ -35,4 +35,4 @@ class SpmModel final : public TextModel {
 // The bytes that each token stands for.
 std::vector<std::string> SpmPieces(const TokenizerData& data);
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -1,7 +1,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
@@ -39,4 +39,4 @@ std::string StreamDecoder::Finish() {
   return text;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -6,7 +6,7 @@
 #include "model/tokenizer/tokenizer_fixture.h"
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 bool IsUtf8(std::string_view text) {
@@ -103,4 +103,4 @@ TEST(StreamDecoder, SpmByteTokensBuildEmoji) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

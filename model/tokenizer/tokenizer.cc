@@ -10,7 +10,7 @@
 #include "model/tokenizer/tokenizer_model.h"
 #include "model/tokenizer/tokenizer_specials.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 struct Tokenizer::Impl {
   explicit Impl(TokenizerData d);
@@ -133,4 +133,4 @@ std::string_view Tokenizer::chat_template() const { return impl_->data.chat_temp
 std::string_view Tokenizer::model_name() const { return impl_->data.model; }
 std::string_view Tokenizer::pre_name() const { return impl_->data.pre; }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -12,7 +12,7 @@
 
 #include "model/gguf/gguf.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 using TokenId = int32_t;
 
@@ -72,4 +72,4 @@ class StreamDecoder {
   std::string held_;
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

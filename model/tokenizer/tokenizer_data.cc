@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
@@ -124,4 +124,4 @@ void CheckTokenizerData(TokenizerData& data) {
   if (!data.add_space_prefix) data.add_space_prefix = spm;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -10,7 +10,7 @@
 #include "model/gguf/gguf.h"
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 // By GGUF's numbers.
 enum class TokenType : int32_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
@@ -45,4 +45,4 @@ void CheckTokenizerData(TokenizerData&);
 // Tokens that end a turn or a text in the model families we know, by their text.
 bool IsEndOfTurnText(std::string_view token_text);
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

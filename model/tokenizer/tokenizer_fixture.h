@@ -6,7 +6,7 @@
 #include "model/tokenizer/bpe.h"
 #include "model/tokenizer/tokenizer_data.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 inline TokenId AddToken(TokenizerData& data, std::string text, TokenType type = TokenType::kNormal,
                         float score = 0) {
@@ -61,4 +61,4 @@ inline TokenizerData TinyBpe(std::string pre) {
   return data;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

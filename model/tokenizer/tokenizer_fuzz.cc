@@ -6,7 +6,7 @@
 #include "model/tokenizer/tokenizer_fixture.h"
 #include "model/tokenizer/tokenizer_utf8.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 void CheckStream(std::shared_ptr<const Tokenizer> tokenizer, const std::vector<TokenId>& ids) {
@@ -39,7 +39,7 @@ void Check(uint8_t choice, std::string_view text) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size > 0) larder::model::Check(data[0], {reinterpret_cast<const char*>(data) + 1, size - 1});

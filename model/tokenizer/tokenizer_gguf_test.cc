@@ -9,7 +9,7 @@
 #include "base/temporary_folder_testing.h"
 #include "model/tokenizer/tokenizer_fixture.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 using Change = std::function<void(GgufWriter&)>;
@@ -95,4 +95,4 @@ TEST_F(TokenizerGguf, RefusesAFileWithoutScores) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

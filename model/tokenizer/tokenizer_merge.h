@@ -12,7 +12,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 class Merger {
  public:
@@ -92,4 +92,4 @@ class Merger {
   std::vector<Candidate> heap_;
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

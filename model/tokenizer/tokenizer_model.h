@@ -7,7 +7,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 class TextModel {
  public:
@@ -18,4 +18,4 @@ class TextModel {
   virtual void Encode(std::string_view text, bool after_special, std::vector<TokenId>& out) const = 0;
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 SpecialTokens::SpecialTokens(const TokenizerData& data) : data_(data) {
   std::vector<TokenId> specials;
@@ -130,4 +130,4 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::Split(std::string_view text,
   return fragments;
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

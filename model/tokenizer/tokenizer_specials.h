@@ -9,7 +9,7 @@
 
 #include "model/tokenizer/tokenizer_data.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 class SpecialTokens {
  public:
@@ -52,4 +52,4 @@ class SpecialTokens {
   std::array<uint32_t, 256> of_root_{};
 };
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

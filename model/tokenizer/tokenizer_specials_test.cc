@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_fixture.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 using Fragments = std::vector<std::pair<std::string, TokenId>>;
@@ -145,4 +145,4 @@ TEST(TokenizerSpecials, TokensThatNoModelHasAreRefused) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

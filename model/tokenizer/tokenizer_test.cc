@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "model/tokenizer/tokenizer_fixture.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -306,4 +306,4 @@ TEST(TokenizerErrors, NameTheFieldAndWhatWasExpected) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

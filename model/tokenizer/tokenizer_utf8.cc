@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 
 Utf8Step NextUtf8(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -45,4 +45,4 @@ void AppendUtf8(std::string& text, char32_t code) {
   }
 }
 
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

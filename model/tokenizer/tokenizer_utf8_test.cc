@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 TEST(TokenizerUtf8, EveryCharacterGoesThereAndBack) {
@@ -40,4 +40,4 @@ TEST(TokenizerUtf8, InvalidStartsAreAsLongAsTheyCouldHaveBeenACharacter) {
 }
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

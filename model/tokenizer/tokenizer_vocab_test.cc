@@ -11,7 +11,7 @@
 #include "base/test_data_testing.h"
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::model {
+namespace larder::model::inline tokenizer {
 namespace {
 
 std::string ReadFile(const std::filesystem::path& path) {
@@ -97,4 +97,4 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerVocab,
                          });
 
 }  // namespace
-}  // namespace larder::model
+}  // namespace larder::model::tokenizer

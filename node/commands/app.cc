@@ -18,7 +18,7 @@
 #include "node/service/exit_code.h"
 #include "rdma/proof/link_warning.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 // llama.cpp's options with several letters after one dash, which CLI11 would read as one-letter options.
@@ -178,4 +178,4 @@ int Main(int argc, char** argv) {
   return Run(*chosen());
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -2,9 +2,9 @@
 // stderr and an exit code.
 #pragma once
 
-namespace larder::node {
+namespace larder::node::inline commands {
 
 // Returns an ExitCode (node/service/exit_code.h).
 int Main(int argc, char** argv);
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

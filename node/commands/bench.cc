@@ -15,7 +15,7 @@
 #include "node/tasks/bench_report.h"
 #include "topology/host.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct BenchOptions {
@@ -157,4 +157,4 @@ Command AddBench(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -17,7 +17,7 @@
 #include "node/options/progress.h"
 #include "node/service/signals.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct BenchServeOptions {
@@ -167,4 +167,4 @@ Command AddBenchServe(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -6,7 +6,7 @@
 
 #include "node/commands/cli_testing.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 TEST_F(Cli, HelpAndVersion) {
@@ -136,4 +136,4 @@ TEST_F(Cli, TheL3FractionCountsWhereAModelIsLoaded) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -5,7 +5,7 @@
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 TEST_F(Cli, BenchJson) {
@@ -195,4 +195,4 @@ TEST_F(Cli, BenchAddsUpRepeatedLists) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -8,7 +8,7 @@
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 TEST_F(Cli, ErrorsAreOneLine) {
@@ -177,4 +177,4 @@ TEST_F(Cli, InterruptEndsARunWithItsStatistics) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::commands

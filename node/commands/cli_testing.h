@@ -17,7 +17,7 @@
 
 #include "model/synth/synth.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 
 namespace fs = std::filesystem;
 
@@ -111,4 +111,4 @@ class Cli : public testing::Test {
   static inline fs::path directory_;
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

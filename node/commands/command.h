@@ -8,7 +8,7 @@ namespace CLI {
 class App;
 }
 
-namespace larder::node {
+namespace larder::node::inline commands {
 
 struct Command {
   CLI::App* options = nullptr;  // owned by the program's CLI::App
@@ -30,4 +30,4 @@ Command AddStatus(CLI::App& program);
 Command AddUnit(CLI::App& program);
 Command AddServe(CLI::App& program);
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

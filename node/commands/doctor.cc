@@ -11,7 +11,7 @@
 #include "node/options/model_options.h"
 #include "node/tasks/diagnosis.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct DoctorOptions {
@@ -110,4 +110,4 @@ Command AddDoctor(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -12,7 +12,7 @@
 #include "node/commands/command.h"
 #include "node/options/terminal.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 using nlohmann::json;
@@ -171,4 +171,4 @@ Command AddInspect(CLI::App& program) {
           }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

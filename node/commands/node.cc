@@ -21,7 +21,7 @@
 #include "node/tasks/stage_node.h"
 #include "pipeline/stage/attention_sockets.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct NodeOptions {
@@ -128,4 +128,4 @@ Command AddNode(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

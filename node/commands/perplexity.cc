@@ -21,7 +21,7 @@
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 using model::TokenId;
@@ -221,4 +221,4 @@ Command AddPerplexity(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -14,7 +14,7 @@
 #include "node/options/model_options.h"
 #include "topology/probe.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 constexpr double kMeasureSeconds = 2.0;  // the same as `larder doctor`
@@ -205,4 +205,4 @@ Command AddPlan(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -16,7 +16,7 @@
 #include "node/tasks/chat_session.h"
 #include "node/tasks/generate.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct RunOptions {
@@ -160,4 +160,4 @@ Command AddRun(CLI::App& program) {
   return {command, [options] { return Run(*options); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

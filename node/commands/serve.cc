@@ -29,7 +29,7 @@
 #include "pipeline/engine/scheduler.h"
 #include "serving/net/server.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 // Freed memory of this size or more goes back to the system at once, so that the peak of large requests is
@@ -458,4 +458,4 @@ Command AddServe(CLI::App& program) {
   return {command, [options] { return Serve(*options); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

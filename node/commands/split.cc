@@ -17,7 +17,7 @@
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct SplitOptions {
@@ -115,4 +115,4 @@ Command AddSplit(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -12,7 +12,7 @@
 #include "node/service/exit_code.h"
 #include "node/service/service_status.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 constexpr int kTimeoutMs = 2000;
@@ -128,4 +128,4 @@ Command AddStatus(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -12,7 +12,7 @@
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct SynthCommandOptions {
@@ -132,4 +132,4 @@ Command AddSynth(CLI::App& program) {
           }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -10,7 +10,7 @@
 #include "node/commands/command.h"
 #include "node/options/terminal.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 struct TokenizeOptions {
@@ -51,4 +51,4 @@ Command AddTokenize(CLI::App& program) {
   return {command, [o, text] { return Run(*o, text->count() > 0); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

@@ -15,7 +15,7 @@
 #include "node/service/service_unit.h"
 #include "pipeline/plan/plan.h"
 
-namespace larder::node {
+namespace larder::node::inline commands {
 namespace {
 
 using pipeline::ResolvedSocket;
@@ -128,4 +128,4 @@ Command AddUnit(CLI::App& program) {
   return {command, [o] { return Run(*o); }};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::commands

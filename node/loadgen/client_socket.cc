@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 Fd NewSocket(const Address& address, int flags) {
@@ -64,4 +64,4 @@ Fd ConnectAndWait(const Address& address, double timeout_s) {
   return fd;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

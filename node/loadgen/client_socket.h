@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 
 class Fd {
  public:
@@ -37,4 +37,4 @@ Fd Connect(const Address& address);
 // A blocking connection; timeout_s limits this call and each later send and recv. Throws Error if it fails.
 Fd ConnectAndWait(const Address& address, double timeout_s);
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 constexpr size_t kMaxHeaderBytes = 64 << 10;
@@ -132,4 +132,4 @@ void HttpReply::Close() {
   throw Error("the connection closed without a reply");
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

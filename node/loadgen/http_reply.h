@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 
 class HttpReply {
  public:
@@ -39,4 +39,4 @@ class HttpReply {
   size_t left_ = 0;  // bytes left of the body or the chunk
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "node/loadgen/serve_wire.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 struct Outcome {
@@ -82,7 +82,7 @@ void Check(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::loadgen
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::node::Check({reinterpret_cast<const char*>(data), size});

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "node/loadgen/client_socket.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 // Raises the limit of open files to the most that the system allows.
@@ -272,4 +272,4 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
   return json[id].get<std::string>();
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

@@ -12,7 +12,7 @@
 
 #include "node/loadgen/serve_wire.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 
 struct LoadSpec {
   ServeTarget target;
@@ -37,4 +37,4 @@ LoadRun RunLoad(const LoadSpec& spec, const std::function<bool(size_t done)>& go
 // The first model of GET /v1/models. Throws Error if the server can't be reached or its reply names none.
 std::string FirstModel(const ServeTarget& target, double timeout_s);
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

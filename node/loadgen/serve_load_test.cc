@@ -22,7 +22,7 @@
 #include "node/loadgen/serve_prompts.h"
 #include "node/loadgen/serve_report.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 using nlohmann::json;
@@ -498,4 +498,4 @@ TEST(ServePromptsTest, OfAFile) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 constexpr const char* kWords[] = {
@@ -67,4 +67,4 @@ std::vector<LoadRequest> PromptsOfFile(const std::string& path, size_t count, si
   return requests;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

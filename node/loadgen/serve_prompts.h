@@ -8,7 +8,7 @@
 
 #include "node/loadgen/serve_wire.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 
 // Prompts of `words` random short English words each, about a token per word. Because they are random, a
 // server finds little of a prompt in its cache. The same seed gives the same prompts.
@@ -19,4 +19,4 @@ std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output
 // or a line of neither form.
 std::vector<LoadRequest> PromptsOfFile(const std::string& path, size_t count, size_t output_tokens);
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 using nlohmann::json;
@@ -175,4 +175,4 @@ std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeR
   return out.dump(2, ' ', false, json::error_handler_t::replace);
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

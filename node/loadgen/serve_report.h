@@ -9,7 +9,7 @@
 
 #include "node/loadgen/serve_load.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 
 // The limits of a good request, in milliseconds.
 struct Goodput {
@@ -43,4 +43,4 @@ ServeReport MakeServeReport(const LoadRun&, const Goodput&);
 std::string ServeText(const LoadSpec&, const Goodput&, const ServeReport&);
 std::string ServeJson(const LoadSpec&, const Goodput&, const ServeReport&);
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

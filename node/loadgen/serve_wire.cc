@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 namespace {
 
 using nlohmann::json;
@@ -196,4 +196,4 @@ void ReplyReader::Piece(std::string_view text, int64_t now_ns, RequestResult& re
   result.text_bytes += text.size();
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

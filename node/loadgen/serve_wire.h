@@ -12,7 +12,7 @@
 
 #include "node/loadgen/http_reply.h"
 
-namespace larder::node {
+namespace larder::node::inline loadgen {
 
 enum class EndpointKind { kCompletions, kChat, kText };
 
@@ -94,4 +94,4 @@ class ReplyReader {
   size_t pieces_ = 0;
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::loadgen

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "serving/admission/api_keys.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 ApiKeyFile::ApiKeyFile(std::vector<std::string> given, std::string path)
     : given_(std::move(given)), path_(std::move(path)) {
@@ -62,4 +62,4 @@ ApiKeyFile::Version ApiKeyFile::Look() const {
   return {found.st_ino, found.st_size, found.st_mtim.tv_sec, found.st_mtim.tv_nsec};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

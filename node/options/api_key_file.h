@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 class ApiKeyFile {
  public:
@@ -35,4 +35,4 @@ class ApiKeyFile {
   Version read_, seen_;
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::options

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value, const std::string& text,
                       size_t least) {
@@ -67,4 +67,4 @@ uint64_t ParseBytes(const std::string& text) {
   return unit == 0 || number > kMost / unit ? 0 : number * unit;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

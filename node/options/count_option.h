@@ -12,7 +12,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 // Wrong usage (exit code 2) unless the value is a whole number of at least `least`.
 CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value, const std::string& text,
@@ -33,4 +33,4 @@ std::string NotFinite(const std::string& text);
 std::string NotBytes(const std::string& text);
 uint64_t ParseBytes(const std::string& text);
 
-}  // namespace larder::node
+}  // namespace larder::node::options

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "rdma/link/frame_link.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 std::shared_ptr<const rdma::LinkKey> LoadLinkKey(const ModelOptions& options) {
   if (!options.link_key.empty()) return rdma::LinkKey::Load(options.link_key);
@@ -34,4 +34,4 @@ void SetLinkKey(const ModelOptions& options, pipeline::ChainPlan& chain) {
   check(chain.serving);
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

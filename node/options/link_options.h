@@ -7,7 +7,7 @@
 #include "pipeline/chain/chain_plan.h"
 #include "rdma/proof/link_key.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 // The key from --link-key, else from systemd's credential link.key; null if there is neither. Error if it
 // can't be used.
@@ -17,4 +17,4 @@ std::shared_ptr<const rdma::LinkKey> LoadLinkKey(const ModelOptions& options);
 // options.open_links is not set.
 void SetLinkKey(const ModelOptions& options, pipeline::ChainPlan& chain);
 
-}  // namespace larder::node
+}  // namespace larder::node::options

@@ -15,7 +15,7 @@
 #include "pipeline/stage/residency.h"
 #include "threadpool/wait_choice.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 namespace {
 
 constexpr double kReportBudgetS = 1.0, kMeasureBudgetS = 0.3;  // time spent reading L3 and memory
@@ -196,4 +196,4 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
   return engine;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

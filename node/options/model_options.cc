@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "node/options/count_option.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set) {
   const char* group = "Model and machine";
@@ -178,4 +178,4 @@ std::string ModelPath(const ModelOptions& options, const std::optional<ManifestA
       manifest, options.model.empty() ? manifest.ResolvePath(*manifest.model) : options.model, socket);
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

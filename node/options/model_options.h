@@ -14,7 +14,7 @@ namespace CLI {
 class App;
 }
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 struct ModelOptions {
   std::string model;     // path
@@ -77,4 +77,4 @@ bool IsCluster(const pipeline::Manifest& manifest);
 std::string ModelPath(const ModelOptions& options, const std::optional<ManifestAndServer>& where,
                       const std::string& socket = "");
 
-}  // namespace larder::node
+}  // namespace larder::node::options

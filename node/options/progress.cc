@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "node/options/terminal.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 namespace {
 
 constexpr int64_t kRedrawNs = 50'000'000;
@@ -43,4 +43,4 @@ void Progress::Update(uint64_t done, uint64_t all, bool unit_bytes) {
   std::fflush(stderr);
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

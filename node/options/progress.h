@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 class Progress {
  public:
@@ -26,4 +26,4 @@ class Progress {
   int64_t last_ns_ = 0;
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::options

@@ -10,7 +10,7 @@
 
 #include "node/options/count_option.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 namespace {
 
@@ -117,4 +117,4 @@ serving::SamplingParams ResolveSampling(const SamplingOptions& options, const mo
   return params;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

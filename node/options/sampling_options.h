@@ -12,7 +12,7 @@ namespace CLI {
 class App;
 }
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 struct SamplingOptions {
   serving::SamplingParams params;
@@ -34,4 +34,4 @@ std::pair<model::TokenId, float> ParseLogitBias(const std::string& text);
 serving::SamplingParams ResolveSampling(const SamplingOptions& options, const model::Tokenizer& tokenizer,
                                         size_t vocab);
 
-}  // namespace larder::node
+}  // namespace larder::node::options

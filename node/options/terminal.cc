@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline options {
 namespace {
 
 int HexDigit(char c) {
@@ -82,4 +82,4 @@ std::string Unescape(const std::string& text) {
   return out;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::options

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace larder::node {
+namespace larder::node::inline options {
 
 bool StderrIsTerminal();
 bool StdinIsTerminal();
@@ -23,4 +23,4 @@ std::string HumanBytes(double bytes);
 // \n \r \t \\ \" \' \xHH become the bytes they name; anything else stays as it is, as in llama.cpp.
 std::string Unescape(const std::string& text);
 
-}  // namespace larder::node
+}  // namespace larder::node::options

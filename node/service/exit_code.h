@@ -3,7 +3,7 @@
 
 #include "rdma/control/peer_monitor.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 
 enum ExitCode : int {
   kDone = 0,
@@ -15,4 +15,4 @@ enum ExitCode : int {
 };
 static_assert(kPeerLost == 75, "deploy/larder@.service and docs/cluster.md say so");
 
-}  // namespace larder::node
+}  // namespace larder::node::service

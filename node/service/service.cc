@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 // Pings and progress checks share one timer: a ping is late by at most a quarter of the interval.
@@ -147,4 +147,4 @@ void Service::Watchdog() {
   }
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -23,7 +23,7 @@
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 
 class Service {
  public:
@@ -90,4 +90,4 @@ void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line);
 // Whether stderr is the stream that systemd announced in JOURNAL_STREAM ("device:inode").
 bool StderrIsJournal();
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -16,7 +16,7 @@
 #include "node/service/service.h"
 #include "rdma/control/peer_monitor.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 int Priority(spdlog::level::level_enum level) {
@@ -98,4 +98,4 @@ bool LogToJournal(const SocketFacts& facts) {
   return true;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 << 10;
@@ -230,4 +230,4 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
   return json;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -16,7 +16,7 @@
 #include "rdma/ipc/fd_watch.h"
 #include "rdma/ipc/local_socket.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 
 // What the Plan says about a socket; does not change while it runs.
 struct SocketFacts {
@@ -64,4 +64,4 @@ std::vector<std::string> StatusNames();  // those of this server
 // is a JSON object of at most 64 KB with a string "socket".
 std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem);
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -30,7 +30,7 @@
 #include "node/service/exit_code.h"
 #include "rdma/shm/local_socket_testing.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 using pipeline::SocketStatus;
@@ -422,4 +422,4 @@ TEST(Journal, ALostPeerIsALineWithFields) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 // Below this size the kernel finds transparent huge pages easily, and a reservation that outlives the process
@@ -103,4 +103,4 @@ std::string UnitDropIn(const UnitFacts& facts) {
   return out + NetworkLines(facts.network) + HugePages(facts);
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "node/service/unit_network.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 
 struct UnitFacts {
   std::string manifest, server, socket, role;
@@ -32,4 +32,4 @@ std::string UnitDropIn(const UnitFacts& facts);
 // Formats numbers as ascending ranges, as systemd and the kernel write them: "0-5,8".
 std::string RangeList(std::vector<int32_t> numbers);
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 UnitFacts Facts() {
@@ -158,4 +158,4 @@ TEST(UnitNetwork, NamesCannotBeFiltered) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::service

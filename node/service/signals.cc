@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 constexpr int kPatience = 3;
@@ -39,4 +39,4 @@ void ClearInterrupts() { interrupts.store(Terminated() ? 1 : 0, std::memory_orde
 bool Terminated() { return terminated.load(std::memory_order_relaxed); }
 int InterruptExitCode() { return 128 + (Terminated() ? SIGTERM : SIGINT); }
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -2,7 +2,7 @@
 // its statistics and a chat only ends its turn. A third signal ends the process at once.
 #pragma once
 
-namespace larder::node {
+namespace larder::node::inline service {
 
 // Catches SIGINT and SIGTERM while it lives. Blocking system calls (reading a line) return with EINTR.
 class InterruptGuard {
@@ -21,4 +21,4 @@ void ClearInterrupts();   // does not clear a SIGTERM
 bool Terminated();        // SIGTERM came: the program must end, whatever its mode
 int InterruptExitCode();  // 130 after SIGINT, 143 after SIGTERM
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -17,7 +17,7 @@
 #include "base/check.h"
 #include "node/service/service_status.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 // Answers each client with the current bytes, on a thread of its own; lives as long as the process.
@@ -66,7 +66,7 @@ void Check(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace larder::node
+}  // namespace larder::node::service
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::node::Check({reinterpret_cast<const char*>(data), size});

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "serving/net/server.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 namespace {
 
 using pipeline::Manifest;
@@ -141,4 +141,4 @@ std::string NetworkLines(const NetworkFacts& facts) {
   return out;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::service

@@ -8,7 +8,7 @@
 
 #include "pipeline/manifest/manifest.h"
 
-namespace larder::node {
+namespace larder::node::inline service {
 
 struct NetworkFacts {
   // Addresses of the sockets before and after this one, and its own server's, sorted; without localhost.
@@ -27,4 +27,4 @@ NetworkFacts NetworkOf(const pipeline::Manifest& manifest, const std::string& so
 // The lines of a drop-in.
 std::string NetworkLines(const NetworkFacts& facts);
 
-}  // namespace larder::node
+}  // namespace larder::node::service

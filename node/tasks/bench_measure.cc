@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "node/service/signals.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 namespace {
 
 constexpr double kShardBudgetS = 0.3;
@@ -168,4 +168,4 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
   for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS)) run.shard_gbps += shard.reread_gbps;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

@@ -11,7 +11,7 @@
 #include "pipeline/engine/engine.h"
 #include "topology/probe.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 struct BenchTest {
   bool decode = false;
@@ -56,4 +56,4 @@ struct BenchSpec {
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

@@ -7,7 +7,7 @@
 
 #include "node/options/terminal.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 namespace {
 
 constexpr size_t kNameWidth = 28;
@@ -126,4 +126,4 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

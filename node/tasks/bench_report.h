@@ -8,7 +8,7 @@
 #include "model/config/config.h"
 #include "node/tasks/bench_measure.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 struct BenchModel {
   std::string path;
@@ -24,4 +24,4 @@ std::string BenchMarkdown(const BenchModel& model, const std::vector<BenchRun>& 
 // fields are llama-bench's, the others are Larder's.
 std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs);
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

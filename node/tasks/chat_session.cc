@@ -9,7 +9,7 @@
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 namespace {
 
 // Today's date as the Llama-3 templates print it: "26 Jul 2024".
@@ -113,4 +113,4 @@ int RunChat(Generator& generator, const model::Tokenizer& tokenizer, const ChatS
   }
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

@@ -8,7 +8,7 @@
 #include "model/chat/chat.h"
 #include "node/tasks/generate.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 struct ChatSessionOptions {
   model::ChatFormat format = model::ChatFormat::kChatMl;
@@ -22,4 +22,4 @@ struct ChatSessionOptions {
 // conversation; Ctrl-C during an answer ends the answer.
 int RunChat(Generator& generator, const model::Tokenizer& tokenizer, const ChatSessionOptions& options);
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

@@ -12,7 +12,7 @@
 #include "topology/host.h"
 #include "topology/probe.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHealthNames = {"ok", "note", "warn", "bad"};
@@ -129,4 +129,4 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
           ""};
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

@@ -10,7 +10,7 @@
 #include "kernels/formats/isa.h"
 #include "topology/topology.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 enum class Health { kOk, kNote, kWarn, kBad };  // kNote: information only
 std::string_view HealthName(Health health);     // "ok", "note", "warn", "bad"
@@ -30,4 +30,4 @@ std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine);
 // Makes every kind of kernel for the instruction set; making one checks it against the scalar reference.
 Diagnosis DiagnoseKernels(kernels::Isa isa);
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

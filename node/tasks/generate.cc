@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "node/service/signals.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 namespace {
 
 double PerSecond(size_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
@@ -199,4 +199,4 @@ GenerationStats Generator::Run(std::span<const model::TokenId> prompt, const Gen
   return stats;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

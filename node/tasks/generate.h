@@ -17,7 +17,7 @@
 #include "pipeline/engine/scheduler.h"
 #include "serving/sampling/sampler.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 enum class StopReason { kEndOfText, kLength, kContextFull, kStopString, kInterrupted };
 
@@ -68,4 +68,4 @@ class Generator {
   serving::Sampler sampler_;
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

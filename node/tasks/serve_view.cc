@@ -5,7 +5,7 @@
 
 #include "kernels/formats/isa.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 namespace {
 
 using serving::L3GroupPlace;
@@ -217,4 +217,4 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
   for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().sample);
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

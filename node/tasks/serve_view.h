@@ -11,7 +11,7 @@
 #include "pipeline/engine/scheduler.h"
 #include "serving/metrics/status.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 class ServeView {
  public:
@@ -41,4 +41,4 @@ class ServeView {
   std::vector<Reader> now_;  // one per socket
 };
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

@@ -11,7 +11,7 @@
 #include "node/service/service.h"
 #include "pipeline/chain/stage_socket.h"
 
-namespace larder::node {
+namespace larder::node::inline tasks {
 
 int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& planned, size_t index,
              const ModelOptions& options, bool once) {
@@ -76,4 +76,4 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   return 0;
 }
 
-}  // namespace larder::node
+}  // namespace larder::node::tasks

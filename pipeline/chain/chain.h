@@ -15,7 +15,7 @@
 #include "model/layer/batch_rows.h"
 #include "pipeline/stage/packed_weights.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 // A socket or a link of the pipeline was lost. No micro-batch is in flight any more and every slot is empty:
 // the caller must repeat its requests from the start, or refuse them.
@@ -48,4 +48,4 @@ class Chain {
   virtual PackedWeights& packed() = 0;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 // The duration of one attempt to connect; the caller decides how often it tries. Attempts get longer, since
@@ -189,4 +189,4 @@ void ChainClient::Collect() {
   ++received_;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -16,7 +16,7 @@
 #include "pipeline/stage/stage_options.h"
 #include "rdma/link/frame_link.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 class ChainClient final : public Chain {
  public:
@@ -86,4 +86,4 @@ class ChainClient final : public Chain {
   std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "pipeline/chain/chain_client.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a vDSO read
@@ -85,4 +85,4 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
   return true;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

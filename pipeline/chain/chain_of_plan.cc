@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "pipeline/chain/chain_plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 rdma::Transport ToRdma(Transport transport) {
@@ -94,4 +94,4 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   return chain;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

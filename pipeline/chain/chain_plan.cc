@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "pipeline/plan/stage_plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 StageFrameShape ChainPlan::frame_shape() const {
   return {.plan_hash = plan_hash,
@@ -47,4 +47,4 @@ void ChainPlan::CheckStage(const StagePlan& plan) const {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

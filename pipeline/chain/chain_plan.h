@@ -19,7 +19,7 @@
 #include "rdma/link/frame_link.h"
 #include "rdma/proof/link_key.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 struct ChainStage {
   std::string socket;
@@ -69,4 +69,4 @@ struct ChainPlan {
 // the serving process receives on the first stage's server, one port below that stage's.
 ChainPlan ChainOf(const Manifest&, const Plan&);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

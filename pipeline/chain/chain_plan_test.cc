@@ -5,7 +5,7 @@
 
 #include "pipeline/plan/plan_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 // Both of a socket's link ends use the device that the socket's own keys name.
@@ -34,4 +34,4 @@ TEST(ChainPlanTest, EndsOfLinksAreOfTheirSocketsDevice) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "rdma/ipc/helper_thread.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(200);
@@ -90,4 +90,4 @@ void LinkWatch::Watch() {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

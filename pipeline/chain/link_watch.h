@@ -15,7 +15,7 @@
 #include "pipeline/stage/progress_watch.h"
 #include "rdma/link/frame_link.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 // The socket that holds a frame that does not end: the detail of a sync::FaultCode::kTimeout, which is passed
 // around the chain.
@@ -64,4 +64,4 @@ class LinkWatch {
   std::thread thread_;  // last: it uses the other members
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

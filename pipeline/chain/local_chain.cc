@@ -1,9 +1,9 @@
 #include "pipeline/chain/local_chain.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 LocalChain::LocalChain(const StagePlan& plan, const model::GgufFile& file, const StageOptions& options,
                        SocketStatus& status)
     : status_(status), stage_(plan, file, options) {}
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

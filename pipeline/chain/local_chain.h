@@ -7,7 +7,7 @@
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 class LocalChain final : public Chain {
  public:
@@ -31,4 +31,4 @@ class LocalChain final : public Chain {
   Stage stage_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "pipeline/chain/local_chain.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per micro-batch
@@ -22,4 +22,4 @@ void LocalChain::Submit(model::BatchRows& batch, uint32_t first_half) {
   SocketStatus::Add(status_.wait_ns, inside_ns);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -1,7 +1,7 @@
 #include "pipeline/chain/stage_frame.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 FrameCopy::FrameCopy(const StageFrameShape& shape) : shape_(shape), bytes_(shape.residual_offset()) {}
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

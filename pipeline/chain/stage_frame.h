@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "pipeline/stage/socket_status.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
 inline constexpr uint32_t kStageFrameVersion = 2;
@@ -125,4 +125,4 @@ class FrameCopy {
   const float* residual_ = nullptr;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -2,7 +2,7 @@
 #include "pipeline/chain/stage_frame.h"
 #include "sync/copy_once.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 using View = StageFrameView<const std::byte>;
@@ -75,4 +75,4 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   return CheckRows(view(), shape_, header().first_half, header().rows);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

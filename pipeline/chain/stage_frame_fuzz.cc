@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "pipeline/chain/stage_frame_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 void Check(const uint8_t* data, size_t size) {
@@ -41,7 +41,7 @@ void Check(const uint8_t* data, size_t size) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::pipeline::Check(data, size);

@@ -8,7 +8,7 @@
 
 #include "pipeline/chain/stage_frame_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 TEST(StageFrameTest, AValidOneIsAccepted) {
@@ -106,4 +106,4 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

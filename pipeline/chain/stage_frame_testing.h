@@ -5,7 +5,7 @@
 
 #include "pipeline/chain/stage_frame.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 inline StageFrameShape TestFrameShape() {
   return {.plan_hash = 0x1234567890abcdef,
@@ -45,4 +45,4 @@ struct TestFrame {
   std::vector<std::byte> bytes;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

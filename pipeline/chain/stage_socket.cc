@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "pipeline/chain/link_watch.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 StageOptions ForChain(StageOptions options, bool last) {
@@ -119,4 +119,4 @@ void StageSocket::WaitForClose(rdma::FrameLink& in) {
   in.WaitReceive(wait_);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

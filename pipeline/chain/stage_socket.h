@@ -14,7 +14,7 @@
 #include "pipeline/stage/stage.h"
 #include "rdma/link/frame_link.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 // The chain is lost: which socket of it, and why.
 class PeerLost : public Error {
@@ -65,4 +65,4 @@ class StageSocket {
   rdma::LinkListener listener_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "pipeline/chain/stage_socket.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 namespace {
 
 uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: four vDSO reads per frame
@@ -75,4 +75,4 @@ void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t her
     report[1 + socket] = {.socket = ReportOf(stage_.attention_status(socket))};
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
                            const StageOptions& options)
@@ -81,4 +81,4 @@ void StageThreads::Join() {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -9,7 +9,7 @@
 
 #include "pipeline/chain/stage_socket.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline chain {
 
 class StageThreads {
  public:
@@ -36,4 +36,4 @@ class StageThreads {
   std::vector<std::unique_ptr<OneStage>> stages_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::chain

@@ -39,7 +39,7 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 #endif
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 constexpr size_t kSlots = 3;
@@ -142,4 +142,4 @@ TEST(Allocation, AStepOfTheSchedulerMakesNone) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -12,7 +12,7 @@
 
 #include "pipeline/stage/attention_sockets.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 // Processes of attention sockets, forked before the test has threads.
 class AttentionProcesses {
@@ -50,4 +50,4 @@ class AttentionProcesses {
   std::vector<pid_t> children_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

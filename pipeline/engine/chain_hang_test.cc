@@ -11,7 +11,7 @@
 #include "pipeline/chain/stage_socket.h"
 #include "pipeline/engine/chain_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
@@ -293,4 +293,4 @@ TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

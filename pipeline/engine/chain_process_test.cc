@@ -5,7 +5,7 @@
 
 #include "pipeline/engine/chain_process_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
@@ -80,4 +80,4 @@ INSTANTIATE_TEST_SUITE_P(Links, ChainProcessTest,
                          [](const auto& transport) { return rdma::TransportName(transport.param); });
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

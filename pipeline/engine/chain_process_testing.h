@@ -16,7 +16,7 @@
 #include "rdma/ipc/descriptor.h"
 #include "rdma/proof/link_key.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 // A port that is reserved while this object lives: the kernel does not choose it for a socket that asks for
 // any port, but listeners that name it with SO_REUSEADDR, as ours do, may listen on it.
@@ -118,4 +118,4 @@ class StageProcesses {
   pid_t children_[2] = {};
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -6,7 +6,7 @@
 
 #include "pipeline/engine/chain_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 class ChainTest : public testing::Test {
@@ -135,4 +135,4 @@ TEST_F(ChainTest, StatusCounts) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -10,7 +10,7 @@
 
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 inline model::SynthOptions FourLayers() {
   model::SynthOptions options = AwkwardModel();
@@ -77,4 +77,4 @@ inline std::unique_ptr<Engine> MakeChainEngine(const TestModel& model, const Tes
   return std::make_unique<Engine>(model.file(), test.chain, test.ends, test.stages, options);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

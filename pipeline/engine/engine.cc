@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan,
                const StageOptions& options)
@@ -183,4 +183,4 @@ size_t Engine::max_logits() const { return packed().max_logit_rows(); }
 
 void Engine::Reset(int32_t slot) { lengths_.at(static_cast<size_t>(slot)) = 0; }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

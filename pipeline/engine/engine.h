@@ -19,7 +19,7 @@
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 // One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted.
 struct TokenRow {
@@ -139,4 +139,4 @@ class Engine {
   std::vector<std::string> faults_;  // the last Collect's, indexed as logits(); empty: no faults
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

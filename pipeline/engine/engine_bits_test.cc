@@ -8,7 +8,7 @@
 
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 using kernels::Isa;
@@ -159,4 +159,4 @@ TEST(EngineArchitectureBitsTest, AllAgree) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

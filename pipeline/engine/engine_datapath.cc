@@ -4,7 +4,7 @@
 
 #include "pipeline/engine/engine.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 // Halves let weight and attention sockets compute at the same time, but each half reads all weights. That
 // costs little if the rows are bound by arithmetic anyway, and pays if attention takes long enough to be
@@ -86,4 +86,4 @@ bool Engine::FindFaults(const MicroBatch& batch) {
   return any;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 std::string ErrorOf(Engine& engine, const std::vector<TokenRow>& rows) {
@@ -65,4 +65,4 @@ TEST(EngineErrorsTest, KvThatDoesNotFitIsRefusedWithNumbers) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -7,7 +7,7 @@
 #include "pipeline/engine/attention_process_testing.h"
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 class EngineSeparatedTest : public testing::Test {
@@ -133,4 +133,4 @@ TEST_F(EngineSeparatedTest, OneProcessForEachSocket) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

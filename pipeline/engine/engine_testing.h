@@ -18,7 +18,7 @@
 #include "pipeline/engine/engine.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 // A GGUF file that is deleted with this object (file() stays open while it is referenced).
 class TestModel {
@@ -147,4 +147,4 @@ inline model::SynthOptions AwkwardModel() {
   return options;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -9,7 +9,7 @@
 #include "model/reference/reference.h"
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 constexpr size_t kTokens = 160;
@@ -126,4 +126,4 @@ TEST(EngineTruthTest, EveryArchitecture) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

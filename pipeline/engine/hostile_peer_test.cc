@@ -10,7 +10,7 @@
 #include "pipeline/chain/stage_socket.h"
 #include "pipeline/engine/chain_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 // Writes a valid and a hostile value in turn to words of memory that another thread reads.
@@ -333,4 +333,4 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 enum class SequenceEnd {
   kComplete,     // the sequence wants no more tokens
@@ -62,4 +62,4 @@ class Intake {
 // Why a prompt of so many tokens cannot be accepted, with numbers; empty: it can.
 std::string PromptProblem(size_t prompt_tokens, size_t context);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -7,7 +7,7 @@
 
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 class ScalarThreadsTest : public testing::Test {
@@ -61,4 +61,4 @@ TEST_F(ScalarThreadsTest, SequencesOfAllSocketsInOneFrame) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

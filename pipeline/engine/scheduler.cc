@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 // The least prompt rows per step while other sequences decode: a step reads all weights, which is not worth
@@ -441,4 +441,4 @@ std::optional<Outage> Scheduler::outage() const {
   return now;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -18,7 +18,7 @@
 #include "pipeline/engine/engine.h"
 #include "pipeline/engine/request.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 struct SchedulerOptions {
   // Prompt rows per micro-batch while other sequences decode; 0: as many as make a step about twice as long
@@ -165,4 +165,4 @@ class Scheduler {
   SchedulerStatus status_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -10,7 +10,7 @@
 #include "pipeline/engine/scheduler.h"
 #include "pipeline/engine/scheduler_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 constexpr size_t kVocab = 301, kSlots = 3;
@@ -196,4 +196,4 @@ INSTANTIATE_TEST_SUITE_P(Links, SchedulerLostTest,
                          [](const auto& transport) { return rdma::TransportName(transport.param); });
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -12,7 +12,7 @@
 #include "pipeline/engine/engine_testing.h"
 #include "pipeline/engine/scheduler_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 class SchedulerTest : public testing::Test {
@@ -251,4 +251,4 @@ TEST_F(SchedulerTest, SequencesAreSpreadOverAttentionSockets) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -13,7 +13,7 @@
 
 #include "pipeline/engine/request.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 
 // The result of a sequence.
 struct Outcome {
@@ -101,4 +101,4 @@ class TestIntake : public Intake {
   std::vector<Outcome> outcomes;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -11,35 +11,10 @@
 #include "pipeline/chain/stage_threads.h"
 #include "pipeline/engine/attention_process_testing.h"
 #include "pipeline/engine/chain_testing.h"
+#include "pipeline/stage/stage_testing.h"
 #include "topology/host.h"
 
-namespace larder::pipeline {
-
-struct StageTesting {
-  // Advances the epochs of both pools, after the one attention socket, a thread of this process, has ended
-  // its frame.
-  static void SkipEpochs(Stage& stage, uint32_t epochs) {
-    AttentionSockets& sockets = *stage.sockets_;
-    while (sockets.status(0).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
-      std::this_thread::yield();
-    stage.packed_.pool().SkipEpochs(epochs);
-    // Safe: the attention socket waits for the next frame's message, which makes this visible to it.
-    sockets.served_[0]->pool_->SkipEpochs(epochs);
-  }
-  // The age in epochs of the oldest of all flags that only frames in halves signal.
-  static uint32_t OldestFlag(const Stage& stage) {
-    uint32_t oldest = 0;
-    const auto look = [&](const sync::EpochFlag* flag) {
-      if (flag != nullptr) oldest = std::max(oldest, stage.packed_.pool().next_base_epoch() - flag->Load());
-    };
-    for (const auto& of_thread : stage.signals_[1]) {
-      for (const sync::EpochFlag* flag : of_thread) look(flag);
-    }
-    for (const sync::EpochFlag* flag : stage.sockets_->served_[0]->second_half_) look(flag);
-    for (const sync::EpochFlag* flag : stage.attended_[1]) look(flag);
-    return oldest;
-  }
-};
+namespace larder::pipeline::inline engine {
 
 namespace {
 
@@ -232,4 +207,4 @@ TEST_F(StageWaitsTest, IsolatedCoresSpinUnlessTheyAreShared) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

@@ -6,7 +6,7 @@
 #include "model/layer/step_kind.h"
 #include "pipeline/engine/engine_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline engine {
 namespace {
 
 model::SynthOptions SmallModel(size_t kv_heads) {
@@ -73,4 +73,4 @@ TEST(StageProgramTest, AThreadThatOwnsItsHeadsWaitsForNobody) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::engine

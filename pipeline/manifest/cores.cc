@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 using topology::Core;
@@ -204,4 +204,4 @@ std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt, const Topol
   return result;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

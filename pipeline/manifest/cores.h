@@ -10,7 +10,7 @@
 #include "base/ids.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 struct CoreSet {
   enum class Kind { kAll, kPackage, kL3, kNuma, kCores, kCpus };
@@ -36,4 +36,4 @@ struct PickedCores {
 std::optional<PickedCores> PickCoreSet(const CoreSet& set, bool smt, const topology::Topology& topology,
                                        std::string* problem);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

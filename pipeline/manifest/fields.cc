@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "pipeline/manifest/text.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 const char* TypeName(toml::node_type type) {
@@ -148,4 +148,4 @@ void Fields::Done() const {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

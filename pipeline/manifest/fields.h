@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 class Fields {
  public:
@@ -47,4 +47,4 @@ class Fields {
   std::vector<std::string> asked_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "pipeline/manifest/text.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 constexpr int kMaxPort = 65535;
@@ -186,4 +186,4 @@ void CheckLinks(const Manifest& manifest) {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -9,7 +9,7 @@
 #include "pipeline/manifest/fields.h"
 #include "pipeline/manifest/manifest.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 constexpr bool IsAlnum(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -30,4 +30,4 @@ void ReadLink(Fields& fields, LinkSpec* link);
 // transports.
 void CheckLinks(const Manifest& manifest);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

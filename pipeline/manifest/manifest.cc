@@ -15,7 +15,7 @@
 #include "pipeline/manifest/roles.h"
 #include "pipeline/manifest/text.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 // Limits far above any rack. They bound what an untrusted file can make us allocate and print.
@@ -288,4 +288,4 @@ const ServerSpec& Manifest::server_of_socket(std::string_view socket_name) const
   throw Error("{}: no socket \"{}\"; expected one of {}", At(path, 0, ""), Shown(socket_name), known);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -16,7 +16,7 @@
 #include "model/config/config.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 // weight: norm, QKV, O and FFN, never the KV cache. attention: the KV slots and attention. serving:
 // embedding, lm_head and clients (without a chain the weight socket has them). colocated: weight and
@@ -172,4 +172,4 @@ std::string ModelFileOf(const Manifest& manifest, const std::string& model, std:
 // Throws Error unless NotYetSupported() is empty.
 void CheckRunnable(const Manifest&);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

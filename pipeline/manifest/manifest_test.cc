@@ -8,7 +8,7 @@
 #include "pipeline/manifest/cores.h"
 #include "pipeline/manifest/manifest_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 // A good manifest, of which each case replaces a part. Line numbers in expectations count from its first
@@ -536,4 +536,4 @@ TEST(ManifestExamples, ParseAndResolve) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

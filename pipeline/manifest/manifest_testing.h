@@ -11,7 +11,7 @@
 #include "model/synth/synth.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 // "two-packages": 2 packages and NUMA nodes, 4 L3 groups of 32 MB, 8 cores of 2 CPUs (2i and 2i + 1).
 // "two-cores": one L3 of 32 MB, 2 cores. "no-l3": 4 cores, no L3 described.
@@ -32,4 +32,4 @@ std::string ErrorOf(const Run& run) {
   return {};
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -12,7 +12,7 @@
 #include "topology/host.h"
 #include "weight_node/shard_plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 using topology::Topology;
@@ -348,4 +348,4 @@ Topology LoadTopology(const Manifest& manifest, const ServerSpec& server) {
   return server.topology ? Topology::FromXml(manifest.ResolvePath(*server.topology)) : Topology::Detect();
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -9,7 +9,7 @@
 #include "pipeline/manifest/manifest_testing.h"
 #include "topology/machines_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 using topology::Topology;
@@ -307,4 +307,4 @@ TEST(ManifestResolve, TwelveL3GroupsOfARealPackage) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "pipeline/manifest/text.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 bool AnyOf(const ServerSpec& server, Role role) {
@@ -163,4 +163,4 @@ std::vector<std::string> NotYetSupported(const Manifest& manifest) {
   return lines;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

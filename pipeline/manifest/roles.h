@@ -5,7 +5,7 @@
 
 #include "pipeline/manifest/manifest.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 // Throws Error for combinations of roles that can never work. Those that are sound but not supported yet are
 // left to NotYetSupported().
@@ -28,4 +28,4 @@ std::vector<size_t> DecideSlots(const Manifest& manifest, const ServerSpec& serv
 // Whether Resolve may join the sockets into one: there is one server, with several sockets, all of role auto.
 bool MayJoin(const Manifest& manifest);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -9,7 +9,7 @@
 #include "pipeline/manifest/roles.h"
 #include "pipeline/manifest/text.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 std::string AtStage(const Manifest& manifest, const StageSpec& stage) {
@@ -152,4 +152,4 @@ void CheckRunnable(const Manifest& manifest) {
   if (!lines.empty()) throw Error("{}", lines.front());
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

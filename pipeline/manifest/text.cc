@@ -6,7 +6,7 @@
 
 #include "pipeline/manifest/manifest.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 namespace {
 
 constexpr size_t kShownBytes = 60;
@@ -35,4 +35,4 @@ std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const S
             fmt::format("server \"{}\", socket \"{}\"", server.name, socket.name));
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline manifest {
 
 struct Manifest;
 struct ServerSpec;
@@ -19,4 +19,4 @@ std::string AtSocket(const Manifest& manifest, const ServerSpec& server, const S
 std::string Shown(std::string_view text);
 inline double Mb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::manifest

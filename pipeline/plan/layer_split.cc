@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights) {
   if (weights.empty() || layers < weights.size()) {
@@ -34,4 +34,4 @@ SocketCount CountSockets(size_t layers, uint64_t layer_bytes, uint64_t budget_by
   return {sockets, CeilDiv(layers, sockets)};
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 // The number of layers of each stage, at least one, `layers` in all, in proportion to `weights` (L3 budgets
 // in bytes, or cores where a budget is not known). Each further layer goes to the stage that is the least
@@ -23,4 +23,4 @@ struct SocketCount {
 };
 SocketCount CountSockets(size_t layers, uint64_t layer_bytes, uint64_t budget_bytes);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -8,7 +8,7 @@
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 void CheckLine(const std::string& line) {
@@ -80,7 +80,7 @@ void Check(std::string_view text) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::pipeline::Check({reinterpret_cast<const char*>(data), size});

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "pipeline/plan/layer_split.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
@@ -362,4 +362,4 @@ std::vector<Topology> LoadTopologies(const Manifest& manifest, const Topology& h
   return machines;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -17,7 +17,7 @@
 #include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 // A stage of the pipeline and its place in the cluster.
 struct PlacedStage {
@@ -121,4 +121,4 @@ uint64_t LayerBytes(const model::ModelConfig& config);
 uint64_t HeadBytes(const model::ModelConfig& config);
 uint64_t EmbeddingBytes(const model::ModelConfig& config);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

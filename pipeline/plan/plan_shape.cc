@@ -11,7 +11,7 @@
 #include "pipeline/plan/stage_plan.h"
 #include "weight_node/shard_plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 constexpr size_t kUniformFrameRows = 64;  // the smallest that a Plan chooses
@@ -189,4 +189,4 @@ uint64_t Plan::hash() const {
   return HashOf(key);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

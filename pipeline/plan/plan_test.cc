@@ -7,7 +7,7 @@
 #include "pipeline/plan/layer_split.h"
 #include "pipeline/plan/plan_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 using Sizes = std::vector<size_t>;
@@ -370,4 +370,4 @@ TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -7,7 +7,7 @@
 #include "pipeline/manifest/manifest_testing.h"
 #include "pipeline/plan/plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 inline model::ModelConfig Shape(const char* name) {
   return model::ConfigOfShape(model::ShapeByName(name), name);
@@ -36,4 +36,4 @@ inline model::ModelConfig TenLayers() {
   return config;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

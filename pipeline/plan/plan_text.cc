@@ -8,7 +8,7 @@
 #include "pipeline/manifest/text.h"
 #include "pipeline/plan/plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 constexpr size_t kMostStagesShown = 24;  // in a table; JSON has all
@@ -207,4 +207,4 @@ nlohmann::json Plan::Json() const {
   return json;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -6,7 +6,7 @@
 
 #include "pipeline/manifest/text.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 // GB/s are bytes per nanosecond.
@@ -128,4 +128,4 @@ std::string Prediction::Text() const {
   return out;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

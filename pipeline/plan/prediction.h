@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 // Speeds of one core, one socket and one link. The defaults are the design documents' figures for an EPYC
 // 9684X. `source` tells the reader of a prediction where the numbers come from.
@@ -64,4 +64,4 @@ struct Prediction {
   std::string Text() const;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

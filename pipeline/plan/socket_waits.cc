@@ -2,7 +2,7 @@
 
 #include "threadpool/wait_choice.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 void AddCpus(const std::vector<PlanThread>& threads, std::vector<CpuId>& cpus) {
@@ -26,4 +26,4 @@ SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine) {
   return waits;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -11,7 +11,7 @@
 #include "sync/wait.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 struct SocketWaits {
   sync::WaitPolicy weight;                  // the weight (or colocated) socket's threads
@@ -29,4 +29,4 @@ struct SocketWaits {
 // thread of the stage runs on one of them. Asks only this machine's kernel.
 SocketWaits WaitsOf(const StagePlan& plan, const topology::Topology& machine);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "kernels/formats/act_block.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 constexpr size_t kMaxThreads = 1024;
@@ -305,4 +305,4 @@ nlohmann::json StagePlan::Json() const {
   return json;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

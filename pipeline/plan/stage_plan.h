@@ -16,7 +16,7 @@
 #include "topology/topology.h"
 #include "weight_node/shard_plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 
 struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
@@ -106,4 +106,4 @@ size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t ma
 // larger than the machine's memory (with the numbers and the largest context that fits).
 StagePlan MakeStagePlan(const model::ModelConfig&, const topology::Topology&, const PlanOptions&);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

@@ -16,7 +16,7 @@
 #include "pipeline/manifest/manifest_testing.h"
 #include "topology/machines_testing.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline plan {
 namespace {
 
 using topology::Topology;
@@ -290,4 +290,4 @@ TEST(StagePlan, TilesAreNotPartOfTheHash) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::plan

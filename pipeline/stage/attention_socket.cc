@@ -4,7 +4,7 @@
 #include "model/layer/step_kind.h"
 #include "weight_node/panel_map.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 using threadpool::Step;
 
@@ -151,4 +151,4 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

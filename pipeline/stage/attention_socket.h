@@ -20,7 +20,7 @@
 #include "sync/wait.h"
 #include "threadpool/pool.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 class AttentionSocket {
  public:
@@ -82,4 +82,4 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan&);
 std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
                                     uint32_t halves);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -6,7 +6,7 @@
 #include "pipeline/stage/attention_socket.h"
 #include "sync/copy_once.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 namespace {
 uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per frame
@@ -96,4 +96,4 @@ const char* AttentionSocket::Run(SocketStatus& status) {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 namespace {
 
 // Frames in flight on a link. The weight socket waits for a frame's heads before it sends the next, so one
@@ -193,4 +193,4 @@ void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::Ggu
   channel.Bye();  // before the weight socket's monitor can take our closed channel for a crash
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -21,7 +21,7 @@
 #include "rdma/ipc/shared_memory.h"
 #include "rdma/shm/shm_link.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 // One segment holds the exchange and, behind it, one link and one report per socket.
 struct SegmentShape {
@@ -106,4 +106,4 @@ void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::Ggu
                            const std::shared_ptr<const rdma::LinkKey>& key = {},
                            const WatchAttention& watch = {});
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "pipeline/stage/attention_sockets.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 constexpr uint32_t kPingEvery = 256;  // frames; a ping costs some microseconds in half a second
 
@@ -66,4 +66,4 @@ void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, 
                "rows of attention sockets are not in order");
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 using threadpool::Step;
 using weight_node::Phase;
@@ -30,4 +30,4 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
   packed_.MeasureResidency(options);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

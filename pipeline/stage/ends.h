@@ -8,7 +8,7 @@
 #include "pipeline/stage/packed_weights.h"
 #include "pipeline/stage/stage_options.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 class Ends {
  public:
@@ -30,4 +30,4 @@ class Ends {
   ThreadPrograms embed_, head_[2];  // head_: [weight_node::Phase]
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -1,7 +1,7 @@
 #include "base/check.h"
 #include "pipeline/stage/ends.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 void Ends::Embed(model::BatchRows& frame) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= packed_.max_rows());
@@ -14,4 +14,4 @@ void Ends::Head(model::BatchRows& frame) {
   packed_.pool().Execute(head_[static_cast<size_t>(packed_.PhaseOf(frame.rows))].programs, &frame, 0);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -1,6 +1,6 @@
 #include "pipeline/stage/exchange.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size_t weight_threads,
                              const std::vector<size_t>& attention_threads)
@@ -18,4 +18,4 @@ ExchangeShape::ExchangeShape(const model::ModelConfig& config, size_t rows, size
   bytes_ = attn_offset_ + RoundUp(rows * attn_stride_ * sizeof(float), kPageBytes);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -25,7 +25,7 @@
 #include "weight_node/activations.h"
 #include "weight_node/shard_plan.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 inline constexpr size_t kHalves = 2;
 
@@ -119,4 +119,4 @@ struct FrameMessage {
 };
 static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

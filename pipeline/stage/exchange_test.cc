@@ -13,7 +13,7 @@
 
 #include "model/synth/synth.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 namespace {
 
 model::ModelConfig Config(size_t heads, size_t kv_heads, size_t head_size) {
@@ -185,4 +185,4 @@ TEST(AttentionReport, ItsFlagHasLinesOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "topology/probe.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 namespace {
 
 constexpr double kResidencyBudgetS = 0.3;
@@ -76,4 +76,4 @@ std::vector<ShardResidency> PackedWeights::ProbeResidency(double budget_s) {
   return context.result;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -17,7 +17,7 @@
 #include "threadpool/pool.h"
 #include "weight_node/weight_node.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 // The Program of each thread for a micro-batch.
 struct ThreadPrograms {
@@ -79,4 +79,4 @@ class PackedWeights {
   std::unique_ptr<weight_node::WeightNode> weights_;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

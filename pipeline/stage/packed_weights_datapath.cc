@@ -3,7 +3,7 @@
 
 #include "pipeline/stage/packed_weights.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 void PackedWeights::KeepLogitRows(const model::BatchRows& frame) {
   if (frame.logit_rows > 0) std::copy_n(frame.logit_row, frame.logit_rows, logit_row_.data());
@@ -22,4 +22,4 @@ bool PackedWeights::finite(size_t i) const {
   return bad == 0;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -7,7 +7,7 @@
 #include "base/pulse.h"
 #include "pipeline/stage/socket_status.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 class ProgressWatch {
  public:
@@ -37,4 +37,4 @@ class ProgressWatch {
   int64_t since_ns_ = -1;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

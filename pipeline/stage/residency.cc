@@ -6,7 +6,7 @@
 
 #include "topology/probe.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 ResidencyBaseline MeasureBaseline(const topology::Topology& machine, const StagePlan& plan, double budget_s) {
   const size_t threads = plan.threads.size();
   std::vector<CpuId> cpus;
@@ -69,4 +69,4 @@ std::string Residency::Text() const {
   return out;
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

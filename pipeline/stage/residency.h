@@ -10,7 +10,7 @@
 #include "pipeline/plan/stage_plan.h"
 #include "topology/topology.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 // Read bandwidth per thread, all threads reading at once. 0: not measured.
 struct ResidencyBaseline {
@@ -41,4 +41,4 @@ struct Residency {
   std::string Text() const;
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

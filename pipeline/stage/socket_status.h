@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/pulse.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 struct alignas(kFalseSharingBytes) SocketStatus {
   // relaxed everywhere: they are counters and publish no other data
@@ -88,4 +88,4 @@ inline void Show(const SocketReport& report, SocketStatus& status) {
   store(status.round_trip_ns, report.round_trip_ns);
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 using threadpool::Step;
 using weight_node::Phase;
@@ -168,4 +168,4 @@ std::span<const Step> Stage::steps(Phase phase, size_t thread, size_t halves) co
   return programs_[static_cast<size_t>(phase)][halves - 1].steps[thread];
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -26,7 +26,7 @@
 #include "threadpool/program.h"
 #include "weight_node/weight_node.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 class Stage {
  public:
@@ -83,4 +83,4 @@ class Stage {
   ThreadPrograms programs_[2][kHalves];              // [phase][halves - 1]
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -1,7 +1,7 @@
 #include "base/check.h"
 #include "pipeline/stage/stage.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 void Stage::Execute(model::BatchRows& frame, uint32_t first_half) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
@@ -31,4 +31,4 @@ void Stage::RefreshFlags() {
   }
 }
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -13,7 +13,7 @@
 #include "rdma/proof/link_key.h"
 #include "sync/wait.h"
 
-namespace larder::pipeline {
+namespace larder::pipeline::inline stage {
 
 // Another socket of the cluster that is gone.
 struct LostPeer {
@@ -46,4 +46,4 @@ struct StageOptions {
   bool last = false;  // the last stage of a chain: it sends only rows that want logits
 };
 
-}  // namespace larder::pipeline
+}  // namespace larder::pipeline::stage

@@ -10,12 +10,8 @@
 #include "rdma/proof/link_proof.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 namespace {
-
-using internal::Message;
-using internal::MessageKind;
-using internal::Received;
 
 [[noreturn]] void ThrowEnded(const std::string& peer, const char* before) {
   throw Error("{} ended before {}: its own output says why; start it again", peer, before);
@@ -25,7 +21,7 @@ using internal::Received;
 Message Expect(const ControlChannel& channel, MessageKind kind, const char* what, int timeout_ms,
                Descriptor* passed) {
   Message message;
-  switch (internal::Receive(channel.fd(), &message, passed, timeout_ms)) {
+  switch (ReceiveMessage(channel.fd(), &message, passed, timeout_ms)) {
     case Received::kMessage:
       break;
     case Received::kTimeout:
@@ -46,7 +42,7 @@ Message Expect(const ControlChannel& channel, MessageKind kind, const char* what
   return message;
 }
 
-const char* Text(WaitsHow waits) {
+const char* NameOf(WaitsHow waits) {
   switch (waits) {
     case WaitsHow::kSpins:
       return "spin";
@@ -80,7 +76,7 @@ std::string HelloDisagreement(const Hello& mine, const Hello& theirs, const std:
     return fmt::format(
         "{}: its threads {} while they wait, here they are taken to {}; ours {}, there they are taken to {}: "
         "give --isolated to both processes or to neither (isolated = true in the manifest holds for both)",
-        peer, Text(theirs.waits), Text(mine.peer_waits), Text(mine.waits), Text(theirs.peer_waits));
+        peer, NameOf(theirs.waits), NameOf(mine.peer_waits), NameOf(mine.waits), NameOf(theirs.peer_waits));
   }
   return {};
 }
@@ -124,11 +120,11 @@ std::string ControlChannel::peer() const {
   return fmt::format("socket {} (pid {})", peer_name_, peer_pid_);
 }
 
-std::string internal::CheckHello(const Message& came, const Hello& mine, ControlChannel& channel,
-                                 std::string* refusal) {
+std::string CheckHello(const Message& came, const Hello& mine, ControlChannel& channel,
+                       std::string* refusal) {
   Hello theirs = came.hello;
   theirs.socket_name[sizeof(theirs.socket_name) - 1] = 0;
-  channel.peer_name_ = internal::Text(theirs.socket_name);
+  channel.peer_name_ = Text(theirs.socket_name);
   *refusal = HelloRefusal(mine, theirs);
   return HelloDisagreement(mine, theirs, channel.peer());
 }
@@ -138,35 +134,34 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
                                               std::string* why) {
   Message message;
   const auto answer = [&](void* bytes, size_t count, const char* what) {
-    switch (internal::ReceiveAnswer(fd(), bytes, count, &message, timeout_ms)) {
-      case internal::Answer::kAnswer:
+    switch (ReceiveAnswer(fd(), bytes, count, &message, timeout_ms)) {
+      case Answer::kAnswer:
         return true;
-      case internal::Answer::kMessage:
-        if (message.kind == MessageKind::kRefused)
-          throw Error("{} refused: {}", peer(), internal::Text(message.text));
+      case Answer::kMessage:
+        if (message.kind == MessageKind::kRefused) throw Error("{} refused: {}", peer(), Text(message.text));
         break;
-      case internal::Answer::kTimeout:
+      case Answer::kTimeout:
         if (!why->empty()) return false;  // an earlier attempt gave a better reason
         throw Error("{} sent no {} in {} ms: it hangs or is still loading; see its output", peer(), what,
                     timeout_ms);
-      case internal::Answer::kEnded:
+      case Answer::kEnded:
         *why = fmt::format("{} ended before {}: its own output says why; start it again", peer(), what);
         return false;
-      case internal::Answer::kForeign:
+      case Answer::kForeign:
         break;
     }
     throw Error("{} does not speak this protocol: it is another program, or another build of this one",
                 peer());
   };
-  internal::Prover prover(key, internal::ConnectionKind::kShm);
+  Prover prover(key, ConnectionKind::kShm);
   // If the peer is gone, its last message can still be read and says more than this call's errno.
-  internal::SendBytes(fd(), &prover.greeting(), sizeof(internal::Greeting));
-  internal::Challenge challenge;
+  SendBytes(fd(), &prover.greeting(), sizeof(Greeting));
+  Challenge challenge;
   if (!answer(&challenge, sizeof(challenge), "hello")) return std::nullopt;
   if (const std::string wrong = prover.Meet(challenge); !wrong.empty())
     throw Error("cannot connect to {}: {}", peer(), wrong);
-  internal::SendBytes(fd(), prover.proof().data(), internal::kMacBytes);
-  internal::Mac proof;
+  SendBytes(fd(), prover.proof().data(), kMacBytes);
+  Mac proof;
   if (!answer(proof.data(), proof.size(), "its proof of the cluster's key")) {
     if (why->find("link.key") == std::string::npos)
       *why += fmt::format(" (both processes need the same link.key, or neither has one; this one has {})",
@@ -176,14 +171,14 @@ std::optional<Hello> ControlChannel::TryHello(const Hello& mine, int timeout_ms,
   if (!prover.Believes(proof)) throw Error("{} does not know the cluster's key: it is an impostor", peer());
   Message hello;
   hello.hello = mine;
-  prover.session().Seal(internal::kConnectorHello, hello);
-  internal::Send(fd(), hello);
+  prover.session().Seal(kConnectorHello, hello);
+  SendMessage(fd(), hello);
   Descriptor unexpected;
   const Message came = Expect(*this, MessageKind::kHello, "hello", timeout_ms, &unexpected);
-  if (!prover.session().Sealed(internal::kListenerHello, &came, sizeof(came)))
+  if (!prover.session().Sealed(kListenerHello, &came, sizeof(came)))
     throw Error("{} sent a hello that was changed on the way", peer());
   std::string refusal;
-  if (const std::string wrong = internal::CheckHello(came, mine, *this, &refusal); !wrong.empty())
+  if (const std::string wrong = CheckHello(came, mine, *this, &refusal); !wrong.empty())
     throw Error("{}", wrong);
   return came.hello;
 }
@@ -196,21 +191,21 @@ Hello ControlChannel::ExchangeHello(const Hello& mine, int timeout_ms, const Lin
 }
 
 ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms, const LinkKey& key) {
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  const auto left_ms = [&] { return timeout_ms < 0 ? kNoTimeout : internal::LeftMs(deadline_ns); };
-  internal::RetryPause pause(10, 200);
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  const auto left_ms = [&] { return timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns); };
+  RetryPause pause(10, 200);
   for (std::string why;;) {
     ControlChannel channel = Connect(name, left_ms());
     if (channel.TryHello(mine, left_ms(), key, &why)) return channel;
-    if (timeout_ms >= 0 && internal::LeftMs(deadline_ns) == 0) throw Error("{}", why);
-    pause.Sleep(internal::LeftMs(deadline_ns));
+    if (timeout_ms >= 0 && LeftMs(deadline_ns) == 0) throw Error("{}", why);
+    pause.Sleep(LeftMs(deadline_ns));
   }
 }
 
 void ControlChannel::SendMemory(const SharedMemory& memory) {
   Message message;
   message.kind = MessageKind::kMemory;
-  if (!internal::Send(fd(), message, memory.fd())) ThrowEnded(peer(), "it was given the shared memory");
+  if (!SendMessage(fd(), message, memory.fd())) ThrowEnded(peer(), "it was given the shared memory");
 }
 
 SharedMemory ControlChannel::ReceiveMemory(size_t expected_bytes, int timeout_ms) {
@@ -226,7 +221,7 @@ SharedMemory ControlChannel::ReceiveMemory(size_t expected_bytes, int timeout_ms
 void ControlChannel::Ready() {
   Message message;
   message.kind = MessageKind::kReady;
-  internal::Send(fd(), message);  // if the peer has gone, WaitReady() or the monitor says so
+  SendMessage(fd(), message);  // if the peer has gone, WaitReady() or the monitor says so
 }
 
 void ControlChannel::WaitReady(int timeout_ms) {
@@ -237,9 +232,9 @@ void ControlChannel::WaitReady(int timeout_ms) {
 void ControlChannel::Bye() noexcept {
   Message message;
   message.kind = MessageKind::kBye;
-  internal::Send(fd(), message);
+  SendMessage(fd(), message);
 }
 
-void ControlChannel::Refuse(const std::string& why) { internal::Refuse(fd(), why); }
+void ControlChannel::Refuse(const std::string& why) { SendRefusal(fd(), why); }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control

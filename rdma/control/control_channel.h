@@ -26,7 +26,7 @@
 #include "rdma/ipc/shared_memory.h"
 #include "rdma/proof/link_key.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 
 inline constexpr uint64_t kHelloMagic = 0x4f4c4c4548524cull;  // "LRHELLO"
 inline constexpr uint64_t kHelloVersion = 4;
@@ -56,12 +56,10 @@ struct Hello {
 static_assert(sizeof(Hello) == 112 && std::is_trivially_copyable_v<Hello>);
 
 class ControlChannel;
-namespace internal {
 struct Message;
 // Takes the peer's name from its hello. Returns what is wrong with the hello, for our log; *refusal says it
 // for the peer. Empty: nothing is wrong.
 std::string CheckHello(const Message& came, const Hello& mine, ControlChannel& channel, std::string* refusal);
-}  // namespace internal
 
 class ControlChannel {
  public:
@@ -95,8 +93,7 @@ class ControlChannel {
 
  private:
   friend class ControlListener;
-  friend std::string internal::CheckHello(const internal::Message&, const Hello&, ControlChannel&,
-                                          std::string*);
+  friend std::string CheckHello(const Message&, const Hello&, ControlChannel&, std::string*);
   friend ControlChannel Connect(const std::string& name, int timeout_ms);
   friend ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms,
                                      const LinkKey& key);
@@ -147,4 +144,4 @@ ControlChannel Connect(const std::string& name, int timeout_ms);
 ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms,
                             const LinkKey& key = LinkKey::Open());
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control

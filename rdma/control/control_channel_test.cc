@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "rdma/control/peer_monitor.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 namespace {
 
 constexpr int kLongMs = 20000;  // a hang, not a timing
@@ -320,4 +320,4 @@ TEST(PeerMonitor, StopsWatchingWhenDestroyed) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control

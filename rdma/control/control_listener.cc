@@ -22,7 +22,7 @@
 #include "rdma/proof/link_warning.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 namespace {
 
 constexpr int kFirstRetryMs = 10, kLongestRetryMs = 200;
@@ -64,7 +64,7 @@ struct ControlListener::State {
     const ucred peer = PeerOf(came.get());
     *who = fmt::format("pid {}", peer.pid);
     if (Trusted(peer)) return {};
-    internal::Refuse(came.get(), fmt::format("it belongs to user {}, not {}", geteuid(), peer.uid));
+    SendRefusal(came.get(), fmt::format("it belongs to user {}, not {}", geteuid(), peer.uid));
     return fmt::format("belongs to user {}, not {}", peer.uid, geteuid());
   }
   // Counts one more peer. After the last one, further connections are refused.
@@ -80,10 +80,10 @@ struct ControlListener::State {
       std::this_thread::sleep_for(kAcceptPause);  // no descriptors: the listener stays readable
     std::string who;
     if (one_too_many && Admit(one_too_many, &who).empty()) {
-      internal::Refuse(one_too_many.get(),
-                       fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
-                                   "a name of its own",
-                                   peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
+      SendRefusal(one_too_many.get(),
+                  fmt::format("it already has its {} peer{} (pid {}); stop that first, or give this run "
+                              "a name of its own",
+                              peers, peers == 1 ? "" : "s", fmt::join(accepted, ", ")));
     }
     return FdWatch::kUntilReadable;
   }
@@ -104,7 +104,7 @@ ControlChannel ControlListener::Accept(int timeout_ms) {
     throw Error("control channel {}: all of its {} peers have connected", state.name, state.peers);
   }
   for (;;) {
-    if (!internal::WaitReadable(state.listener.fd(), timeout_ms)) {
+    if (!WaitReadable(state.listener.fd(), timeout_ms)) {
       if (state.peers == kAnyPeers) {
         throw Error("control channel {}: no process connected in {} ms: start the other socket's process too",
                     state.name, timeout_ms);
@@ -124,7 +124,7 @@ ControlChannel ControlListener::Accept(int timeout_ms) {
   }
 }
 
-internal::LinkGate::Setup internal::ShmGateSetup(const std::string& what, const LinkKey& key) {
+LinkGate::Setup ShmGateSetup(const std::string& what, const LinkKey& key) {
   LinkGate::Setup setup;
   setup.what = what;
   setup.kind = ConnectionKind::kShm;
@@ -135,8 +135,8 @@ internal::LinkGate::Setup internal::ShmGateSetup(const std::string& what, const 
 
 // The guest has proven that it knows the key, if there is one. Returns false if it was refused; it was then
 // told why.
-bool internal::AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
-                           Hello* theirs, std::string* why) {
+bool AnswerGuest(const Guest& guest, const Hello& mine, uint64_t session, ControlChannel& channel,
+                 Hello* theirs, std::string* why) {
   Message came, answer;
   std::memcpy(static_cast<void*>(&came), guest.hello.data(), sizeof(came));
   std::string refusal;
@@ -144,12 +144,12 @@ bool internal::AnswerGuest(const Guest& guest, const Hello& mine, uint64_t sessi
   *theirs = came.hello;
   if (refusal.empty() && session != 0 && came.hello.session != session) *why = refusal = kOtherSession;
   if (!refusal.empty()) {
-    Refuse(channel.fd(), refusal);
+    SendRefusal(channel.fd(), refusal);
     return false;
   }
   answer.hello = mine;
   guest.session.Seal(kListenerHello, answer);
-  Send(channel.fd(), answer);
+  SendMessage(channel.fd(), answer);
   return true;
 }
 
@@ -157,14 +157,14 @@ ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, c
                                             uint64_t* session, int stop_fd) {
   State& state = *state_;
   const std::string what = "control channel " + state.name;
-  internal::LinkGate::Setup setup = internal::ShmGateSetup(what, key);
+  LinkGate::Setup setup = ShmGateSetup(what, key);
   setup.listener = state.listener.fd();
   setup.stop_fd = stop_fd;
   setup.admit = [&](const Descriptor& came, std::string* who) { return state.Admit(came, who); };
-  internal::LinkGate gate(std::move(setup));
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  LinkGate gate(std::move(setup));
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
   for (std::string last;;) {
-    std::optional<internal::Guest> guest = gate.Next(deadline_ns);
+    std::optional<Guest> guest = gate.Next(deadline_ns);
     if (!guest) {
       if (gate.stopped()) throw Error("{}: stopped{}{}", what, last.empty() ? "" : "; last: ", last);
       if (!last.empty()) throw Error("{}: {}", what, last);
@@ -172,15 +172,15 @@ ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, c
                   what, timeout_ms,
                   gate.last().empty() ? "" : fmt::format(" (last refused: {})", gate.last()));
     }
-    if (internal::HasLeft(guest->connection.get())) continue;
+    if (HasLeft(guest->connection.get())) continue;
     const ucred peer = PeerOf(guest->connection.get());
     ControlChannel channel(std::move(guest->connection), state.name, peer.pid, /*listens=*/true);
     Hello theirs;
     std::string why;
-    if (!internal::AnswerGuest(*guest, mine, session == nullptr ? 0 : *session, channel, &theirs, &why)) {
-      if (why == internal::kOtherSession) continue;
+    if (!AnswerGuest(*guest, mine, session == nullptr ? 0 : *session, channel, &theirs, &why)) {
+      if (why == kOtherSession) continue;
       last = why;
-      internal::WarnOfLink(internal::LinkWarning::kDisagreement, fmt::format("{}: {}", what, why));
+      WarnOfLink(LinkWarning::kDisagreement, fmt::format("{}: {}", what, why));
       continue;
     }
     if (session != nullptr) *session = theirs.session;
@@ -194,14 +194,14 @@ ControlChannel ControlListener::AcceptHello(const Hello& mine, int timeout_ms, c
 // The listener's half of ExchangeHello(), for a channel that was accepted without a hello.
 Hello ControlChannel::AnswerHello(const Hello& mine, int timeout_ms, const LinkKey& key) {
   const std::string before = peer();
-  internal::LinkGate::Setup setup = internal::ShmGateSetup("control channel " + name_, key);
+  LinkGate::Setup setup = ShmGateSetup("control channel " + name_, key);
   setup.step_ms = timeout_ms < 0 ? std::numeric_limits<int>::max() : timeout_ms;
-  internal::LinkGate gate(std::move(setup));
+  LinkGate gate(std::move(setup));
   gate.Add(std::move(fd_), before);
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  std::optional<internal::Guest> guest;
-  while (!guest && gate.pending() > 0 && internal::LeftMs(deadline_ns) > 0)
-    guest = gate.Next(std::min(deadline_ns, internal::DeadlineNs(100)));
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  std::optional<Guest> guest;
+  while (!guest && gate.pending() > 0 && LeftMs(deadline_ns) > 0)
+    guest = gate.Next(std::min(deadline_ns, DeadlineNs(100)));
   if (!guest) {
     if (!gate.last().empty()) throw Error("{}", gate.last());
     if (gate.pending() == 0)
@@ -212,14 +212,14 @@ Hello ControlChannel::AnswerHello(const Hello& mine, int timeout_ms, const LinkK
   fd_ = std::move(guest->connection);
   Hello theirs;
   std::string why;
-  if (!internal::AnswerGuest(*guest, mine, 0, *this, &theirs, &why)) throw Error("{}", why);
+  if (!AnswerGuest(*guest, mine, 0, *this, &theirs, &why)) throw Error("{}", why);
   return theirs;
 }
 
 ControlChannel Connect(const std::string& name, int timeout_ms) {
   const LocalAddress address = AddressOf(name);
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  internal::RetryPause pause(kFirstRetryMs, kLongestRetryMs);
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  RetryPause pause(kFirstRetryMs, kLongestRetryMs);
   for (;;) {
     Descriptor fd = NewSocket(name);
     if (connect(fd.get(), address.get(), address.bytes) == 0) {
@@ -234,14 +234,14 @@ ControlChannel Connect(const std::string& name, int timeout_ms) {
     if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN && errno != EINTR) {
       throw Error("control channel {}: {}", name, std::strerror(errno));
     }
-    if (internal::LeftMs(deadline_ns) == 0) {
+    if (LeftMs(deadline_ns) == 0) {
       throw Error(
           "control channel {}: no process listens there after {} ms: start the process of the socket that "
           "has this name, from the same manifest, on this server{}",
           name, timeout_ms, address.path.empty() ? UnitHasIt(name) : "");
     }
-    pause.Sleep(internal::LeftMs(deadline_ns));
+    pause.Sleep(LeftMs(deadline_ns));
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline control {
 
 void Message::SetText(std::string_view what) {
   const size_t length = std::min(what.size(), sizeof(text) - 1);
@@ -18,11 +18,11 @@ void Message::SetText(std::string_view what) {
   text[length] = 0;
 }
 
-void Refuse(int fd, std::string_view why) {
+void SendRefusal(int fd, std::string_view why) {
   Message message;
   message.kind = MessageKind::kRefused;
   message.SetText(why);
-  Send(fd, message);
+  SendMessage(fd, message);
 }
 
 bool SendBytes(int fd, const void* bytes, size_t count) {
@@ -32,7 +32,7 @@ bool SendBytes(int fd, const void* bytes, size_t count) {
   }
 }
 
-bool Send(int fd, const Message& message, int passed_fd) {
+bool SendMessage(int fd, const Message& message, int passed_fd) {
   iovec part = {const_cast<Message*>(&message), sizeof(message)};
   msghdr header = {};
   header.msg_iov = &part;
@@ -69,7 +69,7 @@ bool WaitReadable(int fd, int timeout_ms) {
 
 Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int timeout_ms) {
   std::array<std::byte, 2 * sizeof(Message)> packet;
-  for (int attempt = 0; attempt < 2;) {  // as in Receive()
+  for (int attempt = 0; attempt < 2;) {  // as in ReceiveMessage()
     if (!WaitReadable(fd, timeout_ms)) return Answer::kTimeout;
     const ssize_t bytes = recv(fd, packet.data(), packet.size(), MSG_DONTWAIT);
     if (bytes < 0) {
@@ -89,7 +89,7 @@ Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int t
   return Answer::kEnded;
 }
 
-Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms) {
+Received ReceiveMessage(int fd, Message* message, Descriptor* passed, int timeout_ms) {
   // At most twice: a peer that closed while a message of ours was unread causes one ECONNRESET before the
   // messages that it sent, and its last message (why it refused) is the one that matters.
   for (int attempt = 0; attempt < 2;) {
@@ -121,4 +121,4 @@ Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms) {
   return Received::kEnded;
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::control

@@ -12,7 +12,7 @@
 #include "rdma/proof/link_gate.h"
 #include "rdma/proof/link_wire.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline control {
 
 enum class MessageKind : uint32_t {
   kHello = 1,
@@ -36,8 +36,8 @@ struct Message {
 static_assert(sizeof(Message) == 320 && std::is_trivially_copyable_v<Message>);
 
 // Sends one message, with a descriptor if passed_fd is not -1. Returns false if the peer is gone (errno).
-bool Send(int fd, const Message& message, int passed_fd = -1);
-void Refuse(int fd, std::string_view why);
+bool SendMessage(int fd, const Message& message, int passed_fd = -1);
+void SendRefusal(int fd, std::string_view why);
 bool SendBytes(int fd, const void* bytes, size_t count);  // a packet that is not a Message
 
 // The gate of a control channel, and its answer to a guest (control_listener.cc).
@@ -53,7 +53,7 @@ enum class Received {
   kForeign,  // a packet that Larder does not send
 };
 // Waits up to timeout_ms (kNoTimeout: for ever) for one message. passed: gets a descriptor that came with it.
-Received Receive(int fd, Message* message, Descriptor* passed, int timeout_ms);
+Received ReceiveMessage(int fd, Message* message, Descriptor* passed, int timeout_ms);
 
 // Receives a packet of `count` bytes that is not a Message: a part of the proof, which comes before the first
 // message. kMessage: a Message came instead (a refusal); kForeign: neither came.
@@ -63,4 +63,4 @@ Answer ReceiveAnswer(int fd, void* answer, size_t count, Message* message, int t
 // poll() for reading that signals do not interrupt. Returns false at the timeout.
 bool WaitReadable(int fd, int timeout_ms);
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::control

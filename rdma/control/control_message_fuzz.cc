@@ -18,10 +18,8 @@
 #include "rdma/control/control_message.h"
 #include "rdma/control/peer_monitor.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 namespace {
-
-using namespace internal;
 
 constexpr size_t kMemoryBytes = 8192;
 
@@ -62,7 +60,7 @@ void SendAll(int fd, const uint8_t* data, size_t size) {
       for (size_t i = 0; i + 3 <= bytes; i += 3)
         reinterpret_cast<uint8_t*>(&message)[(data[i] | size_t{data[i + 1]} << 8) % sizeof(message)] =
             data[i + 2];
-      Send(fd, message, DescriptorToPass(how));
+      SendMessage(fd, message, DescriptorToPass(how));
     }
     data += bytes, size -= bytes;
   }
@@ -111,7 +109,7 @@ void Check(const uint8_t* data, size_t size) {
     for (;;) {
       Message message;
       Descriptor passed;
-      const Received what = Receive(channel.fd(), &message, &passed, 1000);
+      const Received what = ReceiveMessage(channel.fd(), &message, &passed, 1000);
       LARDER_CHECK(what != Received::kTimeout, "the end is seen");
       if (what == Received::kEnded) break;
       LARDER_CHECK(std::memchr(message.text, 0, sizeof(message.text)) != nullptr, "text ends with a zero");
@@ -122,7 +120,7 @@ void Check(const uint8_t* data, size_t size) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::rdma::Check(data, size);

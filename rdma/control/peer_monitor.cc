@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "rdma/control/control_message.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 namespace {
 
 constexpr int64_t kMsNs = 1'000'000;
@@ -47,17 +47,17 @@ PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLost on_lost)
 // Reads all messages that have arrived. Returns how the peer ended, if it did.
 std::optional<PeerEnd> PeerMonitor::Read() {
   for (;;) {
-    internal::Message message;
+    Message message;
     Descriptor unexpected;
-    switch (internal::Receive(fd_, &message, &unexpected, 0)) {
-      case internal::Received::kTimeout:
+    switch (ReceiveMessage(fd_, &message, &unexpected, 0)) {
+      case Received::kTimeout:
         return std::nullopt;
-      case internal::Received::kMessage:
-        if (message.kind == internal::MessageKind::kBye) return PeerEnd::kGoodbye;
+      case Received::kMessage:
+        if (message.kind == MessageKind::kBye) return PeerEnd::kGoodbye;
         silent_ns_ = 0;
         break;
-      case internal::Received::kEnded:
-      case internal::Received::kForeign:
+      case Received::kEnded:
+      case Received::kForeign:
         return PeerEnd::kGone;
     }
   }
@@ -77,12 +77,12 @@ std::optional<int> PeerMonitor::Watch() {
   }
   if (now_ns >= next_alive_ns_) {
     next_alive_ns_ = now_ns + kAliveEveryMs * kMsNs;
-    internal::Message alive;
-    alive.kind = internal::MessageKind::kAlive;
-    internal::Send(fd_, alive);  // if the peer is gone or no longer reads, the next wake-up sees it
+    Message alive;
+    alive.kind = MessageKind::kAlive;
+    SendMessage(fd_, alive);  // if the peer is gone or no longer reads, the next wake-up sees it
   }
   const int64_t sleep_ns = std::min(next_alive_ns_ - now_ns, kSilenceMs * kMsNs - silent_ns_);
   return static_cast<int>(sleep_ns / kMsNs + 1);
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control

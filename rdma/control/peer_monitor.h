@@ -17,7 +17,7 @@
 #include "rdma/control/control_channel.h"
 #include "rdma/ipc/fd_watch.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline control {
 
 inline constexpr int kPeerLostExitCode = 75;  // EX_TEMPFAIL: start both processes again
 
@@ -71,4 +71,4 @@ class PeerMonitor {
   FdWatch watch_;  // last: its thread uses the others
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::control

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 
 FaultSignal::FaultSignal() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
@@ -17,4 +17,4 @@ void FaultSignal::Raise(sync::FaultCode code, uint32_t detail) {
   if (flag_.Raise(code, detail)) eventfd_write(wake_.get(), 1);
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -6,7 +6,7 @@
 #include "rdma/ipc/descriptor.h"
 #include "sync/fault.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 
 // Details of a kLinkDown fault: how the link was lost.
 enum class LinkDown : uint32_t {
@@ -37,4 +37,4 @@ class FaultSignal {
   Descriptor wake_;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

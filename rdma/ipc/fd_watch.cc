@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "rdma/ipc/helper_thread.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 FdWatch::FdWatch(int fd, std::function<std::optional<int>()> on_wake)
     : on_wake_(std::move(on_wake)), stop_(eventfd(0, EFD_CLOEXEC)) {
   if (!stop_) throw Error("watching a descriptor: no eventfd: {}", std::strerror(errno));
@@ -32,4 +32,4 @@ void FdWatch::Run(int fd) {
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -8,7 +8,7 @@
 
 #include "rdma/ipc/descriptor.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 
 class FdWatch {
  public:
@@ -30,4 +30,4 @@ class FdWatch {
   std::thread thread_;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 namespace {
 
 // The CPUs of the calling thread, as sched_setaffinity takes them; empty if the kernel does not say.
@@ -46,4 +46,4 @@ std::thread StartHelper(std::function<void()> body) {
   return thread;
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -7,9 +7,9 @@
 #include <functional>
 #include <thread>
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 
 // Throws Error if the system cannot start a thread.
 std::thread StartHelper(std::function<void()> body);
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

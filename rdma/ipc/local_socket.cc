@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 namespace {
 
 constexpr size_t kMaxNameBytes = 100;
@@ -206,4 +206,4 @@ void LocalListener::Remove() {
   path_.clear();
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -17,7 +17,7 @@
 
 #include "rdma/ipc/descriptor.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 
 inline constexpr const char* kRuntimeFolder = "/run/larder";
 
@@ -63,4 +63,4 @@ class LocalListener {
   Descriptor lock_, fd_;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

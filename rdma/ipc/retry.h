@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline ipc {
 
 class RetryPause {
  public:
@@ -28,4 +28,4 @@ class RetryPause {
   std::minstd_rand random_{std::random_device{}()};
 };
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::ipc

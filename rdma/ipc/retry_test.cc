@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline ipc {
 namespace {
 
 // Many stages must not each try a host that refuses at once fifty times per second.
@@ -27,4 +27,4 @@ TEST(RetryPause, GrowsToItsLimitAndIsNeverTheSameForLong) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::ipc

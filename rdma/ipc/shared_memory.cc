@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "topology/sysfs.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 namespace {
 
 using topology::Backing;
@@ -165,4 +165,4 @@ void SharedMemory::Release() {
   if (data_ != nullptr) munmap(data_, mapped_bytes_);
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -12,7 +12,7 @@
 #include "rdma/ipc/descriptor.h"
 #include "topology/arena.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 
 class SharedMemory {
  public:
@@ -48,4 +48,4 @@ class SharedMemory {
   std::string notes_;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline ipc {
 namespace {
 
 template <typename F>
@@ -104,4 +104,4 @@ TEST(SharedMemory, MoreThanThereIsIsAnErrorWithNumbers) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::ipc

@@ -18,7 +18,7 @@
 #include "rdma/proof/tcp_socket.h"
 #include "rdma/verbs/verbs_resources.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
 
 constexpr int kFirstRetryMs = 20, kLongestRetryMs = 500;
@@ -63,8 +63,8 @@ const char* TransportName(Transport transport) {
 std::string RdmaAddress(const std::string& device) { return VerbsAddress(device); }
 
 bool IsLoopback(const std::string& host) {
-  const std::vector<internal::AddressBytes> addresses = internal::AddressesOf(host);
-  return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), internal::IsLoopbackAddress);
+  const std::vector<AddressBytes> addresses = AddressesOf(host);
+  return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), IsLoopbackAddress);
 }
 
 FrameLink::FrameLink() = default;
@@ -73,7 +73,7 @@ FrameLink::FrameLink(FrameLink&& other) noexcept = default;
 FrameLink& FrameLink::operator=(FrameLink&& other) noexcept = default;
 
 template <typename OneEnd>
-FrameLink::FrameLink(Transport transport, const LinkShape& shape, internal::MadeLink<OneEnd> made)
+FrameLink::FrameLink(Transport transport, const LinkShape& shape, MadeLink<OneEnd> made)
     : transport_(transport),
       shape_(shape),
       end_(std::move(made.end)),
@@ -93,23 +93,22 @@ struct LinkListener::State {
   LinkEndpoint endpoint;
   std::unique_ptr<ControlListener> shm;
   Descriptor tcp;  // also for verbs' control connections
-  std::unique_ptr<internal::VerbsListener> verbs;
+  std::unique_ptr<VerbsListener> verbs;
   Descriptor stop{eventfd(0, EFD_CLOEXEC)};  // readable: stopped
 };
 
 LinkListener::LinkListener(const LinkEndpoint& endpoint) : state_(std::make_unique<State>()) {
   state_->endpoint = endpoint;
   if (!state_->stop)
-    throw Error("{}: no eventfd: {}: raise the limit of open files", internal::What(endpoint),
-                std::strerror(errno));
+    throw Error("{}: no eventfd: {}: raise the limit of open files", What(endpoint), std::strerror(errno));
   if (endpoint.transport == Transport::kSharedMemory) {
-    state_->shm = std::make_unique<ControlListener>(internal::ShmName(endpoint), kAnyPeers);
+    state_->shm = std::make_unique<ControlListener>(ShmName(endpoint), kAnyPeers);
     return;
   }
   if (endpoint.transport == Transport::kVerbs) {
-    state_->verbs = std::make_unique<internal::VerbsListener>(endpoint);
+    state_->verbs = std::make_unique<VerbsListener>(endpoint);
   }
-  state_->tcp = internal::ListenTcp(endpoint.host, endpoint.port, internal::What(endpoint));
+  state_->tcp = ListenTcp(endpoint.host, endpoint.port, What(endpoint));
   state_->endpoint.port = static_cast<uint16_t>(port());
 }
 
@@ -117,7 +116,7 @@ LinkListener::~LinkListener() = default;
 LinkListener::LinkListener(LinkListener&&) noexcept = default;
 LinkListener& LinkListener::operator=(LinkListener&&) noexcept = default;
 
-int LinkListener::port() const { return state_->tcp ? internal::PortOf(state_->tcp) : 0; }
+int LinkListener::port() const { return state_->tcp ? PortOf(state_->tcp) : 0; }
 
 void LinkListener::Stop() { eventfd_write(state_->stop.get(), 1); }
 
@@ -126,44 +125,44 @@ FrameLink LinkListener::Accept(const LinkShape& shape, const LinkIdentity& ident
   const Transport transport = endpoint.transport;
   if (transport == Transport::kSharedMemory)
     return {transport, shape,
-            internal::AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms, state_->stop.get())};
-  const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  const internal::Door door{state_->tcp, LinkKey::Of(identity.key), state_->stop.get()};
+            AcceptShm(*state_->shm, endpoint, shape, identity, timeout_ms, state_->stop.get())};
+  const WireHello mine = MakeHello(endpoint, shape, identity);
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  const Door door{state_->tcp, LinkKey::Of(identity.key), state_->stop.get()};
   if (transport == Transport::kVerbs)
     return {transport, shape, state_->verbs->Accept(door, shape, mine, deadline_ns)};
-  return {transport, shape, internal::AcceptTcpLink(door, endpoint, shape, mine, deadline_ns)};
+  return {transport, shape, AcceptTcpLink(door, endpoint, shape, mine, deadline_ns)};
 }
 
 FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
                       int timeout_ms) {
   const Transport transport = endpoint.transport;
   if (transport == Transport::kSharedMemory)
-    return {transport, shape, internal::ConnectShm(endpoint, shape, identity, timeout_ms)};
-  const internal::WireHello mine = internal::MakeHello(endpoint, shape, identity);
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+    return {transport, shape, ConnectShm(endpoint, shape, identity, timeout_ms)};
+  const WireHello mine = MakeHello(endpoint, shape, identity);
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
   const LinkKey& key = LinkKey::Of(identity.key);
-  internal::RetryPause pause(kFirstRetryMs, kLongestRetryMs);
+  RetryPause pause(kFirstRetryMs, kLongestRetryMs);
   for (std::string why;;) {
     std::string now;
     if (transport == Transport::kVerbs) {
-      auto made = internal::TryConnectVerbs(endpoint, shape, mine, key, deadline_ns, &now);
+      auto made = TryConnectVerbs(endpoint, shape, mine, key, deadline_ns, &now);
       if (made) return {transport, shape, std::move(*made)};
     } else {
-      auto made = internal::TryConnectTcpLink(endpoint, shape, mine, key, deadline_ns, &now);
+      auto made = TryConnectTcpLink(endpoint, shape, mine, key, deadline_ns, &now);
       if (made) return {transport, shape, std::move(*made)};
     }
     // An attempt that the deadline cut short has a worse reason than the one before it.
-    const bool over = internal::LeftMs(deadline_ns) == 0;
+    const bool over = LeftMs(deadline_ns) == 0;
     if (!over || why.empty()) why = now;
     if (over) {
       throw Error(
           "{}: {} after {} ms: start that socket's process on its server, or check host and port in the "
           "manifest and the firewall",
-          internal::What(endpoint), why, timeout_ms);
+          What(endpoint), why, timeout_ms);
     }
-    pause.Sleep(internal::LeftMs(deadline_ns));
+    pause.Sleep(LeftMs(deadline_ns));
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -20,7 +20,7 @@
 #include "sync/link.h"
 #include "sync/wait.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 
 enum class Transport : uint32_t { kSharedMemory, kTcp, kVerbs };
 const char* TransportName(Transport transport);  // as in the manifest: "shm", "tcp", "verbs"
@@ -75,10 +75,8 @@ struct LinkIdentity {
 // given. Empty: verbs cannot be used, or the device is InfiniBand and its address that of IP over InfiniBand.
 std::string RdmaAddress(const std::string& device = {});
 
-namespace internal {
 template <typename End>
 struct MadeLink;
-}
 class TcpEnd;
 class ShmEnd;
 class VerbsEnd;
@@ -123,7 +121,7 @@ class FrameLink {
   using End = std::variant<std::monostate, std::unique_ptr<ShmEnd>, std::unique_ptr<TcpEnd>,
                            std::unique_ptr<VerbsEnd>>;
   template <typename OneEnd>
-  FrameLink(Transport transport, const LinkShape& shape, internal::MadeLink<OneEnd> made);
+  FrameLink(Transport transport, const LinkShape& shape, MadeLink<OneEnd> made);
   template <typename Visitor>
   auto OnEnd(Visitor visit) const;
 
@@ -164,4 +162,4 @@ class LinkListener {
 FrameLink ConnectLink(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity,
                       int timeout_ms);
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -3,7 +3,7 @@
 #include "rdma/link/frame_link.h"
 #include "rdma/link/link_ends.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 
 template <typename Visitor>
 auto FrameLink::OnEnd(Visitor visit) const {
@@ -39,4 +39,4 @@ sync::Fault FrameLink::fault() const {
   return OnEnd([](const auto& end) { return end.fault(); });
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

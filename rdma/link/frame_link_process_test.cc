@@ -28,7 +28,7 @@
 #include "rdma/shm/process_testing.h"
 #include "rdma/tcp/link_monitor.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
@@ -309,4 +309,4 @@ TEST_F(FrameLinkProcess, AReceiverThatLivesAndDoesNotReadIsNoFault) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -19,7 +19,7 @@
 #include "rdma/link/link_testing.h"
 #include "rdma/link/stranger_testing.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
@@ -545,4 +545,4 @@ TEST(FrameLinkVerbs, AnMtuThatThePortDoesNotTakeIsOneLine) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -14,7 +14,7 @@
 #include "rdma/tcp/tcp_link.h"
 #include "rdma/verbs/verbs_link.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 
 class ShmEnd {
  public:
@@ -54,4 +54,4 @@ class VerbsEnd {
   LinkMonitor monitor;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

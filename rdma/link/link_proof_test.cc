@@ -22,7 +22,7 @@
 #include "rdma/link/link_setup.h"
 #include "rdma/link/stranger_testing.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline link {
 namespace {
 
 constexpr int kLongMs = 20000;  // limit for a hang, not a timing
@@ -354,4 +354,4 @@ TEST(LinkGate, WithoutDescriptorsItSleeps) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::link

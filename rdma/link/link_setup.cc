@@ -11,7 +11,7 @@
 #include "rdma/proof/link_warning.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline link {
 namespace {
 
 template <size_t kSize>
@@ -168,4 +168,4 @@ Handshake AcceptControl(const Door& door, const LinkEndpoint& endpoint, const Wi
   }
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::link

@@ -16,7 +16,7 @@
 #include "rdma/proof/link_proof.h"
 #include "rdma/proof/link_wire.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline link {
 
 // A link that is set up, before it becomes a FrameLink.
 template <typename End>
@@ -88,4 +88,4 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
                                                   const WireHello& mine, const LinkKey& key,
                                                   int64_t deadline_ns, std::string* why);
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::link

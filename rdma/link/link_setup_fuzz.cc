@@ -23,10 +23,8 @@
 #include "rdma/proof/link_proof.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
-
-using namespace internal;
 
 constexpr LinkShape kShape = {100, 2};
 const LinkIdentity kOurs = {.plan_hash = 1, .name = "ours", .cluster = "fuzz"};
@@ -168,7 +166,7 @@ void FuzzConnector(std::string_view input) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

@@ -16,7 +16,7 @@
 #include "rdma/tcp/link_monitor.h"
 #include "rdma/tcp/tcp_link.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
@@ -244,4 +244,4 @@ TEST(LinkListener, StrangersDoNotKeepItFromItsPeer) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::link

@@ -12,7 +12,7 @@
 #include "rdma/link/link_conformance.h"
 #include "sync/loopback_link.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
@@ -69,7 +69,7 @@ class MappedPair {
   void SendNumbered(uint32_t number) { SendWithNumber(sender_, number); }
   static const char* Missing() { return nullptr; }
   static size_t CreditBatch(size_t) { return 1; }
-  internal::ShmLinkHeader& header() { return *reinterpret_cast<internal::ShmLinkHeader*>(memory_.data()); }
+  ShmLinkHeader& header() { return *reinterpret_cast<ShmLinkHeader*>(memory_.data()); }
 
  private:
   ShmLinkShape shape_;
@@ -105,7 +105,7 @@ TEST(ShmLink, ImpossibleShapesAreErrors) {
   EXPECT_THROW((ShmLinkShape{1, 0}.bytes()), Error);
   EXPECT_THROW((ShmLinkShape{size_t{1} << 40, 1}.bytes()), Error);
   EXPECT_THROW((ShmLinkShape{1, size_t{1} << 20}.bytes()), Error);
-  EXPECT_EQ((ShmLinkShape{64, 2}.bytes()), sizeof(internal::ShmLinkHeader) + 2 * 128);
+  EXPECT_EQ((ShmLinkShape{64, 2}.bytes()), sizeof(ShmLinkHeader) + 2 * 128);
 }
 
 std::string AttachError(std::span<std::byte> region, const ShmLinkShape& shape,
@@ -128,7 +128,7 @@ TEST(ShmLink, AttachingChecksTheHeader) {
   EXPECT_NE(AttachError(memory.span().first(shape.bytes() - 1), shape).find("the region has"),
             std::string::npos);
 
-  auto& header = *reinterpret_cast<internal::ShmLinkHeader*>(memory.data());
+  auto& header = *reinterpret_cast<ShmLinkHeader*>(memory.data());
   ++header.version;
   EXPECT_NE(AttachError(memory.span(), shape).find("version"), std::string::npos);
   --header.version;
@@ -171,7 +171,7 @@ TEST(ShmLink, ALengthBeyondTheSlotIsAFault) {
   ShmPair pair(64, 2);
   std::byte* frame = pair.sender().BeginSend().bytes;
   pair.sender().EndSend(3);
-  reinterpret_cast<internal::ShmSlotHeader*>(frame - kCacheLineBytes)->size_bytes = 65;
+  reinterpret_cast<ShmSlotHeader*>(frame - kCacheLineBytes)->size_bytes = 65;
   EXPECT_FALSE(pair.receiver().BeginReceive());
   EXPECT_EQ(pair.receiver().fault().code, FaultCode::kMalformed);
   EXPECT_EQ(pair.sender().fault().detail, 65u);
@@ -268,4 +268,4 @@ TEST(ShmLinkDeathTest, TheWrongSideIsABug) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -21,7 +21,7 @@
 #include "rdma/link/link_conformance.h"
 #include "rdma/shm/process_testing.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
@@ -89,8 +89,8 @@ TEST(TwoProcesses, AWrongNumberFaultsBoth) {
   Side side = ListenSide(name, shape);
   const uint32_t wrong = 77;
   std::memcpy(side.out->BeginSend().bytes - kCacheLineBytes, &wrong, sizeof(wrong));
-  reinterpret_cast<internal::ShmLinkHeader*>(side.memory.data())->sent.count.store(1);
-  const auto& sent = reinterpret_cast<internal::ShmLinkHeader*>(side.memory.data())->sent.count;
+  reinterpret_cast<ShmLinkHeader*>(side.memory.data())->sent.count.store(1);
+  const auto& sent = reinterpret_cast<ShmLinkHeader*>(side.memory.data())->sent.count;
   sync::internal::FutexWakeAll(sent);
   EXPECT_TRUE(Exited(WaitFor(child), 0));
   EXPECT_EQ(side.out->fault().code, FaultCode::kSequence);
@@ -241,4 +241,4 @@ TEST(TwoProcesses, ASecondClientIsRefusedAndTheFirstGoesOn) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

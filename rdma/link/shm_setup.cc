@@ -7,7 +7,7 @@
 #include "rdma/proof/link_warning.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 namespace {
 
 LinkDown LinkDownOf(PeerEnd how) {
@@ -34,7 +34,6 @@ ShmEnd::ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const ShmLin
 
 ShmEnd::~ShmEnd() { channel.Bye(); }
 
-namespace internal {
 namespace {
 
 // After the hellos neither end does other work, so an end that takes longer than this is stopped or has
@@ -102,5 +101,4 @@ MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoi
   }
 }
 
-}  // namespace internal
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -17,19 +17,19 @@
 #include "rdma/proof/link_proof.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 
-inline internal::ConnectionKind KindOfTransport(Transport transport) {
-  return transport == Transport::kSharedMemory ? internal::ConnectionKind::kShm
-         : transport == Transport::kTcp        ? internal::ConnectionKind::kTcp
-                                               : internal::ConnectionKind::kVerbs;
+inline ConnectionKind KindOfTransport(Transport transport) {
+  return transport == Transport::kSharedMemory ? ConnectionKind::kShm
+         : transport == Transport::kTcp        ? ConnectionKind::kTcp
+                                               : ConnectionKind::kVerbs;
 }
 
 // A plain connection to an endpoint's listener, without the proof and hello of ConnectLink.
 inline Descriptor ConnectRaw(const LinkEndpoint& endpoint) {
   if (endpoint.transport != Transport::kSharedMemory) {
     std::string why;
-    return internal::TryConnectTcp(endpoint.host, endpoint.port, "", internal::DeadlineNs(1000), &why);
+    return TryConnectTcp(endpoint.host, endpoint.port, "", DeadlineNs(1000), &why);
   }
   const std::string name = "larder-link-" + endpoint.name;
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -57,7 +57,7 @@ class Strangers {
  private:
   void Run() {
     std::deque<Descriptor> held;
-    const internal::Prover prover(LinkKey::Open(), KindOfTransport(endpoint_.transport));
+    const Prover prover(LinkKey::Open(), KindOfTransport(endpoint_.transport));
     const auto* greeting = reinterpret_cast<const char*>(&prover.greeting());
     for (size_t n = 0; !stop_; ++n) {
       Descriptor fd = ConnectRaw(endpoint_);
@@ -65,10 +65,10 @@ class Strangers {
         const auto say = [&](const void* bytes, size_t count) {
           [[maybe_unused]] const ssize_t sent = send(fd.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
         };
-        const std::string foreign(sizeof(internal::Greeting), 'G');
-        if (n % 6 == 2 || n % 6 == 4) say(greeting, sizeof(internal::Greeting));
+        const std::string foreign(sizeof(Greeting), 'G');
+        if (n % 6 == 2 || n % 6 == 4) say(greeting, sizeof(Greeting));
         if (n % 6 == 3) say(foreign.data(), foreign.size());
-        if (n % 6 == 4) say(foreign.data(), sizeof(internal::Mac));
+        if (n % 6 == 4) say(foreign.data(), sizeof(Mac));
         if (n % 6 != 5) held.push_back(std::move(fd));
         ++count_;
       }
@@ -86,4 +86,4 @@ class Strangers {
   std::thread thread_;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

@@ -8,7 +8,7 @@
 #include "rdma/link/link_setup.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline link {
 namespace {
 
 constexpr int kSecondConnectionMs = 5000;
@@ -63,4 +63,4 @@ MadeLink<TcpEnd> AcceptTcpLink(const Door& door, const LinkEndpoint& endpoint, c
   }
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::link

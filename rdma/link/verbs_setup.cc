@@ -18,7 +18,7 @@
 #include "rdma/proof/tcp_socket.h"
 #include "rdma/verbs/verbs_resources.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline link {
 
 VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape,
                    LinkSide side, uint64_t remote_address, uint32_t remote_key)
@@ -27,7 +27,6 @@ VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources
 
 VerbsEnd::~VerbsEnd() = default;
 
-namespace internal {
 namespace {
 
 constexpr int kStepMs = 3000;  // time limit of the other end's next step of set-up
@@ -451,5 +450,4 @@ MadeLink<VerbsEnd> VerbsListener::Accept(const Door& door, const LinkShape& shap
   }
 }
 
-}  // namespace internal
-}  // namespace larder::rdma
+}  // namespace larder::rdma::link

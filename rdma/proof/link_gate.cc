@@ -13,7 +13,7 @@
 #include "rdma/proof/link_warning.h"
 #include "rdma/proof/tcp_socket.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 namespace {
 
 // The pause after accept4() failed for lack of descriptors or memory. The listener stays readable, so trying
@@ -187,4 +187,4 @@ std::optional<Guest> LinkGate::Next(int64_t deadline_ns) {
   }
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

@@ -19,7 +19,7 @@
 #include "rdma/proof/link_key.h"
 #include "rdma/proof/link_proof.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 
 // A peer that has proven that it knows the key, and the hello that it then sent.
 struct Guest {
@@ -87,4 +87,4 @@ class LinkGate {
   std::string last_;
 };
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

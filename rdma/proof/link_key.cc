@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "rdma/ipc/descriptor.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline proof {
 namespace {
 
 constexpr const char* kHowToMake =
@@ -79,4 +79,4 @@ std::shared_ptr<const LinkKey> LinkKey::Load(const std::string& path, bool crede
   return std::make_shared<const LinkKey>(secret.bytes);
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::proof

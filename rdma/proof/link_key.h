@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace larder::rdma {
+namespace larder::rdma::inline proof {
 
 class LinkKey {
  public:
@@ -37,4 +37,4 @@ class LinkKey {
   bool open_ = false;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::proof

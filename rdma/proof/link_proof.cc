@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 namespace {
 
 static_assert(kMacBytes == crypto_auth_hmacsha256_BYTES &&
@@ -104,4 +104,4 @@ bool IsDataGreeting(const SessionKey& session, const Greeting& greeting) {
          greeting.kind == expected.kind && Equal(greeting.nonce, expected.nonce);
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

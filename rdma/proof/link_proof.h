@@ -38,7 +38,7 @@
 #include "rdma/proof/link_key.h"
 #include "rdma/proof/link_wire.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 
 enum class ConnectionKind : uint32_t {
   kShm = 1,
@@ -131,4 +131,4 @@ class Verifier {
 Greeting DataGreeting(const SessionKey& session);
 bool IsDataGreeting(const SessionKey& session, const Greeting& greeting);
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

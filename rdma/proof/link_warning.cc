@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline proof {
 namespace {
 
 constexpr int64_t kEveryNs = 5'000'000'000;
@@ -24,8 +24,6 @@ struct Limit {
 }  // namespace
 
 void SetSayLinkWarning(SayLinkWarning say) { say_link_warning.store(say); }
-
-namespace internal {
 
 void WarnOfLink(LinkWarning sort, const std::string& line) {
   static std::mutex mutex;
@@ -52,5 +50,4 @@ void WarnOfLink(LinkWarning sort, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, printed.data(), printed.size());
 }
 
-}  // namespace internal
-}  // namespace larder::rdma
+}  // namespace larder::rdma::proof

@@ -4,14 +4,12 @@
 
 #include <string>
 
-namespace larder::rdma {
+namespace larder::rdma::inline proof {
 
 // Sets where warnings go; called before the first link is made. Any thread may call `say`. By default
 // "larder: warning: LINE" goes to stderr.
 using SayLinkWarning = void (*)(const std::string& line);
 void SetSayLinkWarning(SayLinkWarning say);
-
-namespace internal {
 
 enum class LinkWarning {
   kStranger,      // a peer that does not prove that it knows the key
@@ -19,5 +17,4 @@ enum class LinkWarning {
 };
 void WarnOfLink(LinkWarning sort, const std::string& line);
 
-}  // namespace internal
-}  // namespace larder::rdma
+}  // namespace larder::rdma::proof

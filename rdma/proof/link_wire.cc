@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 
 bool IsHello(const WireHello& hello) { return hello.magic == kWireMagic; }
 
@@ -73,4 +73,4 @@ sync::Fault FaultOf(const WireBeat& beat) {
   return {static_cast<sync::FaultCode>(beat.code), beat.detail};
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

@@ -12,7 +12,7 @@
 
 #include "sync/fault.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 
@@ -105,4 +105,4 @@ inline sync::Fault CheckFrameHeader(const FrameHeader& header, uint32_t expected
   return {};
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

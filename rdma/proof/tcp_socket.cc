@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 namespace {
 
 // Strangers may connect while a chain runs and no Accept() does; beyond this the kernel makes connectors
@@ -246,4 +246,4 @@ std::string PeerAddress(const Descriptor& socket) {
   return fmt::format("{}:{}", host, port);
 }
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

@@ -10,7 +10,7 @@
 
 #include "rdma/ipc/descriptor.h"
 
-namespace larder::rdma::internal {
+namespace larder::rdma::inline proof {
 
 // An empty host means every address of this server, port 0 any free port. `what` begins the Error: "link to
 // x".
@@ -42,4 +42,4 @@ std::string PeerAddress(const Descriptor& socket);  // "10.0.0.2:7000"
 int64_t DeadlineNs(int timeout_ms);
 int LeftMs(int64_t deadline_ns);  // never negative
 
-}  // namespace larder::rdma::internal
+}  // namespace larder::rdma::proof

@@ -8,7 +8,7 @@
 #include "rdma/shm/local_socket_testing.h"
 #include "rdma/shm/process_testing.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 namespace {
 
 namespace fs = std::filesystem;
@@ -117,4 +117,4 @@ TEST(LocalListener, OthersWithTheNameDoNotKeepASocketFromStarting) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

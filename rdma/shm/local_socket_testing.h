@@ -15,7 +15,7 @@
 
 #include "rdma/ipc/local_socket.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 
 // Sets $RUNTIME_DIRECTORY, as systemd does, until it is destroyed.
 class TestRuntimeFolder {
@@ -74,4 +74,4 @@ class Squatter {
   bool listens_ = false;
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

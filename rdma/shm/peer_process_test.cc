@@ -14,7 +14,7 @@
 #include "rdma/control/peer_monitor.h"
 #include "rdma/shm/process_testing.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 namespace {
 
 constexpr int64_t kMsNs = 1'000'000;
@@ -125,4 +125,4 @@ TEST(PeerProcess, AProgramThatIsStoppedForAMomentGoesOn) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

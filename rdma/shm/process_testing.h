@@ -22,7 +22,7 @@
 #include "rdma/shm/shm_link.h"
 #include "sync/wait.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 
 #if defined(__has_feature)  // clang's way of saying it
 #if __has_feature(thread_sanitizer)
@@ -114,4 +114,4 @@ inline Side ConnectSide(const std::string& name, const Shape& shape) {
   return Side(Connect(name, kLongMs), shape, false, "attention0");
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 namespace {
 
 constexpr uint64_t kMagic = 0x4b4e494c4d48534cull;  // "LSHMLINK"
@@ -28,9 +28,9 @@ void CheckRegion(std::span<std::byte> region, const ShmLinkShape& shape) {
 }
 
 // The header of a region that Format() or the other process made, after a check of its identity.
-internal::ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const ShmLinkShape& shape) {
+ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const ShmLinkShape& shape) {
   CheckRegion(region, shape);
-  auto* header = std::launder(reinterpret_cast<internal::ShmLinkHeader*>(region.data()));
+  auto* header = std::launder(reinterpret_cast<ShmLinkHeader*>(region.data()));
   if (header->magic != kMagic) {
     throw Error(
         "shared-memory link: the region starts with {:#x}, not with a link's {:#x}: it was not formatted",
@@ -58,12 +58,12 @@ size_t ShmLinkShape::bytes() const {
     throw Error("link: {} slots of {} bytes: expected 1..{} slots of 1 byte to {} bytes", slots, frame_bytes,
                 kMaxSlots, kMaxFrameBytes);
   }
-  return sizeof(internal::ShmLinkHeader) + slots * Stride(*this);
+  return sizeof(ShmLinkHeader) + slots * Stride(*this);
 }
 
 void ShmLink::Format(std::span<std::byte> region, const ShmLinkShape& shape, uint32_t first_sequence) {
   CheckRegion(region, shape);
-  auto* header = new (region.data()) internal::ShmLinkHeader{};
+  auto* header = new (region.data()) ShmLinkHeader{};
   header->magic = kMagic;
   header->version = kVersion;
   header->slots = static_cast<uint32_t>(shape.slots);
@@ -79,7 +79,7 @@ ShmLink::ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSid
       stride_(Stride(shape)),
       side_(side),
       header_(CheckedHeader(region, shape)),
-      slots_(region.data() + sizeof(internal::ShmLinkHeader)),
+      slots_(region.data() + sizeof(ShmLinkHeader)),
       position_(header_->first_sequence),
       other_(position_) {  // not read a second time: the other process may write there
   const bool sends = side == LinkSide::kSend;
@@ -90,4 +90,4 @@ ShmLink::ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSid
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

@@ -21,7 +21,7 @@
 #include "sync/link.h"
 #include "sync/wait.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 
 struct ShmLinkShape {
   size_t frame_bytes = 0;
@@ -31,8 +31,6 @@ struct ShmLinkShape {
 };
 
 enum class LinkSide : uint32_t { kSend, kReceive };
-
-namespace internal {
 
 // One end's counter, on cache lines that it shares only with the number of sleepers that wait for it.
 struct alignas(kFalseSharingBytes) ShmCounter {
@@ -60,8 +58,6 @@ struct ShmSlotHeader {
 static_assert(sizeof(ShmLinkHeader) == 4 * kFalseSharingBytes);
 static_assert(std::is_standard_layout_v<ShmLinkHeader> && std::is_trivially_destructible_v<ShmLinkHeader>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
-
-}  // namespace internal
 
 class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every frame
  public:
@@ -93,7 +89,7 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
     return {Slot() + kSlotHeaderBytes, position_};
   }
   void EndSend(size_t size_bytes = sync::kWholeFrame) {
-    auto* header = reinterpret_cast<internal::ShmSlotHeader*>(Slot());
+    auto* header = reinterpret_cast<ShmSlotHeader*>(Slot());
     header->sequence = position_;
     header->size_bytes =
         static_cast<uint32_t>(size_bytes < shape_.frame_bytes ? size_bytes : shape_.frame_bytes);
@@ -107,7 +103,7 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
     if (header_->fault.raised()) return {};
     const uint32_t waiting = other_ - position_;
     if (waiting == 0) return {};
-    internal::ShmSlotHeader header;
+    ShmSlotHeader header;
     sync::CopyOnce(&header, Slot(), sizeof(header));  // the other process may still write there
     if (waiting > shape_.slots || header.sequence != position_) {
       Fail(sync::FaultCode::kSequence, header.sequence);
@@ -132,13 +128,13 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
   void Fail(sync::FaultCode code, uint32_t detail = 0);
 
  private:
-  friend struct LinkTesting;
+  friend struct ShmLinkTesting;
   // A slot holds the frame's number and length, then its bytes from the next cache line on. The header shares
   // a pair of lines with the frame's first bytes, so the adjacent-line prefetcher loads both with one miss.
   static constexpr size_t kSlotHeaderBytes = kCacheLineBytes;
 
   std::byte* Slot() const { return slots_ + slot_ * stride_; }
-  void Advance(internal::ShmCounter& counter) {
+  void Advance(ShmCounter& counter) {
     slot_ = slot_ + 1 == shape_.slots ? 0 : slot_ + 1;
     ++position_;
     sync::Publish(counter.count, counter.sleepers, position_);
@@ -147,7 +143,7 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
   const ShmLinkShape shape_;
   const size_t stride_;
   const LinkSide side_;
-  internal::ShmLinkHeader* const header_;
+  ShmLinkHeader* const header_;
   std::byte* const slots_;
   // This end's thread only:
   uint32_t position_;  // the number of this end's current frame
@@ -156,4 +152,4 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
 };
 static_assert(sync::Link<ShmLink>);
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

@@ -1,7 +1,7 @@
 // Waiting and failing: the parts of a ShmLink that are too rare to be inlined.
 #include "rdma/shm/shm_link.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline shm {
 
 bool ShmLink::WaitSend(const sync::WaitPolicy& policy) {
   if (BeginSend()) return true;
@@ -24,9 +24,9 @@ bool ShmLink::WaitReceive(const sync::WaitPolicy& policy) {
 void ShmLink::Fail(sync::FaultCode code, uint32_t detail) {
   if (!header_->fault.Raise(code, detail)) return;
   constexpr uint32_t kMoved = 0x8000'0000u;
-  for (internal::ShmCounter* counter : {&header_->sent, &header_->received}) {
+  for (ShmCounter* counter : {&header_->sent, &header_->received}) {
     sync::Publish(counter->count, counter->sleepers, counter->count.load(std::memory_order_relaxed) ^ kMoved);
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::shm

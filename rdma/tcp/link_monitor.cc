@@ -15,10 +15,7 @@
 #include "base/error.h"
 #include "rdma/ipc/helper_thread.h"
 
-namespace larder::rdma {
-
-using internal::BeatKind;
-using internal::WireBeat;
+namespace larder::rdma::inline tcp {
 
 namespace {
 
@@ -68,7 +65,7 @@ bool LinkMonitor::ReadBeats() {
     partial_bytes_ += static_cast<size_t>(received);
     if (partial_bytes_ < sizeof(partial_)) continue;
     partial_bytes_ = 0;
-    if (!internal::IsBeat(partial_)) {
+    if (!IsBeat(partial_)) {
       signal_.Raise(sync::FaultCode::kMalformed, partial_.magic);
       return false;
     }
@@ -77,7 +74,7 @@ bool LinkMonitor::ReadBeats() {
       return false;
     }
     if (partial_.kind == BeatKind::kFault) {
-      const sync::Fault fault = internal::FaultOf(partial_);
+      const sync::Fault fault = FaultOf(partial_);
       signal_.Raise(fault.code, fault.detail);
     }
   }
@@ -119,4 +116,4 @@ void LinkMonitor::Run() {
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::tcp

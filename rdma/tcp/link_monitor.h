@@ -20,7 +20,7 @@
 #include "rdma/ipc/fault_signal.h"
 #include "rdma/proof/link_wire.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline tcp {
 
 class LinkMonitor {
  public:
@@ -38,7 +38,7 @@ class LinkMonitor {
 
  private:
   void Run();
-  void Send(const internal::WireBeat& beat);
+  void Send(const WireBeat& beat);
   bool ReadBeats();  // those that have arrived; false: the connection has ended
   void LookAtData();
 
@@ -48,9 +48,9 @@ class LinkMonitor {
   const int data_fd_;
   int lost_looks_ = 0;  // in a row
   int64_t heard_ns_ = 0;
-  internal::WireBeat partial_;  // of which partial_bytes_ have arrived
+  WireBeat partial_;  // of which partial_bytes_ have arrived
   size_t partial_bytes_ = 0;
   std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::tcp

@@ -14,10 +14,8 @@
 #include "rdma/proof/link_wire.h"
 #include "rdma/tcp/tcp_link.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline tcp {
 namespace {
-
-using namespace internal;
 
 void FuzzHello(const uint8_t* data, size_t size) {
   WireHello mine, theirs;
@@ -91,7 +89,7 @@ void FuzzSender(const uint8_t* data, size_t size) {
 }
 
 }  // namespace
-}  // namespace larder::rdma
+}  // namespace larder::rdma::tcp
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

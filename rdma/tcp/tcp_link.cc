@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "rdma/ipc/helper_thread.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline tcp {
 namespace {
 
 size_t Stride(const ShmLinkShape& shape) {
@@ -65,4 +65,4 @@ void TcpLink::RunHelper() {
   }
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::tcp

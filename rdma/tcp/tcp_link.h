@@ -27,7 +27,7 @@
 #include "sync/wait.h"
 #include "topology/arena.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline tcp {
 
 // The number of frames whose credits go back together. It keeps these small messages few, and the sender has
 // the other half of the ring meanwhile. The credits go when the receiver next looks for a frame and finds
@@ -61,8 +61,8 @@ class alignas(kFalseSharingBytes) TcpLink {
   bool WaitReceive(const sync::WaitPolicy& policy);
 
  private:
-  friend struct LinkTesting;
-  using Header = internal::FrameHeader;
+  friend struct TcpLinkTesting;
+  using Header = FrameHeader;
   // A slot holds unused bytes, the header, and the frame from the next cache line on, so that header and
   // frame are contiguous.
   static constexpr size_t kFrameOffset = kCacheLineBytes;
@@ -115,4 +115,4 @@ class alignas(kFalseSharingBytes) TcpLink {
 };
 static_assert(sync::Link<TcpLink>);
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::tcp

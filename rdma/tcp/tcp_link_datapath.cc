@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "rdma/tcp/tcp_link.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline tcp {
 
 using sync::FaultCode;
 
@@ -220,4 +220,4 @@ bool TcpLink::WaitReceive(const sync::WaitPolicy& policy) {
   return Wait(policy, [this] { return static_cast<bool>(BeginReceive()); });
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::tcp

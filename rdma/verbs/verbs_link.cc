@@ -3,7 +3,7 @@
 #include "rdma/tcp/tcp_link.h"
 #include "rdma/verbs/verbs_resources.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline verbs {
 
 VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
                      uint64_t remote_address, uint32_t remote_key, FaultSignal& fault)
@@ -20,4 +20,4 @@ VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkSha
 
 VerbsLink::~VerbsLink() = default;
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::verbs

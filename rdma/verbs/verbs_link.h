@@ -27,7 +27,7 @@
 struct ibv_cq;
 struct ibv_wc;
 
-namespace larder::rdma {
+namespace larder::rdma::inline verbs {
 
 class VerbsResources;
 
@@ -54,7 +54,7 @@ class alignas(kFalseSharingBytes) VerbsLink {
   bool WaitReceive(const sync::WaitPolicy& policy);
 
  private:
-  friend struct LinkTesting;
+  friend struct VerbsLinkTesting;
   std::byte* Slot() const { return ring_ + slot_ * stride_; }
   bool HasSlot() const { return position_ - other_ < shape_.slots && position_ - completed_ < shape_.slots; }
   void Advance() {
@@ -97,4 +97,4 @@ class alignas(kFalseSharingBytes) VerbsLink {
 };
 static_assert(sync::Link<VerbsLink>);
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::verbs

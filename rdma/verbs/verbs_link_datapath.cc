@@ -7,7 +7,7 @@
 #include "rdma/verbs/verbs_link.h"
 #include "rdma/verbs/verbs_resources.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline verbs {
 
 using sync::FaultCode;
 
@@ -230,4 +230,4 @@ bool VerbsLink::WaitReceive(const sync::WaitPolicy& policy) {
   return Wait(policy, [this] { return static_cast<bool>(BeginReceive()); });
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::verbs

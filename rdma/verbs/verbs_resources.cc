@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline verbs {
 namespace {
 
 // Enough for a small batch of rows of a small model, and less than any device offers.
@@ -239,4 +239,4 @@ std::string VerbsResources::Describe() const {
                      id->port_num, route, inline_bytes, memory.Describe());
 }
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::verbs

@@ -14,7 +14,7 @@
 #include "rdma/shm/shm_link.h"
 #include "topology/arena.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline verbs {
 
 template <auto kFree>
 struct FreeVerbs {
@@ -89,4 +89,4 @@ ibv_mtu MtuOf(int bytes);
 const char* GidTypeName(uint32_t type);
 std::string GidText(const ibv_gid& gid);
 
-}  // namespace larder::rdma
+}  // namespace larder::rdma::verbs

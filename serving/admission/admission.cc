@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 struct Admission::Peer {
   Peer(Admission& of, const PeerAddress& address)
@@ -154,4 +154,4 @@ Admission::Client Admission::Open(const PeerAddress& address) {
   return client;
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

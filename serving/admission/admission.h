@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 enum class Resource {
   kConnections,
@@ -122,4 +122,4 @@ class Admission {
   std::map<std::string, std::weak_ptr<Peer>> peers_;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

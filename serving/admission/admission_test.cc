@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 namespace {
 
 AdmissionLimits Small() {
@@ -108,4 +108,4 @@ TEST(AdmissionDeathTest, WhatIsNeverGivenBackIsABug) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 ApiKeys& ApiKeys::operator=(std::vector<std::string> keys) {
   std::vector<One> known;
@@ -52,4 +52,4 @@ std::string WhyNotKey(std::string_view key) {
   return "";
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

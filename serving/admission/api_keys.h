@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 // The clients of one key. They share cached prompts with each other and with no other tenant. Without keys
 // all clients are one tenant.
@@ -41,4 +41,4 @@ class ApiKeys {
 // What is wrong with a key that the operator wants to use; empty: nothing. The text never contains the key.
 std::string WhyNotKey(std::string_view key);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

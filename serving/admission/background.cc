@@ -8,7 +8,7 @@
 #include <list>
 #include <utility>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 constexpr int kNice = 15;  // a thirtieth of the core while another thread wants it
 
@@ -117,4 +117,4 @@ void Background::Run() {
   }
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

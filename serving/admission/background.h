@@ -15,7 +15,7 @@
 
 #include "base/pulse.h"
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 // Keeps a posted job wanted; dropping it before the job begins drops the job.
 using JobTicket = std::shared_ptr<void>;
@@ -45,4 +45,4 @@ class Background {
   std::thread thread_;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 namespace {
 
 // Keeps the thread busy until the test lets it go on.
@@ -86,4 +86,4 @@ TEST(Background, TicketsMayOutliveIt) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

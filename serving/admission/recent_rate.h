@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace larder::serving {
+namespace larder::serving::inline admission {
 
 class RecentRate {
  public:
@@ -43,4 +43,4 @@ class RecentRate {
   int64_t last_bin_ = 0;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::admission

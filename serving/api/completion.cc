@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 
 // Chunks of one choice differ only in their text, so the JSON around it is made once. A JSON tree for each
 // token would cost the I/O thread more than everything else that it does for the token outside the kernel.
@@ -103,4 +103,4 @@ void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
   sink_.OnDone(nullptr);
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

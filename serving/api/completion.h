@@ -13,7 +13,7 @@
 #include "serving/api/completion_request.h"
 #include "serving/scheduling/service.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 
 class CompletionSink {
  public:
@@ -48,4 +48,4 @@ class Completion {
   std::vector<ChoiceResult> results_;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

@@ -1,6 +1,6 @@
 #include "serving/api/completion_reply.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 namespace {
 
 using nlohmann::json;
@@ -249,4 +249,4 @@ json TimingsJson(const GenerationStats& stats) {
           {"ttft_ms", ms(stats.first_token_ns)}};
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

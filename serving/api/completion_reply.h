@@ -11,7 +11,7 @@
 #include "serving/api/completion_request.h"
 #include "serving/scheduling/generation.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 
 // The fields that all parts of an answer share.
 struct ReplyHead {
@@ -47,4 +47,4 @@ nlohmann::json TimingsJson(const GenerationStats&);
 // The JSON text for clients; bytes that are not UTF-8 become U+FFFD.
 std::string Dump(const nlohmann::json&);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

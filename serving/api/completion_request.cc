@@ -9,7 +9,7 @@
 
 #include "serving/api/json_fields.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 namespace {
 
 using nlohmann::json;
@@ -382,4 +382,4 @@ void PreparedRequest::Run(const CompletionDefaults& defaults) {
   text = {};
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

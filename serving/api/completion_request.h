@@ -16,7 +16,7 @@
 #include "serving/scheduling/generation.h"
 #include "serving/scheduling/service.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
@@ -81,4 +81,4 @@ struct PreparedRequest {
   void Run(const CompletionDefaults& defaults);
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 
 using nlohmann::json;
 
@@ -80,4 +80,4 @@ std::string JsonFields::String(const char* name, std::string value) const {
   return field->get<std::string>();
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

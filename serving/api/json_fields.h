@@ -8,7 +8,7 @@
 
 #include "serving/scheduling/service.h"
 
-namespace larder::serving {
+namespace larder::serving::inline api {
 
 class JsonFields {
  public:
@@ -36,4 +36,4 @@ float ToNumber(const nlohmann::json& value, const std::string& name);
 // A short printable text of the value, for messages.
 std::string Excerpt(const nlohmann::json& value);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::api

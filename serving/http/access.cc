@@ -7,7 +7,7 @@
 
 #include "serving/api/json_fields.h"
 
-namespace larder::serving {
+namespace larder::serving::inline http {
 namespace {
 
 using boost::asio::ip::make_address;
@@ -89,4 +89,4 @@ bool IsLoopback(const std::string& host) {
   return ec ? Lower(host) == "localhost" : address.is_loopback();
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::http

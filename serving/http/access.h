@@ -9,7 +9,7 @@
 
 #include "serving/http/http_parser.h"
 
-namespace larder::serving {
+namespace larder::serving::inline http {
 
 struct AccessOptions {
   std::string host = "127.0.0.1";         // where the server listens
@@ -40,4 +40,4 @@ class Access {
 // Whether only programs on this machine can reach this address.
 bool IsLoopback(const std::string& host);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::http

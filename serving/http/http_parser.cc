@@ -7,7 +7,7 @@
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
 
-namespace larder::serving {
+namespace larder::serving::inline http {
 
 namespace http = boost::beast::http;
 
@@ -141,4 +141,4 @@ HttpRequest HttpParser::Take() {
   return request;
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::http

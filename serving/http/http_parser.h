@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace larder::serving {
+namespace larder::serving::inline http {
 
 struct HttpRequest {
   std::string method, target, body;
@@ -57,4 +57,4 @@ class HttpParser {
   bool continue_told_ = false, head_told_ = false;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::http

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-namespace larder::serving {
+namespace larder::serving::inline http {
 namespace {
 
 // All that a connection's bytes come to.
@@ -275,4 +275,4 @@ TEST(HttpParser, TellsOfAHeaderOnceAndOfAWantedContinueOnce) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::http

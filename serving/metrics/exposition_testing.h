@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 
 struct Exposition {
   std::map<std::string, std::string> types, helps;  // by family
@@ -149,4 +149,4 @@ class ExpositionParser {
 
 inline Exposition ParseExposition(std::string_view text) { return ExpositionParser().Parse(text); }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 
 class Failures {
  public:
@@ -40,4 +40,4 @@ class Failures {
   std::atomic<int64_t> last_ns_{0};
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

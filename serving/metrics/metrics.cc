@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "serving/admission/recent_rate.h"
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 namespace {
 
 using prometheus::Counter;
@@ -301,4 +301,4 @@ uint64_t ServingMetrics::prompt_tokens() const {
   return static_cast<uint64_t>(families_->prompt_tokens->Value());
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

@@ -13,7 +13,7 @@
 
 #include "serving/admission/admission.h"
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 
 enum class Protocol { kHttp, kText };
 const char* ProtocolName(Protocol);
@@ -86,4 +86,4 @@ class ServingMetrics {
   std::unique_ptr<Families> families_;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

@@ -12,7 +12,7 @@
 
 #include "serving/metrics/exposition_testing.h"
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
@@ -169,4 +169,4 @@ TEST(ExpositionParserTest, RefusesWhatIsNotTheFormat) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

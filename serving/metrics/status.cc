@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 namespace {
 
 using nlohmann::json;
@@ -144,4 +144,4 @@ json StatusJson(const StatusView& status) {
           {"sockets", sockets}};
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

@@ -12,7 +12,7 @@
 
 #include "serving/metrics/metrics.h"
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 
 // A core that a socket uses; several threads may share one.
 struct ThreadPlace {
@@ -92,4 +92,4 @@ struct StatusView {
 };
 nlohmann::json StatusJson(const StatusView&);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

@@ -7,7 +7,7 @@
 
 #include "serving/admission/recent_rate.h"
 
-namespace larder::serving {
+namespace larder::serving::inline metrics {
 namespace {
 
 using nlohmann::json;
@@ -85,4 +85,4 @@ TEST(RecentRateTest, IsTheMeanOfTheLastTwoSeconds) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::metrics

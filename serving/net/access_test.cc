@@ -8,7 +8,7 @@
 #include "serving/net/sessions_testing.h"
 #include "serving/net/text_session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 using nlohmann::json;
@@ -270,4 +270,4 @@ TEST_F(AccessTest, ToBanEveryTokenIsABadRequest) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::net

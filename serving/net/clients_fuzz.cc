@@ -9,7 +9,7 @@
 #include "serving/net/sessions_testing.h"
 #include "serving/net/text_session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 // Runs compute side and I/O side alternately on this thread, so that the same input always does the same.
@@ -108,7 +108,7 @@ void Check(std::string_view bytes) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::net
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   larder::serving::Check({reinterpret_cast<const char*>(data), size});

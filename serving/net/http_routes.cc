@@ -7,7 +7,7 @@
 #include "serving/api/json_fields.h"
 #include "serving/page/page.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 using nlohmann::json;
@@ -220,4 +220,4 @@ const char* StatusText(int status) {
   }
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

@@ -8,7 +8,7 @@
 #include "serving/http/http_parser.h"
 #include "serving/net/server_state.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 struct HttpReply {
   int status = 200;
@@ -29,4 +29,4 @@ HttpReply ErrorReply(int status, std::string_view message, std::string_view para
 bool IsPublic(const std::string& path);
 const char* StatusText(int status);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

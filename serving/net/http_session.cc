@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 constexpr size_t kMostAhead = size_t{64} << 10;
@@ -301,4 +301,4 @@ void HttpSession::OnNoRoom(Scope scope) {
   if (!answering_) Refuse(ErrorReply(why.status(), why.what()));
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

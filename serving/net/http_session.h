@@ -13,7 +13,7 @@
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 class HttpSession : public Session, private CompletionSink {
  public:
@@ -67,4 +67,4 @@ class HttpSession : public Session, private CompletionSink {
   bool answering_ = false, streaming_ = false, proceeding_ = false, later_ = false, closed_ = false;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

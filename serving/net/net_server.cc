@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 namespace asio = boost::asio;
@@ -495,4 +495,4 @@ void NetServer::Every(double seconds, std::function<void()> what) {
   impl_->Repeat(impl_->timers.back(), std::chrono::nanoseconds(Ns(seconds)), std::move(what));
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

@@ -12,7 +12,7 @@
 #include "serving/metrics/failures.h"
 #include "serving/net/session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 struct ConnectionLimits {
   size_t connections = 1024;              // beyond, the longest idle one is closed, or the new one refused
@@ -64,4 +64,4 @@ class NetServer {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 constexpr int kPatienceMs = 60'000;  // time limit for an expected event
@@ -278,4 +278,4 @@ TEST_F(NetServerTest, WithoutDescriptorsTheLongestIdleGoes) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::net

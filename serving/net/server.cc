@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "serving/net/http_session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 constexpr double kDrainCheckS = 0.02;
@@ -183,4 +183,4 @@ void Server::KeepDraining() {
   if (net_.connections() == 0 || since_s > options_.drain_s + kLastWordsS) service_->Stop();
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

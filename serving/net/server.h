@@ -17,7 +17,7 @@
 #include "serving/net/text_session.h"
 #include "serving/scheduling/service.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
@@ -100,4 +100,4 @@ class Server {
   Background background_;  // last: it ends before the loop that its jobs post to
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

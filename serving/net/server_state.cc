@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to parse and tokenize
@@ -118,4 +118,4 @@ StatusView ServerState::Status() const {
   return view;
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

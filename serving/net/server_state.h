@@ -19,7 +19,7 @@
 #include "serving/metrics/status.h"
 #include "serving/scheduling/service.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 // A request's part of the budget, from its start to its end.
 struct Admitted {
@@ -91,4 +91,4 @@ struct ServerState {
   uint64_t denied_unsaid_ = 0;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "serving/net/sessions_testing.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 constexpr double kLongS = 120;  // limit for a hang, not a timing
@@ -248,4 +248,4 @@ TEST_F(ServerTest, KeysAreExchangedUnderLoad) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::net

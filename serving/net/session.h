@@ -10,7 +10,7 @@
 
 #include "serving/admission/admission.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 // A session's end of its connection. Its functions never call back into the session.
 class Wire {
@@ -56,4 +56,4 @@ class Session {
   virtual void OnTimeout() = 0;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

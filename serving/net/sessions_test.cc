@@ -9,7 +9,7 @@
 #include "serving/net/sessions_testing.h"
 #include "serving/net/text_session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 namespace {
 
 using nlohmann::json;
@@ -582,4 +582,4 @@ TEST(Service, AFullQueueIsAnError) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::net

@@ -16,7 +16,7 @@
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 class TestWire : public Wire {
  public:
@@ -156,4 +156,4 @@ class TestModelThread {
   std::thread thread_;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

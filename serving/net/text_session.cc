@@ -7,7 +7,7 @@
 #include "serving/api/completion.h"
 #include "serving/api/json_fields.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 using nlohmann::json;
 
@@ -492,4 +492,4 @@ void TextSession::OnTimeout() {
   closed_ = true;
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

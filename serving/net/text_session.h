@@ -12,7 +12,7 @@
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
 
-namespace larder::serving {
+namespace larder::serving::inline net {
 
 struct TextLimits {
   size_t line_bytes = size_t{1} << 20;
@@ -85,4 +85,4 @@ bool IsUtf8(std::string_view text);
 // The protocol of a client that takes this for another port, by its first line; null: none that we know.
 const char* OtherProtocol(std::string_view line);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::net

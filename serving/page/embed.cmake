@@ -16,7 +16,7 @@ endforeach()
 file(WRITE ${OUT} "// Made by serving/page/embed.cmake.
 #include \"serving/page/page.h\"
 
-namespace larder::serving {
+namespace larder::serving::inline page {
 namespace {
 constexpr PageFile kFiles[] = {
 ${rows}};
@@ -24,5 +24,5 @@ ${rows}};
 
 std::span<const PageFile> PageFiles() { return kFiles; }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::page
 ")

@@ -1,6 +1,6 @@
 #include "serving/page/page.h"
 
-namespace larder::serving {
+namespace larder::serving::inline page {
 
 const PageFile* FindPageFile(std::string_view path) {
   for (const PageFile& file : PageFiles()) {
@@ -9,4 +9,4 @@ const PageFile* FindPageFile(std::string_view path) {
   return nullptr;
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::page

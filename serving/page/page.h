@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-namespace larder::serving {
+namespace larder::serving::inline page {
 
 struct PageFile {
   std::string_view path;  // the request's: "/", "/page/page.css", ...
@@ -21,4 +21,4 @@ inline constexpr std::string_view kPageSecurityPolicy =
     "'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-}  // namespace larder::serving
+}  // namespace larder::serving::page

@@ -7,7 +7,7 @@
 #include <regex>
 #include <string>
 
-namespace larder::serving {
+namespace larder::serving::inline page {
 namespace {
 
 std::string Read(const std::string& name) {
@@ -57,4 +57,4 @@ TEST(PageTest, LinksLeadToItsFiles) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::page

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace larder::serving {
+namespace larder::serving::inline sampling {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -256,4 +256,4 @@ std::string StopStrings::Add(std::string_view piece) {
 
 std::string StopStrings::Finish() { return std::exchange(held_, {}); }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::sampling

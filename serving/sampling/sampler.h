@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "model/tokenizer/tokenizer.h"
 
-namespace larder::serving {
+namespace larder::serving::inline sampling {
 
 using model::TokenId;
 
@@ -99,4 +99,4 @@ class StopStrings {
   int matched_ = -1;
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::sampling

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace larder::serving {
+namespace larder::serving::inline sampling {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -293,4 +293,4 @@ TEST(Validate, NamesTheParameter) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::sampling

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "serving/sampling/sampler.h"
 
-namespace larder::serving {
+namespace larder::serving::inline sampling {
 namespace {
 
 TEST(StopStrings, HoldsBackOnlyWhatMayBecomeAStop) {
@@ -92,4 +92,4 @@ TEST(StopStrings, TheCutsChangeNothing) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::sampling

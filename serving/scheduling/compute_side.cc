@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-namespace larder::serving {
+namespace larder::serving::inline scheduling {
 namespace {
 
 constexpr size_t kLanes = 16;  // the compiler turns lanes side by side into vectors
@@ -149,4 +149,4 @@ void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   sink_.Emit(std::move(event));
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::scheduling

@@ -15,7 +15,7 @@
 #include "serving/sampling/sampler.h"
 #include "serving/scheduling/generation.h"
 
-namespace larder::serving {
+namespace larder::serving::inline scheduling {
 
 // Made by the I/O thread; the compute thread reads only `spec` and `cancelled`.
 struct Generation : std::enable_shared_from_this<Generation> {
@@ -104,4 +104,4 @@ class ComputeSide : public pipeline::Sequence {
 // The logarithms of the probabilities of `token` and of the `top` likeliest tokens.
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top);
 
-}  // namespace larder::serving
+}  // namespace larder::serving::scheduling

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-namespace larder::serving {
+namespace larder::serving::inline scheduling {
 namespace {
 
 // The definition, in double precision with a full sort.
@@ -56,4 +56,4 @@ TEST(LogprobsOf, IsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace larder::serving
+}  // namespace larder::serving::scheduling

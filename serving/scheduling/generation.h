@@ -12,7 +12,7 @@
 #include "serving/admission/api_keys.h"
 #include "serving/sampling/sampler.h"
 
-namespace larder::serving {
+namespace larder::serving::inline scheduling {
 
 struct GenerationSpec {
   std::vector<TokenId> prompt;
@@ -79,4 +79,4 @@ class GenerationListener {
   virtual void OnEnd(const GenerationEnd&) = 0;  // the last call
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::scheduling

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::serving {
+namespace larder::serving::inline scheduling {
 namespace {
 
 constexpr size_t kEvents = 8192;
@@ -288,4 +288,4 @@ void Service::Finish(Generation& generation, FinishReason reason, std::string er
   if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) listener->OnEnd(end);
 }
 
-}  // namespace larder::serving
+}  // namespace larder::serving::scheduling

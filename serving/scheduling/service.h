@@ -22,7 +22,7 @@
 #include "serving/scheduling/generation.h"
 #include "sync/spsc_ring.h"
 
-namespace larder::serving {
+namespace larder::serving::inline scheduling {
 
 struct ServiceOptions {
   std::shared_ptr<const model::Tokenizer> tokenizer;
@@ -135,4 +135,4 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
 };
 
-}  // namespace larder::serving
+}  // namespace larder::serving::scheduling

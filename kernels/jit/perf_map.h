@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <string_view>
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 
 // If the variable is set, adds the line for `bytes` bytes of code at `code` ("START SIZE name", both in hex).
 // The process's first call creates the file, or truncates one left by an earlier process of the same number.
 // Any thread. Throws Error if the file cannot be written.
 void AddToPerfMap(const void* code, size_t bytes, std::string_view name);
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit

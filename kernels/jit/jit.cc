@@ -1,8 +1,8 @@
-#include "kernels/x86/jit.h"
+#include "kernels/jit/jit.h"
 
-#include "kernels/x86/perf_map.h"
+#include "kernels/jit/perf_map.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 namespace {
 
 // One runtime per process, never destroyed, because kernels may run until the last thread ends.
@@ -40,4 +40,4 @@ void Jit::Fail(asmjit::Error error) {
               asmjit::DebugUtils::errorAsString(error));
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit

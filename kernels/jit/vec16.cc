@@ -1,4 +1,4 @@
-#include "kernels/x86/vec16.h"
+#include "kernels/jit/vec16.h"
 
 #include <array>
 #include <bit>
@@ -7,7 +7,7 @@
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/numerics.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 namespace {
 
 namespace I = x86::Inst;
@@ -264,4 +264,4 @@ Mask16 Vec16Emitter::FirstLanes(const x86::Gp& count) {
   return mask;
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit

@@ -1,8 +1,8 @@
-#include "kernels/x86/jit.h"
+#include "kernels/jit/jit.h"
 
 #include <gtest/gtest.h>
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 namespace {
 
 namespace x86 = asmjit::x86;
@@ -35,4 +35,4 @@ TEST(Jit, AnUnboundLabelIsAnError) {
 }
 
 }  // namespace
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit

@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "kernels/formats/isa.h"
-#include "kernels/x86/jit.h"
+#include "kernels/jit/jit.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 
 namespace x86 = asmjit::x86;
 
@@ -160,4 +160,4 @@ void GenerateVec16(std::string_view name, Isa isa, void (**function)(Args...), E
   });
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit

@@ -1,4 +1,4 @@
-#include "kernels/x86/perf_map.h"
+#include "kernels/jit/perf_map.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 namespace {
 
 bool IsWanted() {
@@ -37,4 +37,4 @@ void AddToPerfMap(const void* code, size_t bytes, std::string_view name) {
   }
 }
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace larder::kernels {
+namespace larder::kernels::inline jit {
 
 class Jit {
  public:
@@ -44,4 +44,4 @@ class Jit {
   [[noreturn]] static void Fail(asmjit::Error);
 };
 
-}  // namespace larder::kernels
+}  // namespace larder::kernels::jit
