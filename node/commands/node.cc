@@ -16,7 +16,7 @@
 #include "node/options/link_options.h"
 #include "node/options/load.h"
 #include "node/options/model_options.h"
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/stage_node.h"
 #include "pipeline/stage/attention_sockets.h"
@@ -76,25 +76,25 @@ int Run(const NodeOptions& o) {
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, planned.machine_of(stage));
   const std::shared_ptr<const rdma::LinkKey> key = LoadLinkKey(o.model);
   pipeline::SocketStatus status;
-  Service service({.cluster = cluster,
-                   .socket = o.socket,
-                   .role = pipeline::RoleName(pipeline::Role::kAttention),
-                   .slots = socket.slots,
-                   .kv_bytes = socket.kv_bytes},
-                  status);
-  const auto watch = [&service](const pipeline::AttentionSocket& attention) -> Service::Guard {
-    return std::make_shared<std::pair<Service::Guard, Service::Guard>>(
-        service.Excuse([&attention] { return !attention.Hangs(); }),  // it waits for its weight socket
-        service.WatchPins([&attention] { return attention.pool().LostPins(); }));
+  ServiceMonitor monitor({.cluster = cluster,
+                          .socket = o.socket,
+                          .role = pipeline::RoleName(pipeline::Role::kAttention),
+                          .slots = socket.slots,
+                          .kv_bytes = socket.kv_bytes},
+                         status);
+  const auto watch = [&monitor](const pipeline::AttentionSocket& attention) -> ServiceMonitor::Guard {
+    return std::make_shared<std::pair<ServiceMonitor::Guard, ServiceMonitor::Guard>>(
+        monitor.Excuse([&attention] { return !attention.Hangs(); }),  // it waits for its weight socket
+        monitor.WatchPins([&attention] { return attention.pool().LostPins(); }));
   };
-  service.Describe("mapping the KV cache");
+  monitor.Describe("mapping the KV cache");
   pipeline::DryRunAttention(plan, index, *file, waits);
   do {
     // A new listener for each weight process. A second process that connects while the first is served is
     // refused, and told which process is connected.
     rdma::ControlListener listener(pipeline::ControlName(cluster, o.socket));
     status.state.store(static_cast<uint32_t>(pipeline::SocketState::kConnecting), std::memory_order_relaxed);
-    service.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
+    monitor.Ready(fmt::format("{} slots of {} tokens, {:.1f} MB; listening for the weight socket",
                               socket.slots, plan.options.context,
                               static_cast<double>(socket.kv_bytes) * 1e-6));
     spdlog::info(

@@ -23,7 +23,7 @@
 #include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/sampling_options.h"
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/serve_view.h"
 #include "pipeline/engine/scheduler.h"
@@ -284,8 +284,9 @@ void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
 
 // Reports to `larder status` and systemd. Null for a server that is neither a manifest's socket nor a systemd
 // unit.
-std::unique_ptr<Service> MakeService(const ServeOptions& o, const std::optional<ManifestAndServer>& where,
-                                     const pipeline::SocketStatus& status) {
+std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
+                                            const std::optional<ManifestAndServer>& where,
+                                            const pipeline::SocketStatus& status) {
   if (o.socket.empty() && std::getenv("NOTIFY_SOCKET") == nullptr) return nullptr;
   std::string cluster = "larder";
   if (where) {
@@ -297,12 +298,13 @@ std::unique_ptr<Service> MakeService(const ServeOptions& o, const std::optional<
   } else if (!o.socket.empty()) {
     throw CLI::ValidationError("--socket", "it is a manifest's; add --manifest");
   }
-  auto service = std::make_unique<Service>(SocketFacts{.cluster = cluster,
-                                                       .socket = o.socket.empty() ? "serving" : o.socket,
-                                                       .role = pipeline::RoleName(pipeline::Role::kServing)},
-                                           status);
-  service->Describe("loading");
-  return service;
+  auto monitor =
+      std::make_unique<ServiceMonitor>(SocketFacts{.cluster = cluster,
+                                                   .socket = o.socket.empty() ? "serving" : o.socket,
+                                                   .role = pipeline::RoleName(pipeline::Role::kServing)},
+                                       status);
+  monitor->Describe("loading");
+  return monitor;
 }
 
 // Warns of settings that are legal but open the server to more clients than the user may expect.
@@ -351,18 +353,18 @@ struct ClosesFirst {
 };
 
 // Watches all loops of this process. Destroy the result before what is watched.
-std::vector<Service::Guard> WatchAll(Service& service, const serving::Server& server,
-                                     pipeline::Engine& engine, bool others_are_processes) {
-  std::vector<Service::Guard> watched = {
-      service.Watch("scheduler", engine.pulse()),
-      service.WatchPins([&engine] { return engine.packed().pool().LostPins(); })};
+std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const serving::Server& server,
+                                            pipeline::Engine& engine, bool others_are_processes) {
+  std::vector<ServiceMonitor::Guard> watched = {
+      monitor.Watch("scheduler", engine.pulse()),
+      monitor.WatchPins([&engine] { return engine.packed().pool().LostPins(); })};
   for (const auto& loop : server.loops())
-    watched.push_back(service.Watch(loop.name, *loop.pulse, loop.patience));
+    watched.push_back(monitor.Watch(loop.name, *loop.pulse, loop.patience));
   if (others_are_processes) {
-    watched.push_back(service.Excuse([&engine] { return engine.HungAttention().has_value(); }));
+    watched.push_back(monitor.Excuse([&engine] { return engine.HungAttention().has_value(); }));
   } else if (const auto* stages = engine.client() != nullptr ? engine.client()->stage_threads() : nullptr) {
     for (size_t i = 0; i < stages->chain().stages.size(); ++i)
-      watched.push_back(service.Watch(stages->chain().stages[i].socket, stages->status(i)));
+      watched.push_back(monitor.Watch(stages->chain().stages[i].socket, stages->status(i)));
   }
   return watched;
 }
@@ -375,7 +377,7 @@ int Serve(ServeOptions o) {
   WarnOfOpenDoors(o.server);
   mallopt(M_MMAP_THRESHOLD, kLargeBytes);
   pipeline::SocketStatus status;
-  std::unique_ptr<Service> service;
+  std::unique_ptr<ServiceMonitor> monitor;
   o.server.version = LARDER_VERSION;
   o.server.connections.send_s = o.server.connections.receive_s;
   o.server.admission.bytes.all = ParseBytes(o.held);
@@ -388,7 +390,7 @@ int Serve(ServeOptions o) {
     const bool drains = open.Use([&](serving::Server& server) {
       spdlog::warn("draining: answers that have begun get {} s; the next signal ends at once",
                    o.server.drain_s);
-      if (service) service->Stopping("draining");
+      if (monitor) monitor->Stopping("draining");
       server.Drain();
     });
     if (!drains) _exit(number == SIGTERM ? 0 : 128 + number);  // nothing has begun, or everything is done
@@ -401,7 +403,7 @@ int Serve(ServeOptions o) {
   // SIGHUP from a closed terminal ends the server, unless it has a key file to read again or a supervisor.
   const Signals signals(drain, look, !o.key_file.empty() || std::getenv("NOTIFY_SOCKET") != nullptr);
   const auto where = LoadManifest(o.model, o.socket);
-  service = MakeService(o, where, status);  // after Signals, so that its threads have the signals blocked
+  monitor = MakeMonitor(o, where, status);  // after Signals, so that its threads have the signals blocked
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
@@ -437,13 +439,13 @@ int Serve(ServeOptions o) {
   if (about.housekeeping_cpus.empty() && !machine.from_xml())
     spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
-  std::vector<Service::Guard> watched;
-  if (service) watched = WatchAll(*service, server, *engine, o.model.join);
+  std::vector<ServiceMonitor::Guard> watched;
+  if (monitor) watched = WatchAll(*monitor, server, *engine, o.model.join);
   pipeline::Intake& intake = server.Ready(std::move(about));
   open.Open(server);
   PrintAddresses(server, o);
-  if (service)
-    service->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
+  if (monitor)
+    monitor->Ready(fmt::format("HTTP on port {}, text stream on port {}", server.port(), server.text_port()));
   scheduler.Run(intake);
   return 0;
 }

@@ -10,7 +10,7 @@
 #include "model/config/split.h"
 #include "node/options/link_options.h"
 #include "node/options/progress.h"
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/residency.h"
 #include "threadpool/wait_choice.h"

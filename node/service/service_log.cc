@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 #include "rdma/control/peer_monitor.h"
 
 namespace larder::node::inline service {

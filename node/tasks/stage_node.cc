@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/config/split.h"
 #include "node/options/progress.h"
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 #include "pipeline/chain/stage_socket.h"
 
 namespace larder::node::inline tasks {
@@ -34,7 +34,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   stage.socket = socket;
   stage.link_key = chain.link_key;
   pipeline::SocketStatus status;
-  Service service(
+  ServiceMonitor monitor(
       {.cluster = planned.plan.cluster,
        .socket = socket,
        .role = pipeline::RoleName(plan.separated() ? pipeline::Role::kWeight : pipeline::Role::kColocated),
@@ -44,16 +44,16 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
        .weight_bytes = plan.weight_bytes,
        .kv_bytes = plan.separated() ? 0 : plan.kv_bytes},
       status);
-  service.Describe("packing weights");
+  monitor.Describe("packing weights");
   std::unique_ptr<pipeline::StageSocket> stage_socket;
   {
     Progress progress("packing");
     stage.progress = [&](uint64_t done, uint64_t all) { progress.Update(done, all); };
     stage_socket = std::make_unique<pipeline::StageSocket>(chain, index, plan, *file, stage, status);
   }
-  const auto excuse = service.Excuse([&] { return stage_socket->stage().HungAttention().has_value(); });
-  const auto pins = service.WatchPins([&] { return stage_socket->stage().packed().pool().LostPins(); });
-  service.Ready(fmt::format("layers {}-{}, {:.1f} MB of weights", part.first_layer,
+  const auto excuse = monitor.Excuse([&] { return stage_socket->stage().HungAttention().has_value(); });
+  const auto pins = monitor.WatchPins([&] { return stage_socket->stage().packed().pool().LostPins(); });
+  monitor.Ready(fmt::format("layers {}-{}, {:.1f} MB of weights", part.first_layer,
                             part.first_layer + part.layers - 1,
                             static_cast<double>(plan.weight_bytes) * 1e-6));
   spdlog::info("stage {}: layers {}-{}, {:.1f} MB of weights; waiting for the stage before", socket,

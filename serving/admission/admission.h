@@ -38,7 +38,7 @@ struct Limit {
 
 struct AdmissionLimits {
   Limit connections{.peer = 64};                   // in all: ConnectionLimits, for each port
-  Limit requests{.connection = 128, .peer = 128};  // in all: Service's queue
+  Limit requests{.connection = 128, .peer = 128};  // in all: GenerationService's queue
   Limit bytes{.connection = size_t{16} << 20, .peer = size_t{64} << 20, .all = size_t{256} << 20};
   // The background thread reads 5 to 10 MB/s, so the last request waits for seconds, not for a minute.
   Limit queued_bytes{.peer = size_t{8} << 20, .all = size_t{32} << 20};

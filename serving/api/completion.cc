@@ -47,8 +47,9 @@ struct Completion::Choice : GenerationListener {
   GenerationHandle handle;
 };
 
-Completion::Completion(Service& service, const CompletionRequest& request, std::vector<GenerationSpec> specs,
-                       ReplyHead head, Protocol protocol, CompletionSink& sink)
+Completion::Completion(GenerationService& service, const CompletionRequest& request,
+                       std::vector<GenerationSpec> specs, ReplyHead head, Protocol protocol,
+                       CompletionSink& sink)
     : sink_(sink), head_(std::move(head)), stream_(request.stream), results_(specs.size()) {
   head_.include_usage = request.include_usage;
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -11,7 +11,7 @@
 
 #include "serving/api/completion_reply.h"
 #include "serving/api/completion_request.h"
-#include "serving/scheduling/service.h"
+#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline api {
 
@@ -27,7 +27,7 @@ class CompletionSink {
 class Completion {
  public:
   // Starts all choices, or throws Refused and starts none.
-  Completion(Service&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead, Protocol,
+  Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead, Protocol,
              CompletionSink&);
   ~Completion();
   Completion(const Completion&) = delete;

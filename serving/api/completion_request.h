@@ -14,7 +14,7 @@
 
 #include "model/chat/chat.h"
 #include "serving/scheduling/generation.h"
-#include "serving/scheduling/service.h"
+#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline api {
 

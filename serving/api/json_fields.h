@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "serving/scheduling/service.h"
+#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline api {
 

@@ -33,7 +33,7 @@ class Machine {
   }
 
  private:
-  Service& service_;
+  GenerationService& service_;
   TestModel model_;
 };
 

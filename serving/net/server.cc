@@ -136,13 +136,14 @@ pipeline::Intake& Server::Ready(ReadyServer ready) {
 
 pipeline::Intake& Server::BeReady(ReadyServer& ready) {
   metrics_ = std::make_unique<ServingMetrics>(ready.sockets);
-  service_ = std::make_unique<Service>(ServiceOptions{.tokenizer = ready.defaults.tokenizer,
-                                                      .vocab = ready.defaults.vocab,
-                                                      .context = ready.defaults.context,
-                                                      .slots = ready.slots,
-                                                      .queue_limit = ready.queue_limit,
-                                                      .outage = std::move(ready.outage)},
-                                       *metrics_, &failures_);
+  service_ =
+      std::make_unique<GenerationService>(GenerationServiceOptions{.tokenizer = ready.defaults.tokenizer,
+                                                                   .vocab = ready.defaults.vocab,
+                                                                   .context = ready.defaults.context,
+                                                                   .slots = ready.slots,
+                                                                   .queue_limit = ready.queue_limit,
+                                                                   .outage = std::move(ready.outage)},
+                                          *metrics_, &failures_);
   if (drain_began_ns_ != 0) service_->Drain();
   PinThisThread(ready.housekeeping_cpus);
   pinning_ = background_.Post("", [cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });

@@ -15,7 +15,7 @@
 #include "serving/net/net_server.h"
 #include "serving/net/server_state.h"
 #include "serving/net/text_session.h"
-#include "serving/scheduling/service.h"
+#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline net {
 
@@ -89,7 +89,7 @@ class Server {
   Admission admission_;  // before all members that hold parts of it, so destroyed after them
   ServerState state_;
   std::unique_ptr<ServingMetrics> metrics_;
-  std::unique_ptr<Service> service_;
+  std::unique_ptr<GenerationService> service_;
   NetServer net_;  // after service_, so that its sessions end before the service
   int port_ = -1, text_port_ = -1;
   int64_t drain_began_ns_ = 0;  // 0: not draining

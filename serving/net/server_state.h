@@ -17,7 +17,7 @@
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
 #include "serving/metrics/status.h"
-#include "serving/scheduling/service.h"
+#include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline net {
 
@@ -38,7 +38,7 @@ struct KeptAnswer {
 };
 
 struct ServerState {
-  Service* service = nullptr;  // null: still loading
+  GenerationService* service = nullptr;  // null: still loading
   ServingMetrics* metrics = nullptr;
   CompletionDefaults defaults;
   ApiKeys api_keys;

@@ -564,7 +564,7 @@ TEST(Utf8, KnowsWhatIsNot) {
     EXPECT_FALSE(IsUtf8(bad)) << bad;
 }
 
-TEST(Service, AFullQueueIsAnError) {
+TEST(GenerationService, AFullQueueIsAnError) {
   TestState test(/*slots=*/1, /*queue=*/2);  // there is no compute thread
   struct Nobody : GenerationListener {
     void OnText(std::string_view, const std::vector<TokenLogprobs>&, size_t) override {}

@@ -57,19 +57,20 @@ struct TestState {
     state.defaults.model = "tiny";
     state.plan = {{"object", "larder.plan"}};
     state.metrics = &metrics;
-    service = std::make_unique<Service>(ServiceOptions{.tokenizer = tokenizer,
-                                                       .vocab = tokenizer->size(),
-                                                       .context = kContext,
-                                                       .slots = slots,
-                                                       .queue_limit = queue,
-                                                       .outage = [this] { return outage; }},
-                                        metrics);
+    service =
+        std::make_unique<GenerationService>(GenerationServiceOptions{.tokenizer = tokenizer,
+                                                                     .vocab = tokenizer->size(),
+                                                                     .context = kContext,
+                                                                     .slots = slots,
+                                                                     .queue_limit = queue,
+                                                                     .outage = [this] { return outage; }},
+                                            metrics);
     state.service = service.get();
   }
 
   ServingMetrics metrics;
   std::optional<pipeline::Outage> outage;  // of the cluster
-  std::unique_ptr<Service> service;
+  std::unique_ptr<GenerationService> service;
   ServerState state;
 };
 
@@ -131,7 +132,7 @@ inline void RunTestModel(pipeline::Intake& intake, size_t vocab, std::mutex& ste
 // A TestModel on a thread of its own.
 class TestModelThread {
  public:
-  TestModelThread(Service& service, size_t vocab)
+  TestModelThread(GenerationService& service, size_t vocab)
       : service_(service), thread_([this, vocab] { RunTestModel(service_, vocab, step_); }) {}
   ~TestModelThread() {
     service_.Stop();
@@ -142,7 +143,7 @@ class TestModelThread {
   std::unique_lock<std::mutex> Hold() { return std::unique_lock(step_); }
 
   // Called on the I/O thread, like a server's loop: hands over events until no generation is live.
-  static void DispatchAll(Service& service) {
+  static void DispatchAll(GenerationService& service) {
     while (service.live() > 0) {
       pollfd wait{.fd = service.wake_fd(), .events = POLLIN, .revents = 0};
       poll(&wait, 1, 1000);
@@ -151,7 +152,7 @@ class TestModelThread {
   }
 
  private:
-  Service& service_;
+  GenerationService& service_;
   std::mutex step_;
   std::thread thread_;
 };

@@ -1,4 +1,5 @@
-// The implementation of Service: each thread's state of a generation, and the events between the threads.
+// The implementation of GenerationService: each thread's state of a generation, and the events between the
+// threads.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// One text that is generated: the request and its results. A GenerationSpec goes to Service::Start; its
-// GenerationListener is called on the I/O thread until the end, or until the handle is dropped.
+// One text that is generated: the request and its results. A GenerationSpec goes to GenerationService::Start;
+// its GenerationListener is called on the I/O thread until the end, or until the handle is dropped.
 #pragma once
 
 #include <cstdint>

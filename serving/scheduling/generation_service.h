@@ -1,7 +1,7 @@
-// Service: connects the I/O thread, which has the clients, and the compute thread, which makes the tokens.
-// Requests go one way and events the other, through rings; neither thread waits for the other while it has
-// work. The I/O thread starts and cancels generations and calls Dispatch when wake_fd() is readable; the
-// compute thread sees a pipeline::Intake. It exists from the end of loading to the end of both threads.
+// GenerationService: connects the I/O thread, which has the clients, and the compute thread, which makes the
+// tokens. Requests go one way and events the other, through rings; neither thread waits for the other while
+// it has work. The I/O thread starts and cancels generations and calls Dispatch when wake_fd() is readable;
+// the compute thread sees a pipeline::Intake. It exists from the end of loading to the end of both threads.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace larder::serving::inline scheduling {
 
-struct ServiceOptions {
+struct GenerationServiceOptions {
   std::shared_ptr<const model::Tokenizer> tokenizer;
   size_t vocab = 0;
   size_t context = 0;
@@ -33,13 +33,13 @@ struct ServiceOptions {
   std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
 };
 
-class Service;
+class GenerationService;
 
 // Owns a generation: its destructor cancels it, and the listener is not called again.
 class GenerationHandle {
  public:
   GenerationHandle() = default;
-  GenerationHandle(Service* service, std::shared_ptr<Generation> generation)
+  GenerationHandle(GenerationService* service, std::shared_ptr<Generation> generation)
       : service_(service), generation_(std::move(generation)) {}
   GenerationHandle(GenerationHandle&& other) noexcept { *this = std::move(other); }
   GenerationHandle& operator=(GenerationHandle&& other) noexcept;
@@ -51,7 +51,7 @@ class GenerationHandle {
   explicit operator bool() const { return generation_ != nullptr; }
 
  private:
-  Service* service_ = nullptr;
+  GenerationService* service_ = nullptr;
   std::shared_ptr<Generation> generation_;
 };
 
@@ -73,10 +73,10 @@ class Refused : public Error {
   std::string param_;
 };
 
-class Service : public pipeline::Intake, private ComputeSide::Sink {
+class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
  public:
-  Service(ServiceOptions, ServingMetrics&, Failures* = nullptr);  // which outlive it
-  ~Service() override;
+  GenerationService(GenerationServiceOptions, ServingMetrics&, Failures* = nullptr);  // which outlive it
+  ~GenerationService() override;
 
   // I/O thread. Throws Refused: a full queue, draining, an outage (503), a prompt that does not fit (400).
   // The caller that catches it counts it, as it counts requests that it refused itself.
@@ -95,7 +95,7 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   }
   size_t live() const { return live_.size(); }  // started and not ended
   size_t waiting() const { return waiting_; }   // without a slot
-  const ServiceOptions& options() const { return options_; }
+  const GenerationServiceOptions& options() const { return options_; }
   ServingMetrics& metrics() { return metrics_; }
   // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
   void Stop();
@@ -116,7 +116,7 @@ class Service : public pipeline::Intake, private ComputeSide::Sink {
   void Finish(Generation&, FinishReason, std::string error);
   void CancelFromClient(Generation&);
 
-  ServiceOptions options_;
+  GenerationServiceOptions options_;
   ServingMetrics& metrics_;
   Failures* failures_;
   int wake_fd_ = -1;

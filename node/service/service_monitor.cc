@@ -1,4 +1,4 @@
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -30,7 +30,7 @@ void Notify(const std::string& lines) { sd_notify(0, lines.c_str()); }  // does 
 
 }  // namespace
 
-Service::Service(SocketFacts facts, const pipeline::SocketStatus& status) : status_(status) {
+ServiceMonitor::ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status) : status_(status) {
   LogToJournal(facts);
   try {
     status_socket_ = std::make_unique<StatusSocket>(std::move(facts), status);
@@ -54,7 +54,7 @@ Service::Service(SocketFacts facts, const pipeline::SocketStatus& status) : stat
   watchdog_ = std::thread([this] { Watchdog(); });
 }
 
-Service::~Service() {
+ServiceMonitor::~ServiceMonitor() {
   Notify("STOPPING=1");
   {
     const std::lock_guard lock(mutex_);
@@ -64,13 +64,15 @@ Service::~Service() {
   watchdog_.join();
 }
 
-void Service::Ready(const std::string& text) { Notify(fmt::format("READY=1\nSTATUS={}", OneLine(text))); }
-void Service::Describe(const std::string& text) { Notify(fmt::format("STATUS={}", OneLine(text))); }
-void Service::Stopping(const std::string& text) {
+void ServiceMonitor::Ready(const std::string& text) {
+  Notify(fmt::format("READY=1\nSTATUS={}", OneLine(text)));
+}
+void ServiceMonitor::Describe(const std::string& text) { Notify(fmt::format("STATUS={}", OneLine(text))); }
+void ServiceMonitor::Stopping(const std::string& text) {
   Notify(fmt::format("STOPPING=1\nSTATUS={}", OneLine(text)));
 }
 
-Service::Guard Service::Add(Loop loop) {
+ServiceMonitor::Guard ServiceMonitor::Add(Loop loop) {
   const std::lock_guard lock(mutex_);
   const auto added = loops_.insert(loops_.end(), std::move(loop));
   return {nullptr, [this, added](void*) {
@@ -79,20 +81,20 @@ Service::Guard Service::Add(Loop loop) {
           }};
 }
 
-Service::Guard Service::Watch(std::string name, const Pulse& pulse, int patience) {
+ServiceMonitor::Guard ServiceMonitor::Watch(std::string name, const Pulse& pulse, int patience) {
   return Add({.name = std::move(name),
               .alive = [&pulse, watch = pipeline::ProgressWatch(interval_ns_ / 2 * patience)](
                            int64_t now_ns) mutable { return watch.Alive(pulse, now_ns); }});
 }
 
-Service::Guard Service::Watch(std::string name, const pipeline::SocketStatus& frames) {
+ServiceMonitor::Guard ServiceMonitor::Watch(std::string name, const pipeline::SocketStatus& frames) {
   return Add({.name = std::move(name),
               .alive = [&frames, watch = pipeline::ProgressWatch(interval_ns_ / 2)](int64_t now_ns) mutable {
                 return watch.Alive(frames, now_ns);
               }});
 }
 
-Service::Guard Service::Excuse(std::function<bool()> others_hold_it) {
+ServiceMonitor::Guard ServiceMonitor::Excuse(std::function<bool()> others_hold_it) {
   const std::lock_guard lock(mutex_);
   excuse_ = std::move(others_hold_it);
   return {nullptr, [this](void*) {
@@ -101,7 +103,7 @@ Service::Guard Service::Excuse(std::function<bool()> others_hold_it) {
           }};
 }
 
-Service::Guard Service::WatchPins(std::function<std::vector<std::string>()> lost_pins) {
+ServiceMonitor::Guard ServiceMonitor::WatchPins(std::function<std::vector<std::string>()> lost_pins) {
   const std::lock_guard lock(mutex_);
   lost_pins_ = std::move(lost_pins);
   return {nullptr, [this](void*) {
@@ -111,7 +113,7 @@ Service::Guard Service::WatchPins(std::function<std::vector<std::string>()> lost
           }};
 }
 
-bool Service::Look(int64_t now_ns) {
+bool ServiceMonitor::Look(int64_t now_ns) {
   bool all = true;
   for (Loop& loop : loops_) {
     const bool alive = loop.alive(now_ns);
@@ -124,7 +126,7 @@ bool Service::Look(int64_t now_ns) {
   return all;
 }
 
-void Service::LookAtPins() {
+void ServiceMonitor::LookAtPins() {
   if (!lost_pins_) return;
   std::vector<std::string> lost = lost_pins_();
   if (lost == known_lost_pins_) return;
@@ -135,7 +137,7 @@ void Service::LookAtPins() {
 
 // A micro-batch may take WatchdogSec: pings stop when one has been in flight for half of it. Systemd then
 // waits for another whole interval after the last ping.
-void Service::Watchdog() {
+void ServiceMonitor::Watchdog() {
   const int64_t tick_ns = std::min<int64_t>(interval_ns_ / kPingsPerInterval, 1'000'000'000);
   int64_t next_ping_ns = 0;
   for (std::unique_lock lock(mutex_); !stop_; wake_.wait_for(lock, std::chrono::nanoseconds(tick_ns))) {

@@ -1,4 +1,4 @@
-#include "serving/scheduling/service.h"
+#include "serving/scheduling/generation_service.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -76,7 +76,8 @@ void GenerationHandle::Stop() {
   if (generation_) generation_->cancelled.store(true, std::memory_order_relaxed);
 }
 
-Service::Service(ServiceOptions options, ServingMetrics& metrics, Failures* failures)
+GenerationService::GenerationService(GenerationServiceOptions options, ServingMetrics& metrics,
+                                     Failures* failures)
     : options_(std::move(options)),
       metrics_(metrics),
       failures_(failures),
@@ -88,12 +89,13 @@ Service::Service(ServiceOptions options, ServingMetrics& metrics, Failures* fail
   metrics_.SetSlots(options_.slots, 0);
 }
 
-Service::~Service() {
+GenerationService::~GenerationService() {
   close(wake_fd_);
   close(work_fd_);
 }
 
-GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, GenerationListener* listener) {
+GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol,
+                                          GenerationListener* listener) {
   if (draining_) throw Refused(503, "the server is shutting down");
   if (const auto outage = this->outage(); outage && outage->refusing) throw Refused(503, "{}", outage->why);
   const std::string problem = pipeline::PromptProblem(spec.prompt.size(), options_.context);
@@ -122,32 +124,32 @@ GenerationHandle Service::Start(GenerationSpec spec, Protocol protocol, Generati
   return {this, std::move(generation)};
 }
 
-void Service::CancelFromClient(Generation& generation) {
+void GenerationService::CancelFromClient(Generation& generation) {
   generation.listener = nullptr;
   generation.cancelled.store(true, std::memory_order_relaxed);
 }
 
-void Service::CancelAll() {
+void GenerationService::CancelAll() {
   for (const auto& generation : live_) generation->cancelled.store(true, std::memory_order_relaxed);
 }
 
-void Service::Stop() {
+void GenerationService::Stop() {
   stop_.store(true);
   Wake();
 }
 
-std::unique_ptr<pipeline::Sequence> Service::Take() {
+std::unique_ptr<pipeline::Sequence> GenerationService::Take() {
   std::unique_ptr<pipeline::Sequence> sequence;
   inbox_.Pop(sequence);
   return sequence;
 }
 
-void Service::Emit(GenerationEvent event) {
+void GenerationService::Emit(GenerationEvent event) {
   emitted_ = true;
   if (!overflow_.empty() || !events_.Push(std::move(event))) overflow_.push_back(std::move(event));
 }
 
-void Service::StepDone() {
+void GenerationService::StepDone() {
   size_t moved = 0;
   while (moved < overflow_.size() && events_.Push(std::move(overflow_[moved]))) ++moved;
   overflow_.erase(overflow_.begin(), overflow_.begin() + static_cast<std::ptrdiff_t>(moved));
@@ -159,7 +161,7 @@ void Service::StepDone() {
   [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);  // never full: it is 0 or 1
 }
 
-bool Service::WaitForWork(int most_ms) {
+bool GenerationService::WaitForWork(int most_ms) {
   for (int i = 0; i < kSpins; ++i) {
     if (!inbox_.empty()) return true;
     __builtin_ia32_pause();
@@ -180,13 +182,13 @@ bool Service::WaitForWork(int most_ms) {
   return true;
 }
 
-void Service::Wake() {
+void GenerationService::Wake() {
   if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const auto written = write(work_fd_, &one, sizeof one);  // a few at most
 }
 
-void Service::Dispatch() {
+void GenerationService::Dispatch() {
   uint64_t count;
   [[maybe_unused]] const auto got = read(wake_fd_, &count, sizeof count);
   // This comes before the ring is read, so that later events wake this thread again. It is an exchange, not a
@@ -207,7 +209,7 @@ void Service::Dispatch() {
 }
 
 // Ends a generation after a failure; its client is only told that the server failed.
-void Service::GiveUp(Generation& generation) noexcept {
+void GenerationService::GiveUp(Generation& generation) noexcept {
   generation.cancelled.store(true, std::memory_order_relaxed);
   try {
     if (!generation.finished) {
@@ -222,7 +224,7 @@ void Service::GiveUp(Generation& generation) noexcept {
   }
 }
 
-void Service::Handle(GenerationEvent& event) {
+void GenerationService::Handle(GenerationEvent& event) {
   Generation& generation = *event.generation;
   if (generation.finished) return;
   switch (event.kind) {
@@ -244,7 +246,7 @@ void Service::Handle(GenerationEvent& event) {
   }
 }
 
-void Service::TakeToken(Generation& generation, GenerationEvent& event) {
+void GenerationService::TakeToken(Generation& generation, GenerationEvent& event) {
   GenerationStats& stats = generation.stats;
   if (stats.generated_tokens++ == 0) {
     stats.first_token_ns = event.time_ns - generation.start_ns;
@@ -265,7 +267,7 @@ void Service::TakeToken(Generation& generation, GenerationEvent& event) {
   }
 }
 
-void Service::Finish(Generation& generation, FinishReason reason, std::string error) {
+void GenerationService::Finish(Generation& generation, FinishReason reason, std::string error) {
   const auto self = generation.shared_from_this();  // live_ may hold the only other reference
   generation.finished = true;
   if (!generation.admitted) --waiting_;

@@ -1,10 +1,10 @@
-// Service: reports the state of a long-running `larder` process. To systemd: READY, STATUS, STOPPING and
-// watchdog pings, if the process is a unit of Type=notify. To `larder status`: the socket's numbers, on a
+// ServiceMonitor: reports the state of a long-running `larder` process. To systemd: READY, STATUS, STOPPING
+// and watchdog pings, if the process is a unit of Type=notify. To `larder status`: the socket's numbers, on a
 // Unix socket. To the journal: log lines with fields, if stderr is a journal stream.
 // It watches the socket's micro-batches and the loops registered with Watch: one that hangs is logged by
 // name, and pings stop until it moves again. It has two threads, which mostly sleep; a watched thread only
-// increments a counter (pipeline/stage/socket_status.h, base/pulse.h). There is one Service per process, made
-// by the main thread before anything is loaded.
+// increments a counter (pipeline/stage/socket_status.h, base/pulse.h). There is one ServiceMonitor per
+// process, made by the main thread before anything is loaded.
 #pragma once
 
 #include <condition_variable>
@@ -25,15 +25,15 @@
 
 namespace larder::node::inline service {
 
-class Service {
+class ServiceMonitor {
  public:
   // status: outlives this object. If another process of this user holds the status name (it runs this
   // socket), a warning is logged; the socket's own links will refuse to start. Error if another user's
   // process holds it, which by rdma/ipc/local_socket.h can happen only for processes started by hand.
-  Service(SocketFacts facts, const pipeline::SocketStatus& status);
-  ~Service();  // STOPPING=1
-  Service(const Service&) = delete;
-  Service& operator=(const Service&) = delete;
+  ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status);
+  ~ServiceMonitor();  // STOPPING=1
+  ServiceMonitor(const ServiceMonitor&) = delete;
+  ServiceMonitor& operator=(const ServiceMonitor&) = delete;
 
   // READY=1: weights or KV region are resident and peers can connect. Call again with another text after a
   // change; `text` is what `systemctl status` and `larder-cluster up` show.

@@ -1,6 +1,6 @@
 // What a process tells systemd and `larder status`, tested without systemd: the test owns the notification
 // socket.
-#include "node/service/service.h"
+#include "node/service/service_monitor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -110,12 +110,12 @@ class Log {
 TEST_F(Notified, SaysReadyStatusAndStopping) {
   const SocketStatus status;
   {
-    Service service(Facts("says"), status);
-    service.Describe("loading");
+    ServiceMonitor monitor(Facts("says"), status);
+    monitor.Describe("loading");
     EXPECT_EQ(Receive(), "STATUS=loading");
-    service.Ready("7 layers\nREADY=0");
+    monitor.Ready("7 layers\nREADY=0");
     EXPECT_EQ(Receive(), "READY=1\nSTATUS=7 layers READY=0") << "a text adds no line of its own";
-    service.Stopping("draining");
+    monitor.Stopping("draining");
     EXPECT_EQ(Receive(), "STOPPING=1\nSTATUS=draining");
   }
   EXPECT_EQ(Receive(), "STOPPING=1");
@@ -124,7 +124,7 @@ TEST_F(Notified, SaysReadyStatusAndStopping) {
 TEST_F(Notified, PingsUntilAFrameHangs) {
   setenv("WATCHDOG_USEC", "40000", 1);
   SocketStatus status;
-  Service service(Facts("pings"), status);
+  ServiceMonitor monitor(Facts("pings"), status);
   for (int i = 0; i < 10; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1");
   SocketStatus::Add(status.frames_started, 1);
   ExpectThatPingsStop();
@@ -138,11 +138,11 @@ TEST_F(Notified, ALoopThatStandsStillIsNamedAndEndsThePings) {
   {
     const SocketStatus status;
     Pulse io, other;
-    Service service(Facts("loops"), status);
+    ServiceMonitor monitor(Facts("loops"), status);
     auto io_rests = std::make_unique<Pulse::Rest>(io);
     const Pulse::Rest other_rests(other);
-    const auto first = service.Watch("I/O thread", io);
-    auto second = service.Watch("scheduler", other);
+    const auto first = monitor.Watch("I/O thread", io);
+    auto second = monitor.Watch("scheduler", other);
     for (int i = 0; i < 10; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "who rests is alive";
     io_rests.reset();
     ExpectThatPingsStop();
@@ -159,8 +159,8 @@ TEST_F(Notified, NobodyAnswersForFramesThatOthersHold) {
   setenv("WATCHDOG_USEC", "40000", 1);
   SocketStatus status;
   std::atomic<bool> others_hold_it{true};
-  Service service(Facts("excused"), status);
-  auto excuse = service.Excuse([&] { return others_hold_it.load(); });
+  ServiceMonitor monitor(Facts("excused"), status);
+  auto excuse = monitor.Excuse([&] { return others_hold_it.load(); });
   SocketStatus::Add(status.frames_started, 1);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "another socket's turn";
   others_hold_it = false;
@@ -174,7 +174,7 @@ TEST_F(Notified, NobodyAnswersForFramesThatOthersHold) {
 TEST_F(Notified, AServingSocketThatWaitsForTheChainIsAlive) {
   setenv("WATCHDOG_USEC", "40000", 1);
   SocketStatus status;
-  Service service(Facts("waits"), status);
+  ServiceMonitor monitor(Facts("waits"), status);
   auto waits = std::make_unique<Pulse::Rest>(status.pulse);
   SocketStatus::Add(status.frames_started, 3);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(Receive(), "WATCHDOG=1") << "they are its stages'";
@@ -187,8 +187,8 @@ TEST(ServiceTest, LostPinsAreLoggedOnce) {
   {
     const SocketStatus status;
     std::atomic<int> looks{0};
-    Service service(Facts("pins"), status);
-    const auto pins = service.WatchPins([&] {
+    ServiceMonitor monitor(Facts("pins"), status);
+    const auto pins = monitor.WatchPins([&] {
       ++looks;
       return std::vector<std::string>{"thread 1 was pinned"};
     });
@@ -225,9 +225,9 @@ TEST_F(Notified, NoPingsForSomebodyElse) {
   setenv("WATCHDOG_USEC", "20000", 1);
   setenv("WATCHDOG_PID", std::to_string(getppid()).c_str(), 1);
   const SocketStatus status;
-  Service service(Facts("other"), status);
+  ServiceMonitor monitor(Facts("other"), status);
   usleep(100000);
-  service.Ready("ready");
+  monitor.Ready("ready");
   EXPECT_EQ(Receive(), "READY=1\nSTATUS=ready");
 }
 
@@ -310,9 +310,9 @@ TEST(AskStatus, AnotherUserIsNotBelieved) {
   std::string problem;
   EXPECT_FALSE(AskStatus(name, 20000, &problem));
   EXPECT_NE(problem.find("of user 65534 has its name"), std::string::npos) << problem;
-  EXPECT_THROW(Service(facts, status), StatusNameTaken);
+  EXPECT_THROW(ServiceMonitor(facts, status), StatusNameTaken);
   const rdma::TestRuntimeFolder folder;
-  const Service service(facts, status);
+  const ServiceMonitor monitor(facts, status);
   const auto answer = AskStatus(name, 20000, &problem);
   ASSERT_TRUE(answer) << problem;
   EXPECT_EQ((*answer)["pid"], getpid());
