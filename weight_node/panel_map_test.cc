@@ -81,7 +81,7 @@ class PanelMapTest : public testing::Test {
                      .logit_rows = kRows,
                      .node_of_thread = std::vector<NumaNodeId>(threads, NumaNodeId(0)),
                      .panels = map});
-    LoadProgress progress;
+    PackedByteCounter progress;
     for (size_t t = 0; t < threads; ++t) node.Pack(*file_, t, progress);
     node.Finish();
     const Phase phase = rows <= kDecodeRows ? Phase::kDecode : Phase::kPrefill;
@@ -224,7 +224,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
        .logit_rows = kRows,
        .node_of_thread = std::vector<NumaNodeId>(3, NumaNodeId(0)),
        .panels = PanelMap(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 0; }))});
-  LoadProgress progress;
+  PackedByteCounter progress;
   for (size_t t = 0; t < 3; ++t) node.Pack(*file_, t, progress);
   node.Finish();
   std::vector<sync::EpochFlag> flags(config_.kv_heads);

@@ -23,7 +23,7 @@ struct RowSource {
 // Reads rows in runs and packs them. One per thread; it keeps its buffer between calls.
 class Packer {
  public:
-  Packer(const model::GgufFile& file, size_t thread, LoadProgress& progress)
+  Packer(const model::GgufFile& file, size_t thread, PackedByteCounter& progress)
       : file_(file), thread_(thread), progress_(progress) {}
 
   // rows.size() is a multiple of 16; all tensors have panel.blocks blocks per row. Returns the end of the
@@ -71,7 +71,7 @@ class Packer {
 
   const model::GgufFile& file_;
   const size_t thread_;
-  LoadProgress& progress_;
+  PackedByteCounter& progress_;
   std::vector<Q8Block> buffer_;
   std::vector<size_t> order_;
 };
@@ -153,7 +153,7 @@ const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
   return biases ? biases + (panel - plan_.threads[thread_].qkv.first) * kPanelRows : nullptr;
 }
 
-void Shards::Pack(const model::GgufFile& file, LoadProgress& progress) {
+void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   const LayerShape shape(config_);
   const ThreadShard& shard = plan_.threads[thread_];
   Packer packer(file, thread_, progress);

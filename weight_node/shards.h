@@ -18,11 +18,14 @@
 
 namespace larder::weight_node {
 
-// Bytes packed so far by all threads; thread 0 reports them while it packs.
-struct LoadProgress {
+// Called with the bytes packed so far, and the bytes in all.
+using LoadProgress = std::function<void(uint64_t packed_bytes, uint64_t all_bytes)>;
+
+// Counts the bytes packed so far by all threads; thread 0 reports them while it packs.
+struct PackedByteCounter {
   std::atomic<uint64_t> packed_bytes{0};
   uint64_t all_bytes = 0;
-  std::function<void(uint64_t, uint64_t)> report;  // called with (packed, all); may be empty
+  LoadProgress report;  // may be empty
   void Add(size_t thread, uint64_t bytes) {
     const uint64_t now =
         packed_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;  // relaxed: only displayed
@@ -45,7 +48,7 @@ class Shards {
   Shards(const model::ModelConfig&, const ShardPlan&, size_t thread, NumaNodeId node);
 
   // Reads and packs this thread's rows. Call it on that thread. Throws Error (file, tensor).
-  void Pack(const model::GgufFile&, LoadProgress&);
+  void Pack(const model::GgufFile&, PackedByteCounter&);
 
   std::span<const LayerShard> layers() const { return layers_; }
   // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kHead ignores

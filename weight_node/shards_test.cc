@@ -110,7 +110,7 @@ TEST_P(ShardsOf, EachPackedRowIsTheRightOne) {
     const ShardPlan plan = MakeShardPlan(config_, threads);
     for (size_t t = 0; t < threads; ++t) {
       Shards shards(config_, plan, t, NumaNodeId(0));
-      LoadProgress progress;
+      PackedByteCounter progress;
       shards.Pack(*file_, progress);
       EXPECT_EQ(progress.packed_bytes, shards.weight_bytes());
       const ThreadShard& shard = plan.threads[t];
@@ -137,7 +137,7 @@ TEST_P(ShardsWithBiases, FollowTheirRows) {
   const ShardPlan plan = MakeShardPlan(config_, 2);
   for (size_t t = 0; t < 2; ++t) {
     Shards shards(config_, plan, t, NumaNodeId(0));
-    LoadProgress progress;
+    PackedByteCounter progress;
     shards.Pack(*file_, progress);
     const PanelRange range = plan.threads[t].qkv;
     const std::vector<Row> rows = QkvRows(1);

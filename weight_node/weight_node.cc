@@ -60,7 +60,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
   }
 }
 
-void WeightNode::Pack(const model::GgufFile& file, size_t thread, LoadProgress& progress) {
+void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCounter& progress) {
   shards_[thread]->Pack(file, progress);
   if (!config_.ends || config_.tied_embeddings) return;
   // A token reads only one row, so the rows' placement matters little.

@@ -47,7 +47,7 @@ class WeightNode {
 
   // Reads thread t's shard, and its share of the embedding rows unless lm_head is the same matrix. Call it on
   // thread t.
-  void Pack(const model::GgufFile&, size_t thread, LoadProgress&);
+  void Pack(const model::GgufFile&, size_t thread, PackedByteCounter&);
   // Call after all threads have packed: fills the tables that steps point to.
   void Finish();
 

@@ -107,7 +107,7 @@ int Complete(Generator& generator, const model::Tokenizer& tokenizer, const std:
     fmt::print("{}", prompt);
     std::fflush(stdout);
   }
-  const GenerationStats stats = generator.Run(tokens, generate, [](std::string_view piece) {
+  const GeneratorStats stats = generator.Run(tokens, generate, [](std::string_view piece) {
     fmt::print("{}", piece);
     std::fflush(stdout);
   });

@@ -52,7 +52,7 @@ void CheckReader(EndpointKind kind, std::string_view bytes, size_t piece, bool c
 }
 
 void CheckHttp(std::string_view bytes, size_t piece) {
-  HttpReply whole, pieces;
+  HttpReplyParser whole, pieces;
   std::string whole_body, pieces_body;
   bool threw = false;
   try {

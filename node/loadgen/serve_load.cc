@@ -253,7 +253,7 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
   if (send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {
     throw Error("can't send to {}:{}: {}", target.host, target.port, std::strerror(errno));
   }
-  HttpReply reply;
+  HttpReplyParser reply;
   std::string body;
   while (!reply.done()) {
     char bytes[4096];

@@ -131,7 +131,7 @@ TEST(HttpReplyTest, IsTheSameCutAnywhere) {
       "OK\r\ntransfer-encoding:chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\nA: b\r\n\r\n"};
   for (const std::string& reply : replies) {
     for (size_t cut = 0; cut <= reply.size(); ++cut) {
-      HttpReply http;
+      HttpReplyParser http;
       std::string body;
       http.Feed(std::string_view(reply).substr(0, cut), body);
       http.Feed(std::string_view(reply).substr(cut), body);
@@ -151,11 +151,11 @@ TEST(HttpReplyTest, RefusesWhatIsNone) {
         ok + "Transfer-Encoding: gzip\r\n", ok + "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
         ok + "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n", ok + "Content-Length: 1\r\n\r\nab",
         ok + std::string(100'000, 'x')}) {
-    HttpReply http;
+    HttpReplyParser http;
     std::string body;
     EXPECT_THROW(http.Feed(wrong, body), Error) << wrong.substr(0, 60);
   }
-  HttpReply http;
+  HttpReplyParser http;
   std::string body;
   http.Feed(ok + "\r\nuntil the end", body);
   EXPECT_FALSE(http.done());

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "node/loadgen/http_reply.h"
+#include "node/loadgen/http_reply_parser.h"
 
 namespace larder::node::inline loadgen {
 
@@ -85,7 +85,7 @@ class ReplyReader {
   void Piece(std::string_view text, int64_t now_ns, RequestResult& result);
 
   EndpointKind kind_;
-  HttpReply http_;
+  HttpReplyParser http_;
   AlikeObjects alike_;
   std::string rest_;  // the body without its whole lines; all of it if the reply is no stream
   bool begun_ = false;

@@ -171,7 +171,8 @@ std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineO
 
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const PlannedModel& planned, const ModelOptions& options,
-                                             const LoadProgress& report, pipeline::SocketStatus* status) {
+                                             const weight_node::LoadProgress& report,
+                                             pipeline::SocketStatus* status) {
   if (options.verbose) spdlog::set_level(spdlog::level::info);
   pipeline::StageOptions stage;
   stage.baseline = BaselineOf(planned.serving_machine(), options);

@@ -42,15 +42,12 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
 // The chain that all processes of the Plan must agree on, with its links' key if they are between processes.
 pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& options, bool between_processes);
 
-// Called on the loading thread with the bytes packed so far and the bytes in all.
-using LoadProgress = std::function<void(uint64_t, uint64_t)>;
-
 // Loads and packs with a progress bar, and logs the plan and the wait policy if verbose; with
 // options.residency prints the residency report to stderr. Stages and attention sockets are processes that
-// this one connects to (options.join) or threads of this one. status: see StageOptions.
+// this one connects to (options.join) or threads of this one. progress and status: see StageOptions.
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const PlannedModel& planned, const ModelOptions& options,
-                                             const LoadProgress& progress = {},
+                                             const weight_node::LoadProgress& progress = {},
                                              pipeline::SocketStatus* status = nullptr);
 
 // For StageOptions; empty if the residency is not to be measured. `machine` outlives the result.

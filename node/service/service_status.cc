@@ -108,8 +108,8 @@ std::string StatusName(const std::string& cluster, const std::string& socket) {
   return fmt::format("{}{}/{}", kStatusPrefix, cluster, socket);
 }
 
-nlohmann::json StatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status,
-                          int64_t started_ns) {
+nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status,
+                                int64_t started_ns) {
   auto load = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
   const uint64_t frames = load(status.frames_finished);
   const uint64_t step = load(status.step_ns), wait = load(status.wait_ns), link = load(status.link_ns);
@@ -168,7 +168,7 @@ void StatusSocket::AnswerOne() const {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return;
   }
-  const std::string line = StatusJson(facts_, status_, started_ns_)
+  const std::string line = SocketStatusJson(facts_, status_, started_ns_)
                                .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
                            "\n";
   // The line fits the socket's buffer, so a client that does not read cannot block this thread.

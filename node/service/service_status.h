@@ -31,7 +31,8 @@ inline constexpr const char* kStatusPrefix = "larder-status/";
 std::string StatusName(const std::string& cluster, const std::string& socket);
 
 // started_ns: start of the process, by base/clock.h.
-nlohmann::json StatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status, int64_t started_ns);
+nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status,
+                                int64_t started_ns);
 
 // Another user's process holds the name, and would answer in place of this socket.
 class StatusNameTaken : public Error {

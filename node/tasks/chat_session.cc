@@ -56,7 +56,7 @@ class Chat {
     }
     ClearInterrupts();
     std::string answer;
-    const GenerationStats stats = generator_.Run(prompt, options_.generate, [&](std::string_view piece) {
+    const GeneratorStats stats = generator_.Run(prompt, options_.generate, [&](std::string_view piece) {
       answer += piece;
       fmt::print("{}", piece);
       std::fflush(stdout);

@@ -11,7 +11,7 @@ namespace {
 
 double PerSecond(size_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
 
-std::string ReasonText(const GenerationStats& stats, size_t context) {
+std::string ReasonText(const GeneratorStats& stats, size_t context) {
   switch (stats.reason) {
     case StopReason::kEndOfText:
       return "end of text";
@@ -29,15 +29,15 @@ std::string ReasonText(const GenerationStats& stats, size_t context) {
 
 }  // namespace
 
-double GenerationStats::prompt_tokens_per_s() const {
+double GeneratorStats::prompt_tokens_per_s() const {
   return PerSecond(prompt_tokens - cached_tokens, prefill_s);
 }
-double GenerationStats::decode_tokens_per_s() const { return PerSecond(decode_steps, decode_s); }
-double GenerationStats::tpot_ms() const {
+double GeneratorStats::decode_tokens_per_s() const { return PerSecond(decode_steps, decode_s); }
+double GeneratorStats::tpot_ms() const {
   return decode_steps > 0 ? 1e3 * decode_s / static_cast<double>(decode_steps) : 0;
 }
 
-std::string Describe(const GenerationStats& stats, size_t context) {
+std::string Describe(const GeneratorStats& stats, size_t context) {
   std::string out =
       fmt::format("prompt     {:>6} tokens{}", stats.prompt_tokens,
                   stats.cached_tokens > 0 ? fmt::format(" ({} in the KV cache)", stats.cached_tokens) : "");
@@ -63,7 +63,7 @@ class Text : public pipeline::Sequence {
   Text(std::span<const model::TokenId> prompt, const pipeline::Scheduler& scheduler,
        std::shared_ptr<const model::Tokenizer> tokenizer, serving::Sampler& sampler,
        const GenerateOptions& options, const std::function<void(std::string_view)>& write,
-       GenerationStats& stats, std::string& error)
+       GeneratorStats& stats, std::string& error)
       : prompt_(prompt),
         scheduler_(scheduler),
         tokenizer_(std::move(tokenizer)),
@@ -154,7 +154,7 @@ class Text : public pipeline::Sequence {
   const GenerateOptions& options_;
   const size_t limit_;
   const std::function<void(std::string_view)>& write_;
-  GenerationStats& stats_;
+  GeneratorStats& stats_;
   std::string& error_;
   model::StreamDecoder decoder_;
   serving::StopStrings stops_;
@@ -189,9 +189,9 @@ void Generator::Clear() {
   sampler_ = serving::Sampler(params_, engine_.plan().config.vocab);
 }
 
-GenerationStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
-                               const std::function<void(std::string_view)>& write) {
-  GenerationStats stats;
+GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
+                              const std::function<void(std::string_view)>& write) {
+  GeneratorStats stats;
   std::string error;
   One one(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error));
   scheduler_->Run(one);

@@ -21,7 +21,7 @@ namespace larder::node::inline tasks {
 
 enum class StopReason { kEndOfText, kLength, kContextFull, kStopString, kInterrupted };
 
-struct GenerationStats {
+struct GeneratorStats {
   size_t prompt_tokens = 0;  // all of the prompt
   size_t cached_tokens = 0;  // of these, already in the KV cache
   size_t generated_tokens = 0;
@@ -37,7 +37,7 @@ struct GenerationStats {
   double tpot_ms() const;
 };
 // Three lines for a person to read.
-std::string Describe(const GenerationStats& stats, size_t context);
+std::string Describe(const GeneratorStats& stats, size_t context);
 
 struct GenerateOptions {
   int64_t max_tokens = -1;  // -1: no limit
@@ -53,9 +53,9 @@ class Generator {
 
   // Calls `write` with whole UTF-8 characters. Ends early when Interrupts() (node/service/signals.h) is not
   // 0. Throws Error if the prompt is empty or longer than the context, if the model's output is not finite,
-  // or if a socket of the pipeline was lost.
-  GenerationStats Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
-                      const std::function<void(std::string_view)>& write);
+  // or if a socket of the chain was lost.
+  GeneratorStats Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
+                     const std::function<void(std::string_view)>& write);
   // Forgets the sequence and resets the sampler.
   void Clear();
   size_t context() const { return engine_.plan().options.context; }

@@ -63,7 +63,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
     try {
       stage_socket->Serve([](const std::string& line) { spdlog::info("{}", line); });
       spdlog::info("stage {}: the serving socket has ended", socket);
-    } catch (const pipeline::PeerLost& lost) {
+    } catch (const pipeline::PeerLostError& lost) {
       if (once) throw;
       LogLostPeer(lost.peer(), lost.what());
       std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -17,9 +17,9 @@
 
 namespace larder::pipeline::inline chain {
 
-// A socket or a link of the pipeline was lost. No micro-batch is in flight any more and every slot is empty:
+// A socket or a link of the chain was lost. No micro-batch is in flight any more and every slot is empty:
 // the caller must repeat its requests from the start, or refuse them.
-class PipelineLost : public Error {
+class ChainLostError : public Error {
  public:
   using Error::Error;
 };
@@ -29,12 +29,12 @@ class Chain {
   virtual ~Chain() = default;
 
   // Submits a micro-batch of 1 to packed().max_rows() rows. At most in_flight_limit() micro-batches may await
-  // their Collect. first_half: see Stage::Execute. Throws PipelineLost.
+  // their Collect. first_half: see Stage::Execute. Throws ChainLostError.
   virtual void Submit(model::BatchRows& batch, uint32_t first_half) = 0;
   // Completes the oldest micro-batch. The logits of its logit rows are at packed().logits(i) until the next
-  // Collect or, in a LocalChain, the next Submit. Throws PipelineLost.
+  // Collect or, in a LocalChain, the next Submit. Throws ChainLostError.
   virtual void Collect() = 0;
-  // Checks the chain while nothing is submitted: throws PipelineLost if a stage or a link has been lost. If
+  // Checks the chain while nothing is submitted: throws ChainLostError if a stage or a link has been lost. If
   // it was already reported lost, tries to connect again, for a second or two. Submit does the same.
   virtual void Reconnect() = 0;
 

@@ -140,10 +140,10 @@ void ChainClient::Lost() {
   if (stage > 0 && stage <= chain_.stages.size()) {
     shown_[(stage - 1) * shape_.reports_per_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
                                                                  std::memory_order_relaxed);
-    throw PipelineLost("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
-                       chain_.stages[stage - 1].socket, why);
+    throw ChainLostError("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
+                         chain_.stages[stage - 1].socket, why);
   }
-  throw PipelineLost("lost the chain: {}", why);
+  throw ChainLostError("lost the chain: {}", why);
 }
 
 void ChainClient::Reconnect() {
@@ -153,7 +153,7 @@ void ChainClient::Reconnect() {
       attempts_ = 0;
     } catch (const Error& error) {
       attempts_ += session_ == 0;  // if only the last stage is missing, attempts stay short
-      throw PipelineLost("{}", error.what());
+      throw ChainLostError("{}", error.what());
     }
   }
   if (in_.fault()) Lost();
@@ -184,7 +184,7 @@ void ChainClient::Collect() {
     in_.Fail(sync::FaultCode::kMalformed);
     out_.Fail(sync::FaultCode::kMalformed);
     Disconnect();
-    throw PipelineLost("{} sent a wrong frame: {}", peer, wrong);
+    throw ChainLostError("{} sent a wrong frame: {}", peer, wrong);
   }
   ++received_;
 }

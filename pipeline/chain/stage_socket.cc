@@ -81,7 +81,7 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   }
   uint32_t lost = 0;
   const std::string why = watch.Lost(&lost);
-  throw PeerLost({chain_.station(lost), why}, name);
+  throw PeerLostError({chain_.station(lost), why}, name);
 }
 
 // The next stage may be absent for long. If the previous one gives up meanwhile, this stage must be listening
@@ -91,7 +91,8 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
   const rdma::LinkEndpoint& next = chain_.stages[index_].next;
   const int attempt_ms = next.transport == rdma::Transport::kVerbs ? 2000 : 500;
   const auto before_is_there = [&] {
-    if (in.fault()) throw PeerLost({chain_.station(static_cast<uint32_t>(index_)), in.FaultText()}, name);
+    if (in.fault())
+      throw PeerLostError({chain_.station(static_cast<uint32_t>(index_)), in.FaultText()}, name);
   };
   for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {
     const int64_t began_ns = NowNs();
@@ -100,7 +101,7 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
                                               std::min(left_ms, attempt_ms));
       before_is_there();
       return out;
-    } catch (const PeerLost&) {
+    } catch (const PeerLostError&) {
       throw;
     } catch (const Error&) {
       before_is_there();

@@ -17,9 +17,9 @@
 namespace larder::pipeline::inline chain {
 
 // The chain is lost: which socket of it, and why.
-class PeerLost : public Error {
+class PeerLostError : public Error {
  public:
-  PeerLost(const LostPeer& peer, const std::string& here)
+  PeerLostError(const LostPeer& peer, const std::string& here)
       : Error("stage {}: lost socket {}: {}", here, peer.socket, peer.reason), peer_(peer) {}
   const LostPeer& peer() const { return peer_; }
 
@@ -34,7 +34,7 @@ class StageSocket {
               StageOptions options, SocketStatus& status);
 
   // Waits for the previous stage, connects to the next (for at most connect_timeout_ms), and executes frames
-  // until the serving socket sends stop. Throws PeerLost if a socket of the chain is lost, Error if a
+  // until the serving socket sends stop. Throws PeerLostError if a socket of the chain is lost, Error if a
   // connection is refused or a frame is invalid; the next call joins a new chain. log: gets messages for the
   // operator, one line each.
   void Serve(const std::function<void(const std::string&)>& log);

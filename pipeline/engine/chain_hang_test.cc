@@ -162,7 +162,7 @@ class ChainHangTest : public testing::Test {
   std::string RunUntilLost(Engine& engine) {
     try {
       RunChunks(engine, tokens_, 1);
-    } catch (const PipelineLost& lost) {
+    } catch (const ChainLostError& lost) {
       EXPECT_EQ(engine.in_flight(), 0u);
       EXPECT_EQ(engine.status().frames_started.load(), engine.status().frames_finished.load());
       return lost.what();

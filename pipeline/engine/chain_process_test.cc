@@ -21,7 +21,7 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
     for (int run = 0; run < 2; ++run) {
       try {
         RunChunks(engine, tokens_, 30);
-      } catch (const PipelineLost& lost) {
+      } catch (const ChainLostError& lost) {
         EXPECT_EQ(engine.in_flight(), 0u);
         EXPECT_EQ(engine.length(0), 0u);
         return lost.what();
@@ -35,7 +35,7 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
       try {
         EXPECT_EQ(FirstDifference(RunChunks(engine, tokens_, 30), baseline_), "");
         return;
-      } catch (const PipelineLost&) {  // not back yet
+      } catch (const ChainLostError&) {  // not back yet
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
       }
     }

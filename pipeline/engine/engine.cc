@@ -93,7 +93,7 @@ template <typename Call>
 void Engine::OverChain(Call call) {
   try {
     call();
-  } catch (const PipelineLost&) {
+  } catch (const ChainLostError&) {
     in_flight_ = 0;
     std::fill(lengths_.begin(), lengths_.end(), 0);
     throw;

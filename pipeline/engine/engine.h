@@ -45,11 +45,11 @@ class Engine {
   void Run(std::span<const TokenRow> rows);
 
   // The same in steps: submits a micro-batch of 1 to max_rows() rows. At most in_flight_limit() micro-batches
-  // may await their Collect. Two in flight may continue the same slot (a long prompt). Throws PipelineLost,
+  // may await their Collect. Two in flight may continue the same slot (a long prompt). Throws ChainLostError,
   // as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit tries to
   // connect again.
   void Submit(std::span<const TokenRow> rows);
-  // What Submit does first, for a caller with nothing to submit: throws PipelineLost if the pipeline has been
+  // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain has been
   // lost; after that, tries to connect again, for a second or two.
   void Reconnect();
   // Completes the oldest micro-batch. A row whose output is not finite gets a fault(); that is not an
@@ -104,7 +104,7 @@ class Engine {
 
   LocalChain& local() const;
   void Begin(std::unique_ptr<Chain> chain);
-  // Calls `call`. If it throws PipelineLost, forgets what was in flight, empties every slot, and rethrows.
+  // Calls `call`. If it throws ChainLostError, forgets what was in flight, empties every slot, and rethrows.
   template <typename Call>
   void OverChain(Call call);
   void Check(std::span<const TokenRow> rows);

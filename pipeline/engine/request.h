@@ -32,7 +32,7 @@ class Sequence {
   // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
   // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt. Called again
-  // if the sequence restarts because the pipeline was lost before the first token.
+  // if the sequence restarts because the chain was lost before the first token.
   virtual void Admitted(size_t reused) = 0;
   // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last token,
   // valid during the call. The result may depend only on this sequence's logits so far; then its tokens do
@@ -41,7 +41,7 @@ class Sequence {
   virtual void Ended(SequenceEnd, const std::string& why) = 0;
 };
 
-// The pipeline is lost and not connected again yet.
+// The chain is lost and not connected again yet.
 struct Outage {
   std::string why;  // the lost socket, and the error of the last attempt to reach it
   int64_t since_ns = 0;

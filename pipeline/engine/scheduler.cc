@@ -72,14 +72,14 @@ void Scheduler::Run(Intake& intake) {
     try {
       if (lost_ || !busy()) {  // otherwise Submit does it
         engine_.Reconnect();
-        PipelineIsBack();
+        ChainIsBack();
       }
       Admit();
       while (in_flight_ < batches_.size() && FillMicroBatch()) {
       }
       if (in_flight_ > 0) CollectOldest();
-    } catch (const PipelineLost& lost) {
-      PipelineWasLost(lost.what());
+    } catch (const ChainLostError& lost) {
+      ChainWasLost(lost.what());
     }
     intake.StepDone();
     if (!Rest(intake)) return;
@@ -374,7 +374,7 @@ void Scheduler::FreeIfDone(size_t index) {
 
 // No micro-batch is in flight any more and every slot is empty. Sequences without a token so far restart
 // unnoticed; the others end, since tokens that were sent to a client cannot be taken back.
-void Scheduler::PipelineWasLost(const std::string& why) {
+void Scheduler::ChainWasLost(const std::string& why) {
   if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
   if (!lost_) {
     Add(status_.lost, 1);
@@ -411,7 +411,7 @@ void Scheduler::PipelineWasLost(const std::string& why) {
   Set(status_.waiting, queue_.size());
 }
 
-void Scheduler::PipelineIsBack() {
+void Scheduler::ChainIsBack() {
   // If there is work, the losses are counted until a step succeeds: a stage that fails in every step must not
   // keep requests waiting for ever.
   if (!busy()) losses_in_a_row_ = 0;
@@ -425,7 +425,7 @@ bool Scheduler::PatienceIsOver(int64_t since_ns) const {
   return NowNs() - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
 }
 
-// While the pipeline is lost no sequence has a slot, so all of them are in the queue.
+// While the chain is lost no sequence has a slot, so all of them are in the queue.
 void Scheduler::RefuseQueued(Intake& intake) {
   if (!lost_ || queue_.empty() || !PatienceIsOver(lost_since_ns_)) return;
   for (const auto& sequence : queue_) sequence->Ended(SequenceEnd::kUnavailable, outage_->why);

@@ -26,7 +26,7 @@ struct SchedulerOptions {
   // micro-batch.
   size_t prefill_budget_rows = 0;
   bool reuse_prefixes = true;
-  // How long requests wait after the pipeline was lost; then they are refused until it is back. An attempt to
+  // How long requests wait after the chain was lost; then they are refused until it is back. An attempt to
   // connect takes a second or two, so the refusal may be late by as much.
   int patience_ms = 5000;
 };
@@ -45,7 +45,7 @@ struct SchedulerStatus {
   std::atomic<uint64_t> wait_ns{0};  // idle, or inside a step waiting for another thread or socket
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
-  std::atomic<uint64_t> lost{0};  // times the pipeline was lost
+  std::atomic<uint64_t> lost{0};  // times the chain was lost
   std::atomic<uint32_t> waiting{0};
 };
 
@@ -59,7 +59,7 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
-  // nullopt: the pipeline is connected. Any thread.
+  // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
 
  private:
@@ -131,8 +131,8 @@ class Scheduler {
   void End(size_t slot, SequenceEnd, const std::string& why);
   void FreeIfDone(size_t slot);
   void UpdateStepCosts(const MicroBatch&, double step_ns);
-  void PipelineWasLost(const std::string& why);
-  void PipelineIsBack();
+  void ChainWasLost(const std::string& why);
+  void ChainIsBack();
   bool PatienceIsOver(int64_t since_ns) const;
   void RefuseQueued(Intake&);
   bool Rest(Intake&);
@@ -154,10 +154,10 @@ class Scheduler {
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   int64_t last_collect_ns_ = 0;
   uint64_t waited_ns_ = 0;     // the engine's waited_ns() at the last step
-  bool lost_ = false;          // the pipeline is lost and not connected again
+  bool lost_ = false;          // the chain is lost and not connected again
   int losses_in_a_row_ = 0;    // losses without a completed step between them
   int64_t lost_since_ns_ = 0;  // time of the first of them
-  // The compute thread locks it only when the pipeline is lost or comes back.
+  // The compute thread locks it only when the chain is lost or comes back.
   mutable std::mutex outage_mutex_;
   std::optional<Outage> outage_;
   std::string first_loss_;

@@ -1,4 +1,4 @@
-// A pipeline that is lost while sequences run: sequences with tokens end with an error, those without restart
+// A chain that is lost while sequences run: sequences with tokens end with an error, those without restart
 // unnoticed, none waits for ever, and later sequences get the same tokens as alone.
 #include <gtest/gtest.h>
 

@@ -38,7 +38,7 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
   struct Context {
     weight_node::WeightNode& weights;
     const model::GgufFile& file;
-    weight_node::LoadProgress progress;
+    weight_node::PackedByteCounter progress;
   } context{*weights_, file, {}};
   context.progress.all_bytes = plan_.weight_bytes + plan_.embedding_bytes;
   context.progress.report = options.progress;

@@ -12,6 +12,7 @@
 #include "pipeline/stage/socket_status.h"
 #include "rdma/proof/link_key.h"
 #include "sync/wait.h"
+#include "weight_node/shards.h"
 
 namespace larder::pipeline::inline stage {
 
@@ -25,9 +26,8 @@ struct StageOptions {
   sync::WaitPolicy wait;  // for the stage's own threads
   // Separated plans: for each attention socket's threads; empty: as `wait`. See SocketWaits.
   std::vector<sync::WaitPolicy> attention_waits;
-  // Called on the constructing thread now and then while weights load: bytes packed so far, bytes in all. May
-  // be empty.
-  std::function<void(uint64_t, uint64_t)> progress;
+  // Called on the constructing thread now and then while weights load. May be empty.
+  weight_node::LoadProgress progress;
   // Returns the read bandwidth of the plan's threads from L3 and from memory; called before the threads
   // start. The residency of the packed weights is measured against it. Empty: residency is not measured.
   std::function<ResidencyBaseline(const StagePlan&)> baseline;

@@ -221,7 +221,7 @@ TEST(ControlChannel, AnotherProgramIsAnError) {
 
 struct Report {
   std::promise<std::pair<pid_t, PeerEnd>> promise;
-  PeerLost Callback() {
+  PeerLostHandler Callback() {
     return [this](pid_t pid, PeerEnd how) { promise.set_value({pid, how}); };
   }
   std::pair<pid_t, PeerEnd> Get() {

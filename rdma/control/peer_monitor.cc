@@ -20,7 +20,7 @@ std::atomic<SayPeerLost> say_peer_lost{nullptr};
 
 void SetSayPeerLost(SayPeerLost say) { say_peer_lost.store(say); }
 
-PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
+PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel) {
   return [name = channel.peer_name(), peer = channel.peer()](pid_t, PeerEnd how) {
     if (how == PeerEnd::kGoodbye) return;
     const std::string reason =
@@ -37,7 +37,7 @@ PeerLost StopWhenPeerIsLost(const ControlChannel& channel) {
   };
 }
 
-PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLost on_lost)
+PeerMonitor::PeerMonitor(ControlChannel& channel, PeerLostHandler on_lost)
     : fd_(channel.fd()),
       pid_(channel.peer_pid()),
       on_lost_(std::move(on_lost)),

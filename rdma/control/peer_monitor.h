@@ -34,12 +34,12 @@ enum class PeerEnd {
 };
 
 // Called at most once, on the monitor's thread.
-using PeerLost = std::function<void(pid_t pid, PeerEnd how)>;
+using PeerLostHandler = std::function<void(pid_t pid, PeerEnd how)>;
 
 // What a program does when its peer is lost. After a goodbye it does nothing. Otherwise it prints "larder:
 // error: socket NAME (pid N) is gone; stopping", or "... has not answered for 2.0 s; stopping", and calls
 // _exit(75), without destructors, since other threads still spin.
-PeerLost StopWhenPeerIsLost(const ControlChannel& channel);
+PeerLostHandler StopWhenPeerIsLost(const ControlChannel& channel);
 // Replaces the printing; set at most once, before the first monitor. The function may not wait for a lock
 // that another thread holds. peer: the socket's name; line: the text without "larder: error: " and line end.
 using SayPeerLost = void (*)(const std::string& peer, const std::string& reason, const std::string& line);
@@ -50,7 +50,7 @@ class PeerMonitor {
   // The channel must outlive the monitor, and from now on only the monitor reads from it. on_lost must not
   // destroy the monitor.
   explicit PeerMonitor(ControlChannel& channel) : PeerMonitor(channel, StopWhenPeerIsLost(channel)) {}
-  PeerMonitor(ControlChannel& channel, PeerLost on_lost);
+  PeerMonitor(ControlChannel& channel, PeerLostHandler on_lost);
   PeerMonitor(const PeerMonitor&) = delete;
   PeerMonitor& operator=(const PeerMonitor&) = delete;
 
@@ -62,7 +62,7 @@ class PeerMonitor {
 
   const int fd_;
   const pid_t pid_;
-  PeerLost on_lost_;
+  PeerLostHandler on_lost_;
   std::atomic<bool> ended_{false};
   // The watch's thread only:
   int64_t woken_ns_;

@@ -117,7 +117,7 @@ json PlanJson(const PlanView& plan) {
           {"notes", plan.notes}};
 }
 
-json StatusJson(const StatusView& status) {
+json ServerStatusJson(const StatusView& status) {
   json slots = json::array(), sockets = json::array();
   size_t used = 0;
   for (const SlotView& slot : status.slots) {

@@ -90,6 +90,6 @@ struct StatusView {
   HistogramView tpot;
   std::vector<SocketView> sockets;
 };
-nlohmann::json StatusJson(const StatusView&);
+nlohmann::json ServerStatusJson(const StatusView&);
 
 }  // namespace larder::serving::metrics

@@ -57,7 +57,7 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
                             .sample = {.frames = 4, .step_ns = 6'000'000, .wait_ns = 2'000'000},
                             .resident_share = 0.5});
   status.sockets.push_back({.name = "attention", .state = "loading"});
-  const json out = StatusJson(status);
+  const json out = ServerStatusJson(status);
   EXPECT_EQ(out["slots_used"], 2);
   EXPECT_EQ(out["slots"][1], json({{"state", "decode"}, {"cached_tokens", 20}, {"generated_tokens", 7}}));
   EXPECT_EQ(out["tpot"]["count"], 6);

@@ -75,7 +75,7 @@ HttpReply Plan(const HttpRequest&, ServerState& state) {
   return Json(state.plan);
 }
 
-HttpReply Status(const HttpRequest&, ServerState& state) { return Json(StatusJson(state.Status())); }
+HttpReply Status(const HttpRequest&, ServerState& state) { return Json(ServerStatusJson(state.Status())); }
 
 HttpReply Props(const HttpRequest&, ServerState& state) {
   WantReady(state);

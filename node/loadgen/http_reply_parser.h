@@ -8,7 +8,7 @@
 
 namespace larder::node::inline loadgen {
 
-class HttpReply {
+class HttpReplyParser {
  public:
   // Takes all of `bytes` and appends their part of the body to `body`. Throws Error if they are not HTTP/1.1.
   void Feed(std::string_view bytes, std::string& body);
@@ -19,7 +19,7 @@ class HttpReply {
   bool begun() const { return begun_; }
   int status() const { return status_; }
   bool keep_alive() const { return keep_alive_; }  // valid once done()
-  void Reset() { *this = HttpReply(); }
+  void Reset() { *this = HttpReplyParser(); }
 
  private:
   enum class State { kStatus, kHeaders, kLength, kToClose, kChunkSize, kChunk, kChunkEnd, kTrailers, kDone };

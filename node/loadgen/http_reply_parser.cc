@@ -1,4 +1,4 @@
-#include "node/loadgen/http_reply.h"
+#include "node/loadgen/http_reply_parser.h"
 
 #include <algorithm>
 #include <cctype>
@@ -28,7 +28,7 @@ size_t Number(std::string_view text, int base, const char* what) {
 
 }  // namespace
 
-void HttpReply::Feed(std::string_view bytes, std::string& body) {
+void HttpReplyParser::Feed(std::string_view bytes, std::string& body) {
   begun_ = begun_ || !bytes.empty();
   while (!bytes.empty()) {
     if (state_ == State::kDone) throw Error("the server sent more than its reply");
@@ -58,7 +58,7 @@ void HttpReply::Feed(std::string_view bytes, std::string& body) {
   }
 }
 
-void HttpReply::Line(std::string_view line) {
+void HttpReplyParser::Line(std::string_view line) {
   switch (state_) {
     case State::kStatus:
       if (line.size() < 12 || !line.starts_with("HTTP/1.") || line[8] != ' ') {
@@ -89,7 +89,7 @@ void HttpReply::Line(std::string_view line) {
   }
 }
 
-void HttpReply::Header(std::string_view line) {
+void HttpReplyParser::Header(std::string_view line) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos)
     throw Error("the server's header has no name: '{}'", line.substr(0, 60));
@@ -109,9 +109,9 @@ void HttpReply::Header(std::string_view line) {
   }
 }
 
-void HttpReply::EndOfHeaders() {
+void HttpReplyParser::EndOfHeaders() {
   if (status_ >= 100 && status_ < 200) {  // "100 Continue": the reply itself follows
-    *this = HttpReply();
+    *this = HttpReplyParser();
     begun_ = true;
   } else if (status_ == 204 || status_ == 304) {
     state_ = State::kDone;
@@ -125,7 +125,7 @@ void HttpReply::EndOfHeaders() {
   }
 }
 
-void HttpReply::Close() {
+void HttpReplyParser::Close() {
   if (state_ == State::kToClose) state_ = State::kDone;
   if (state_ == State::kDone) return;
   if (begun_) throw Error("the connection closed in the middle of the reply");
