@@ -111,8 +111,7 @@ std::string StatusName(const std::string& cluster, const std::string& socket) {
 nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::SocketStatus& status,
                                 int64_t started_ns) {
   auto load = [](const std::atomic<uint64_t>& counter) { return counter.load(std::memory_order_relaxed); };
-  const uint64_t frames = load(status.frames_finished);
-  const uint64_t step = load(status.step_ns), wait = load(status.wait_ns), link = load(status.link_ns);
+  const SocketCounters now = pipeline::LoadCounters(status);
   const auto state = static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed));
   std::string layers;
   if (facts.layers != 0)
@@ -122,16 +121,16 @@ nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::Socket
           {"role", facts.role},
           {"layers", layers},
           {"slots", facts.slots},
-          {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, load(status.weight_bytes))) * 1e-6},
+          {"weight_mb", static_cast<double>(std::max(facts.weight_bytes, now.weight_bytes)) * 1e-6},
           {"kv_mb", static_cast<double>(facts.kv_bytes) * 1e-6},
           {"state", pipeline::SocketStateName(state)},
           {"frames_started", load(status.frames_started)},
-          {"frames", frames},
-          {"rows", load(status.rows)},
-          {"step_us", Ratio(step, frames) * 1e-3},
-          {"wait_us", Ratio(wait, frames) * 1e-3},
-          {"link_us", Ratio(link, frames) * 1e-3},
-          {"waiting_share", Ratio(wait + link, step + wait + link)},
+          {"frames", now.frames},
+          {"rows", now.rows},
+          {"step_us", Ratio(now.step_ns, now.frames) * 1e-3},
+          {"wait_us", Ratio(now.wait_ns, now.frames) * 1e-3},
+          {"link_us", Ratio(now.link_ns, now.frames) * 1e-3},
+          {"waiting_share", Ratio(now.wait_ns + now.link_ns, now.step_ns + now.wait_ns + now.link_ns)},
           {"wrong_frames", load(status.wrong_frames)},
           {"reconnects", load(status.reconnects)},
           {"uptime_s", SecondsSince(started_ns)},

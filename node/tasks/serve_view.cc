@@ -40,23 +40,11 @@ std::vector<L3GroupPlace> ViewOfGroups(const pipeline::StagePlan& plan,
   return groups;
 }
 
-serving::SocketSample SampleOf(const pipeline::SocketStatus& status) {
-  const pipeline::SocketReport r = pipeline::ReportOf(status);
-  return {.frames = r.frames,
-          .rows = r.rows,
-          .step_ns = r.step_ns,
-          .wait_ns = r.wait_ns,
-          .link_ns = r.link_ns,
-          .weight_bytes = r.weight_bytes,
-          .resident_bytes = r.resident_bytes,
-          .round_trip_ns = r.round_trip_ns};
-}
-
 serving::SocketView ViewOf(const pipeline::SocketStatus& status) {
   serving::SocketView view;
   view.state = pipeline::SocketStateName(
       static_cast<pipeline::SocketState>(status.state.load(std::memory_order_relaxed)));
-  view.sample = SampleOf(status);
+  view.counters = pipeline::LoadCounters(status);
   return view;
 }
 
@@ -68,12 +56,12 @@ serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::Sched
   const pipeline::Residency& residency = engine.packed().residency();
   serving::SocketView view;
   view.state = pipeline::SocketStateName(pipeline::SocketState::kServing);
-  view.sample = {.frames = load(status.steps),
-                 .rows = load(status.prefill_rows) + load(status.decode_rows),
-                 .step_ns = load(status.step_ns),
-                 .wait_ns = load(status.wait_ns),
-                 .weight_bytes = engine.plan().weight_bytes,
-                 .resident_bytes = residency.resident_bytes()};
+  view.counters = {.frames = load(status.steps),
+                   .rows = load(status.prefill_rows) + load(status.decode_rows),
+                   .step_ns = load(status.step_ns),
+                   .wait_ns = load(status.wait_ns),
+                   .weight_bytes = engine.plan().weight_bytes,
+                   .resident_bytes = residency.resident_bytes()};
   return view;
 }
 
@@ -198,9 +186,9 @@ void ServeView::FillStatus(serving::StatusView& view) const {
   for (size_t i = 0; i < now_.size(); ++i) {
     serving::SocketView socket = now_[i]();
     socket.name = plan_.sockets[i].name;
-    if (socket.sample.weight_bytes > 0 && socket.sample.resident_bytes > 0) {
-      socket.resident_share =
-          static_cast<double>(socket.sample.resident_bytes) / static_cast<double>(socket.sample.weight_bytes);
+    if (socket.counters.weight_bytes > 0 && socket.counters.resident_bytes > 0) {
+      socket.resident_share = static_cast<double>(socket.counters.resident_bytes) /
+                              static_cast<double>(socket.counters.weight_bytes);
     }
     view.sockets.push_back(std::move(socket));
   }
@@ -214,7 +202,7 @@ void ServeView::FillStatus(serving::StatusView& view) const {
 }
 
 void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
-  for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().sample);
+  for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().counters);
 }
 
 }  // namespace larder::node::tasks

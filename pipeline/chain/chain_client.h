@@ -53,7 +53,7 @@ class ChainClient final : public Chain {
   void CloseLinks();
   [[noreturn]] void Lost();
   void Disconnect();
-  void ShowReports(const StationReport* reports, uint64_t came_ns);
+  void ShowReports(const SocketReport* reports, uint64_t came_ns);
   void SetStates(SocketState of_stages);
   bool SendFrame(StageFrameHeader header, model::BatchRows* frame);
   bool ReceiveFrame(const char** wrong);

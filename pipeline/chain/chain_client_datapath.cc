@@ -22,7 +22,7 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
   const uint64_t started = Clock();
   const StageFrameView<std::byte> view(slot.bytes, shape_);
   view.header() = header;
-  std::fill_n(view.report(), shape_.reports(), StationReport{});
+  std::fill_n(view.report(), shape_.reports(), SocketReport{});
   if (frame != nullptr) {
     std::copy_n(frame->slot, frame->rows, view.slot());
     std::copy_n(frame->position, frame->rows, view.position());
@@ -41,10 +41,10 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
 
 // Stores the stages' reports and, if the frame was alone in the chain, the links' round trip: the frame's
 // time minus its time in the stages.
-void ChainClient::ShowReports(const StationReport* reports, uint64_t came_ns) {
+void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
   uint64_t stages_ns = 0;
   for (size_t i = 0; i < shape_.reports(); ++i) {
-    Show(reports[i].socket, shown_[i]);
+    StoreCounters(reports[i].counters, shown_[i]);
     stages_ns += reports[i].here_ns;
   }
   if (alone_since_ns_ != 0 && sent_ == received_ + 1 && came_ns > alone_since_ns_ + stages_ns)

@@ -38,12 +38,12 @@ struct StageFrameHeader {
 static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<StageFrameHeader>);
 
 // What each socket of the chain adds to a frame. Only counters; none is used as an index or a size.
-struct StationReport {
-  SocketReport socket;
+struct SocketReport {
+  SocketCounters counters;
   uint64_t here_ns = 0;  // this frame's time in the stage; the rest of its round trip is the links' time
   uint64_t reserved[7] = {};
 };
-static_assert(sizeof(StationReport) == 128 && std::is_trivially_copyable_v<StationReport>);
+static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<SocketReport>);
 
 // What all ends of a chain agree on.
 struct StageFrameShape {
@@ -66,7 +66,7 @@ struct StageFrameShape {
   size_t reports_per_stage() const { return 1 + slot_ends.size(); }
   size_t reports() const { return stages * reports_per_stage(); }
   size_t residual_offset() const {
-    return RoundUp(report_offset() + reports() * sizeof(StationReport), kCacheLineBytes);
+    return RoundUp(report_offset() + reports() * sizeof(SocketReport), kCacheLineBytes);
   }
 };
 
@@ -86,8 +86,8 @@ class StageFrameView {
   As<uint32_t>* logit_row() const {
     return reinterpret_cast<As<uint32_t>*>(bytes_ + shape_.logit_row_offset());
   }
-  As<StationReport>* report() const {
-    return reinterpret_cast<As<StationReport>*>(bytes_ + shape_.report_offset());
+  As<SocketReport>* report() const {
+    return reinterpret_cast<As<SocketReport>*>(bytes_ + shape_.report_offset());
   }
   As<float>* residual() const { return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset()); }
 
@@ -113,7 +113,7 @@ class FrameCopy {
   const int32_t* slot() const { return view().slot(); }
   const uint32_t* position() const { return view().position(); }
   const uint32_t* logit_row() const { return view().logit_row(); }
-  const StationReport* report() const { return view().report(); }
+  const SocketReport* report() const { return view().report(); }
   const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
 
  private:

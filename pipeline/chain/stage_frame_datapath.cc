@@ -68,7 +68,7 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   CopyField(frame, shape_.slot_offset(), header().rows * sizeof(int32_t));
   CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));
-  CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(StationReport));
+  CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(SocketReport));
   residual_ = View(frame.data(), shape_).residual();
   if (const char* wrong = CheckLogitRows(view())) return wrong;
   if (const char* wrong = CheckRows(view(), shape_, 0, header().first_half)) return wrong;

@@ -98,10 +98,10 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_GE(shape.logit_row_offset(), shape.position_offset() + shape.max_rows * 4);
   EXPECT_GE(shape.residual_offset(), shape.logit_row_offset() + shape.max_rows * 4);
   EXPECT_EQ(shape.residual_offset() % kCacheLineBytes, 0u);
-  EXPECT_EQ(shape.report_offset() % alignof(StationReport), 0u);
+  EXPECT_EQ(shape.report_offset() % alignof(SocketReport), 0u);
   EXPECT_LE(shape.logit_row_offset() + shape.max_rows * 4, shape.report_offset());
   EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
-  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(StationReport), shape.residual_offset());
+  EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport), shape.residual_offset());
   EXPECT_EQ(shape.bytes(), shape.residual_offset() + shape.max_rows * shape.dim * 4);
 }
 

@@ -68,11 +68,11 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
 }
 
 void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t here_ns) {
-  StationReport* report = to.report() + index_ * shape_.reports_per_stage();
-  report[0] = {.socket = ReportOf(status_), .here_ns = here_ns};
+  SocketReport* report = to.report() + index_ * shape_.reports_per_stage();
+  report[0] = {.counters = LoadCounters(status_), .here_ns = here_ns};
   if (!stage_.separated()) return;
   for (size_t socket = 0; socket < shape_.slot_ends.size(); ++socket)
-    report[1 + socket] = {.socket = ReportOf(stage_.attention_status(socket))};
+    report[1 + socket] = {.counters = LoadCounters(stage_.attention_status(socket))};
 }
 
 }  // namespace larder::pipeline::chain

@@ -96,7 +96,7 @@ class HostileChain : public testing::Test {
       view.position()[m] = m % (kRows / 2);
     }
     for (uint32_t i = 0; i < kLogitRows; ++i) view.logit_row()[i] = 2 * i;
-    std::fill_n(view.report(), shape.reports(), StationReport{});
+    std::fill_n(view.report(), shape.reports(), SocketReport{});
     for (size_t i = 0; i < kRows * shape.dim; ++i)
       view.residual()[i] = static_cast<float>(i % 97) / 97.0f - 0.5f;
   }

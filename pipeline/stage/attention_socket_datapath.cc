@@ -90,9 +90,9 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     SocketStatus::Add(status.step_ns, took_ns - inside_ns);
     SocketStatus::Add(status.rows, rows);
     SocketStatus::Add(status.frames_finished, 1);
-    SocketReport report = ReportOf(status);
-    report.round_trip_ns = report_.status.round_trip_ns.load(std::memory_order_relaxed);
-    Show(report, report_.status);
+    SocketCounters counters = LoadCounters(status);
+    counters.round_trip_ns = report_.status.round_trip_ns.load(std::memory_order_relaxed);
+    StoreCounters(counters, report_.status);
   }
 }
 

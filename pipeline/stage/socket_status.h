@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <type_traits>
 
 #include "base/memory.h"
 #include "base/pulse.h"
+#include "base/socket_counters.h"
 
 namespace larder::pipeline::inline stage {
 
@@ -49,16 +49,9 @@ constexpr const char* SocketStateName(SocketState state) {
   return "unknown";
 }
 
-// The part of a status that is sent from socket to socket, so that the serving socket can show all of them.
-struct SocketReport {
-  uint64_t frames = 0, rows = 0;
-  uint64_t step_ns = 0, wait_ns = 0, link_ns = 0;
-  uint64_t weight_bytes = 0, resident_bytes = 0;
-  uint64_t round_trip_ns = 0;
-};
-static_assert(sizeof(SocketReport) == 64 && std::is_trivially_copyable_v<SocketReport>);
-
-inline SocketReport ReportOf(const SocketStatus& status) {
+// The counters of a status: the part that is sent from socket to socket, so that the serving socket can show
+// all of them.
+inline SocketCounters LoadCounters(const SocketStatus& status) {
   const auto load = [](const std::atomic<uint64_t>& number) {
     return number.load(std::memory_order_relaxed);
   };
@@ -72,20 +65,20 @@ inline SocketReport ReportOf(const SocketStatus& status) {
           .round_trip_ns = load(status.round_trip_ns)};
 }
 
-// The reverse: stores a report in `status`. One writer.
-inline void Show(const SocketReport& report, SocketStatus& status) {
+// The reverse. One writer.
+inline void StoreCounters(const SocketCounters& counters, SocketStatus& status) {
   const auto store = [](std::atomic<uint64_t>& number, uint64_t value) {
     number.store(value, std::memory_order_relaxed);
   };
-  store(status.frames_started, report.frames);
-  store(status.frames_finished, report.frames);
-  store(status.rows, report.rows);
-  store(status.step_ns, report.step_ns);
-  store(status.wait_ns, report.wait_ns);
-  store(status.link_ns, report.link_ns);
-  store(status.weight_bytes, report.weight_bytes);
-  store(status.resident_bytes, std::min(report.resident_bytes, report.weight_bytes));
-  store(status.round_trip_ns, report.round_trip_ns);
+  store(status.frames_started, counters.frames);
+  store(status.frames_finished, counters.frames);
+  store(status.rows, counters.rows);
+  store(status.step_ns, counters.step_ns);
+  store(status.wait_ns, counters.wait_ns);
+  store(status.link_ns, counters.link_ns);
+  store(status.weight_bytes, counters.weight_bytes);
+  store(status.resident_bytes, std::min(counters.resident_bytes, counters.weight_bytes));
+  store(status.round_trip_ns, counters.round_trip_ns);
 }
 
 }  // namespace larder::pipeline::stage

@@ -77,7 +77,7 @@ struct ServingMetrics::Families {
   struct Socket {
     Counter *frames, *rows, *step, *wait, *link_wait;
     Gauge *weight_bytes, *resident_bytes, *waiting_ratio, *mean_step, *round_trip;
-    SocketSample last;
+    SocketCounters last;
   };
 
   prometheus::Registry registry;
@@ -253,11 +253,11 @@ void ServingMetrics::SetAdmission(const Admission& admission) {
 
 void ServingMetrics::SetFailures(uint64_t count) { Follow(*families_->failures, count); }
 
-void ServingMetrics::SetSocket(size_t index, const SocketSample& now) {
+void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {
   LARDER_CHECK(index < families_->sockets.size());
   const std::lock_guard lock(families_->sockets_mutex);
   Families::Socket& socket = families_->sockets[index];
-  const SocketSample& last = socket.last;
+  const SocketCounters& last = socket.last;
   const uint64_t frames = Growth(now.frames, last.frames);
   const double step_s = Seconds(Growth(now.step_ns, last.step_ns));
   const double wait_s = Seconds(Growth(now.wait_ns, last.wait_ns));

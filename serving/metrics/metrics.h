@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/socket_counters.h"
 #include "serving/admission/admission.h"
 
 namespace larder::serving::inline metrics {
@@ -26,18 +27,6 @@ enum class Outcome {
   kFailed,     // our fault
 };
 const char* OutcomeName(Outcome);
-
-// A socket's counters at this moment. All but resident_bytes and round_trip_ns only grow.
-struct SocketSample {
-  uint64_t frames = 0;
-  uint64_t rows = 0;            // tokens in those frames
-  uint64_t step_ns = 0;         // computing frames
-  uint64_t wait_ns = 0;         // waiting for frames
-  uint64_t link_ns = 0;         // waiting for room in the link to the next socket
-  uint64_t weight_bytes = 0;    // 0 for an attention socket
-  uint64_t resident_bytes = 0;  // of weight_bytes, re-read at the speed of L3
-  uint64_t round_trip_ns = 0;   // the last measured round trip of its link; 0: no link
-};
 
 // Cumulative counts of durations: count[i] observations were at most upper_s[i]; the last bound is infinity.
 struct HistogramView {
@@ -70,7 +59,7 @@ class ServingMetrics {
   void SetConnections(Protocol, size_t open);
   void SetAdmission(const Admission&);
   void SetFailures(uint64_t count);
-  void SetSocket(size_t socket, const SocketSample&);
+  void SetSocket(size_t socket, const SocketCounters&);
 
   std::string Render() const;  // text exposition format 0.0.4
   static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";

@@ -50,7 +50,7 @@ const char* Name(SlotView::State state) {
 }
 
 json ToJson(const SocketView& socket) {
-  const SocketSample& s = socket.sample;
+  const SocketCounters& s = socket.counters;
   const double all_ns =
       static_cast<double>(s.step_ns) + static_cast<double>(s.wait_ns) + static_cast<double>(s.link_ns);
   json out = {{"name", socket.name},

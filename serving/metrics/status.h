@@ -71,7 +71,7 @@ struct SlotView {
 
 struct SocketView {
   std::string name, state;  // pipeline::SocketStateName
-  SocketSample sample;
+  SocketCounters counters;
   std::optional<double> resident_share;  // of its weights; nullopt: not measured
   // The same per thread, in the order of the plan's L3 groups and their threads; empty: not measured.
   std::vector<double> thread_resident_share;

@@ -54,7 +54,7 @@ TEST(StatusJsonTest, CountsSlotsAndSplitsTheHistogram) {
   status.tpot = {{0.001, 0.002, std::numeric_limits<double>::infinity()}, {2, 5, 6}, 0.5};
   status.sockets.push_back({.name = "weights",
                             .state = "serving",
-                            .sample = {.frames = 4, .step_ns = 6'000'000, .wait_ns = 2'000'000},
+                            .counters = {.frames = 4, .step_ns = 6'000'000, .wait_ns = 2'000'000},
                             .resident_share = 0.5});
   status.sockets.push_back({.name = "attention", .state = "loading"});
   const json out = ServerStatusJson(status);
