@@ -16,7 +16,7 @@ enum class FaultCode : uint32_t {  // the numbers travel between servers
   kTimeout = 4,    // a frame took longer than its limit
   kInternal = 6,   // a check of the data path failed
   kMalformed = 7,  // what came over a link cannot be a frame
-  kStation = 8,    // a socket of the chain other than this link's two ends was lost: detail is its number
+  kRankLost = 8,   // a socket of the chain other than this link's two ends was lost: detail is its rank
 };
 constexpr const char* FaultName(FaultCode code) {
   switch (code) {
@@ -32,8 +32,8 @@ constexpr const char* FaultName(FaultCode code) {
       return "internal check";
     case FaultCode::kMalformed:
       return "malformed frame";
-    case FaultCode::kStation:
-      return "another socket of the chain is lost, number";
+    case FaultCode::kRankLost:
+      return "another socket of the chain is lost, rank";
   }
   return "unknown";
 }

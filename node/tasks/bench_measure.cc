@@ -50,7 +50,7 @@ class Bench {
                        logits && i + 1 == count});
     }
     // Split as Run would split it, so that Ctrl-C is noticed between micro-batches.
-    const size_t piece = engine_.max_rows() * engine_.in_flight_limit();
+    const size_t piece = engine_.max_rows() * engine_.max_in_flight();
     for (size_t begin = 0; begin < count && Interrupts() == 0; begin += piece)
       engine_.Run(std::span(rows_).subspan(begin, std::min(piece, count - begin)));
   }
@@ -59,7 +59,7 @@ class Bench {
   // it, or where a chain of stages has room for several micro-batches: each piece's next step follows when
   // its previous one is done.
   void Decode(const BenchTest& test) {
-    const size_t limit = engine_.in_flight_limit();
+    const size_t limit = engine_.max_in_flight();
     const size_t pieces = std::max(std::min(limit, test.batch), CeilDiv(test.batch, engine_.max_logits()));
     const size_t all = test.tokens * pieces;
     for (size_t submitted = 0, collected = 0; collected < all && Interrupts() == 0; ++collected) {

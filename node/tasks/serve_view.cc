@@ -153,7 +153,7 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   plan_.context = plan.context;
   plan_.slots = plan.slots;
   plan_.parameters = config.parameters();
-  plan_.micro_batches = plan.micro_batches;
+  plan_.max_in_flight = plan.max_in_flight;
   plan_.weight_bytes = plan.weight_bytes();
   plan_.kv_bytes = plan.kv_slot_bytes() * plan.slots;
   plan_.notes = plan.notes;

@@ -28,7 +28,7 @@ class Chain {
  public:
   virtual ~Chain() = default;
 
-  // Submits a micro-batch of 1 to packed().max_rows() rows. At most in_flight_limit() micro-batches may await
+  // Submits a micro-batch of 1 to packed().max_rows() rows. At most max_in_flight() micro-batches may await
   // their Collect. first_half: see Stage::Execute. Throws ChainLostError.
   virtual void Submit(model::BatchRows& batch, uint32_t first_half) = 0;
   // Completes the oldest micro-batch. The logits of its logit rows are at packed().logits(i) until the next
@@ -38,7 +38,7 @@ class Chain {
   // it was already reported lost, tries to connect again, for a second or two. Submit does the same.
   virtual void Reconnect() = 0;
 
-  virtual size_t in_flight_limit() const = 0;
+  virtual size_t max_in_flight() const = 0;
   // Whether the chain includes other threads or processes, which can be lost and come back.
   virtual bool can_be_lost() const = 0;
   // For a micro-batch that does not end: the attention socket of this process's stage that all others wait

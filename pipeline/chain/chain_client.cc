@@ -43,7 +43,7 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vec
       shown_(std::make_unique<SocketStatus[]>(shape_.reports())),
       listener_(chain_.serving),
       on_lost_(options.on_lost),
-      in_flight_(chain_.in_flight),
+      in_flight_(chain_.max_in_flight),
       logit_row_(chain_.max_batch_tokens) {
   LARDER_CHECK(ends_.packed().max_rows() >= shape_.max_rows &&
                ends_.packed().max_logit_rows() >= shape_.max_logit_rows);
@@ -90,8 +90,8 @@ void ChainClient::Connect(int timeout_ms) {
   connected_ = true;
   watch_ = std::make_unique<LinkWatch>(
       in_, static_cast<uint32_t>(chain_.stages.size()), out_, 1u,
-      [this](uint32_t stage, const std::string& why) {
-        if (on_lost_) on_lost_({chain_.station(stage), why});
+      [this](uint32_t rank, const std::string& why) {
+        if (on_lost_) on_lost_({chain_.socket_of_rank(rank), why});
       },
       FrameLimit{
           .status = &status_, .limit_ns = WholeLimitNs(frame_limit_ms_, chain_.stages.size()), .holder = {}});
@@ -104,7 +104,7 @@ void ChainClient::CheckFirstLink() {
   if (!fault) return;
   const std::string why = out_.FaultText();
   CloseLinks();
-  if (fault.code == sync::FaultCode::kStation && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
+  if (fault.code == sync::FaultCode::kRankLost && fault.detail > 0 && fault.detail <= chain_.stages.size()) {
     throw Error("the chain is broken at stage {} (socket {}): {}", fault.detail,
                 chain_.stages[fault.detail - 1].socket, why);
   }
@@ -134,14 +134,14 @@ void ChainClient::CloseLinks() {
 }
 
 void ChainClient::Lost() {
-  uint32_t stage = 0;
-  const std::string why = watch_->Lost(&stage);
+  uint32_t rank = 0;
+  const std::string why = watch_->Lost(&rank);
   Disconnect();
-  if (stage > 0 && stage <= chain_.stages.size()) {
-    shown_[(stage - 1) * shape_.reports_per_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
-                                                                 std::memory_order_relaxed);
-    throw ChainLostError("lost stage {} of {} (socket {}): {}", stage, chain_.stages.size(),
-                         chain_.stages[stage - 1].socket, why);
+  if (rank > 0 && rank <= chain_.stages.size()) {
+    shown_[(rank - 1) * shape_.reports_per_stage()].state.store(static_cast<uint32_t>(SocketState::kFailed),
+                                                                std::memory_order_relaxed);
+    throw ChainLostError("lost stage {} of {} (socket {}): {}", rank, chain_.stages.size(),
+                         chain_.stages[rank - 1].socket, why);
   }
   throw ChainLostError("lost the chain: {}", why);
 }
@@ -160,12 +160,12 @@ void ChainClient::Reconnect() {
 }
 
 void ChainClient::Submit(model::BatchRows& frame, uint32_t first_half) {
-  LARDER_CHECK(sent_ - received_ < chain_.in_flight);
+  LARDER_CHECK(sent_ - received_ < chain_.max_in_flight);
   Reconnect();
-  in_flight_[sent_ % chain_.in_flight] = {frame.rows, frame.logit_rows};
+  in_flight_[sent_ % chain_.max_in_flight] = {frame.rows, frame.logit_rows};
   const StageFrameHeader header{.plan_hash = shape_.plan_hash,
                                 .step = sent_,
-                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.in_flight),
+                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight),
                                 .rows = frame.rows,
                                 .first_half = first_half,
                                 .logit_rows = frame.logit_rows,

@@ -33,7 +33,7 @@ class ChainClient final : public Chain {
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   void Collect() override;
   void Reconnect() override;
-  size_t in_flight_limit() const override { return chain_.in_flight; }
+  size_t max_in_flight() const override { return chain_.max_in_flight; }
   bool can_be_lost() const override { return true; }
   std::optional<size_t> HungAttention() const override { return std::nullopt; }
   PackedWeights& packed() override { return ends_.packed(); }
@@ -82,7 +82,7 @@ class ChainClient final : public Chain {
   bool connected_ = false;
   int attempts_ = 0;  // to reconnect
   uint64_t sent_ = 0, received_ = 0;
-  std::vector<InFlight> in_flight_;  // [step % in_flight]
+  std::vector<InFlight> in_flight_;  // [step % max_in_flight]
   std::vector<uint32_t> logit_row_;  // 0, 1, 2, ...
 };
 

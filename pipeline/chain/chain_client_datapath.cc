@@ -63,7 +63,7 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
   *wrong = frame_.Take({received.bytes, received.size_bytes}, received_, true);
   if (*wrong != nullptr) return false;
   const StageFrameHeader& header = frame_.header();
-  const InFlight& expected = in_flight_[received_ % chain_.in_flight];
+  const InFlight& expected = in_flight_[received_ % chain_.max_in_flight];
   if (header.kind != StageFrameHeader::Kind::kRows || header.rows != expected.rows ||
       header.logit_rows != expected.logit_rows) {
     *wrong = "not the rows that were sent";

@@ -43,34 +43,34 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   chain.slots = cluster.slots;
   chain.max_batch_tokens = cluster.max_batch_tokens;
   chain.decode_rows = cluster.stages[0].plan.options.decode_rows;
-  chain.in_flight = cluster.micro_batches;
+  chain.max_in_flight = cluster.max_in_flight;
 
-  // The stations of the loop, the serving socket first.
-  struct Station {
+  // Who listens where, by rank: the serving socket first.
+  struct Listener {
     std::string name;
     Endpoint at;
     LinkSpec link;
   };
-  std::vector<Station> loop(1);
-  auto station = [&](const std::string& name) -> Station {
+  std::vector<Listener> loop(1);
+  auto listener = [&](const std::string& name) -> Listener {
     const ServerSpec& server = manifest.server_of_socket(name);
     const auto socket = std::find_if(server.sockets.begin(), server.sockets.end(),
                                      [&](const SocketSpec& s) { return s.name == name; });
     return {name, EndpointOf(manifest, server, *socket), LinkOf(manifest, *socket)};
   };
-  for (const PlacedStage& stage : cluster.stages) loop.push_back(station(stage.socket));
+  for (const PlacedStage& stage : cluster.stages) loop.push_back(listener(stage.socket));
   if (cluster.serving_socket.empty()) {
     loop[0] = {chain.serving_socket, loop[1].at, manifest.link};
     --loop[0].at.port;
   } else {
-    loop[0] = station(cluster.serving_socket);
+    loop[0] = listener(cluster.serving_socket);
   }
   auto receiving = [&](size_t i, size_t user) {
-    const size_t link = i == 0 ? stages : i - 1;  // links[k] leads from station k to the next
+    const size_t link = i == 0 ? stages : i - 1;  // links[k] leads from rank k to the next
     rdma::LinkEndpoint endpoint =
         EndpointFor(chain.cluster, loop[i].name, cluster.links[link].transport, loop[i].at, loop[user].link);
     if (user == i) {
-      endpoint.peer_host = HostOf(loop[link].at);  // links[k] comes from station k
+      endpoint.peer_host = HostOf(loop[link].at);  // links[k] comes from rank k
     } else {
       endpoint.own_host = HostOf(loop[user].at);
     }

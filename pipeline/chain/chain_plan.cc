@@ -12,14 +12,14 @@ StageFrameShape ChainPlan::frame_shape() const {
           .dim = config.dim,
           .slots = slots,
           .context = context,
-          .in_flight = in_flight,
+          .max_in_flight = max_in_flight,
           .stages = stages.size(),
           .slot_ends = slot_ends};
 }
 
 rdma::LinkShape ChainPlan::link_shape() const {
   // One slot more than there are micro-batches in flight, for the stop message.
-  return {.frame_bytes = frame_shape().bytes(), .slots = in_flight + 1};
+  return {.frame_bytes = frame_shape().bytes(), .slots = max_in_flight + 1};
 }
 
 PlanOptions ChainPlan::OptionsOf(PlanOptions options) const {

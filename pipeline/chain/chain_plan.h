@@ -41,7 +41,7 @@ struct ChainPlan {
   size_t slots = 1;
   size_t max_batch_tokens = 128;
   size_t decode_rows = 32;
-  size_t in_flight = 1;  // micro-batches
+  size_t max_in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
   std::vector<size_t> slot_ends;
   // The cluster's key, for every link; null: none. The ends prove that they know it.
@@ -53,9 +53,10 @@ struct ChainPlan {
     return {plan_hash, socket, cluster, session, link_key};
   }
 
-  // The socket of a station of the loop. The stages are numbered from 1; 0 is the serving socket.
-  const std::string& station(uint32_t n) const {
-    return n > 0 && n <= stages.size() ? stages[n - 1].socket : serving_socket;
+  // The name of the socket of this rank, a socket's number in the chain: 0 is the serving socket, the stages
+  // are numbered from 1.
+  const std::string& socket_of_rank(uint32_t rank) const {
+    return rank > 0 && rank <= stages.size() ? stages[rank - 1].socket : serving_socket;
   }
 
   // The options of a socket's own StagePlan: `options`, from its machine and the user, overridden by what the

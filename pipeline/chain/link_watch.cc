@@ -14,7 +14,7 @@ namespace {
 constexpr auto kInterval = std::chrono::milliseconds(200);
 
 std::string TextOf(const HungAt& hung) {
-  if (hung.station == 0)
+  if (hung.rank == 0)
     return "a frame has not come back in time, and no stage says that it has it: a link lost it";
   const std::string who =
       hung.attention == 0 ? "it" : fmt::format("its attention socket number {}", hung.attention);
@@ -43,27 +43,27 @@ LinkWatch::~LinkWatch() {
   thread_.join();
 }
 
-std::string LinkWatch::Lost(uint32_t* stage) {
+std::string LinkWatch::Lost(uint32_t* rank) {
   const std::lock_guard lock(mutex_);
   if (text_.empty()) {
-    // A fault that a neighbour passes on names the lost station; any other fault is the neighbour's own.
+    // A fault that a neighbour passes on names the lost socket; any other fault is the neighbour's own.
     auto look = [&](rdma::FrameLink& link, uint32_t neighbour, rdma::FrameLink& other) {
       const sync::Fault fault = link.fault();
       if (!fault) return false;
       if (fault.code == sync::FaultCode::kTimeout) {
-        stage_ = HungAt::Of(fault.detail).station;
+        rank_ = HungAt::Of(fault.detail).rank;
         text_ = TextOf(HungAt::Of(fault.detail));
         other.Fail(fault.code, fault.detail);
         return true;
       }
-      stage_ = fault.code == sync::FaultCode::kStation ? fault.detail : neighbour;
+      rank_ = fault.code == sync::FaultCode::kRankLost ? fault.detail : neighbour;
       text_ = link.FaultText();
-      other.Fail(sync::FaultCode::kStation, stage_);
+      other.Fail(sync::FaultCode::kRankLost, rank_);
       return true;
     };
     if (!look(in_, before_, out_)) look(out_, next_, in_);
   }
-  if (stage != nullptr) *stage = stage_;
+  if (rank != nullptr) *rank = rank_;
   return text_;
 }
 
@@ -80,10 +80,10 @@ void LinkWatch::Watch() {
     if (stop_) return;
     lock.unlock();
     LookAtFrames(progress);
-    uint32_t stage = 0;
-    const std::string lost = Lost(&stage);
+    uint32_t rank = 0;
+    const std::string lost = Lost(&rank);
     if (!lost.empty()) {
-      if (on_lost_) on_lost_(stage, lost);
+      if (on_lost_) on_lost_(rank, lost);
       return;
     }
     lock.lock();

@@ -1,8 +1,8 @@
-// LinkWatch: a thread that watches the two links of a station of a chain, whether frames are in flight or
-// not. When one link has a fault, it fails the other with the number of the lost station, so that the fault
-// travels around the chain even if no station sends. In the same way it reports a frame of its own station
-// that does not end, since the computing thread cannot do so. The thread sleeps between checks; the data path
-// is not involved.
+// LinkWatch: a thread that watches the two links of a socket of a chain, whether frames are in flight or not.
+// When one link has a fault, it fails the other with the rank of the lost socket (ChainPlan::socket_of_rank),
+// so that the fault travels around the chain even if no socket sends. In the same way it reports a frame of
+// its own socket that does not end, since the computing thread cannot do so. The thread sleeps between
+// checks; the data path is not involved.
 #pragma once
 
 #include <condition_variable>
@@ -20,33 +20,31 @@ namespace larder::pipeline::inline chain {
 // The socket that holds a frame that does not end: the detail of a sync::FaultCode::kTimeout, which is passed
 // around the chain.
 struct HungAt {
-  uint32_t station = 0;    // a stage, from 1; 0: no stage reports that it has the frame
+  uint32_t rank = 0;       // of a stage; 0: no stage reports that it has the frame
   uint32_t attention = 0;  // one of its attention sockets, from 1; 0: the stage itself
-  uint32_t detail() const { return attention << 16 | station; }
+  uint32_t detail() const { return attention << 16 | rank; }
   static HungAt Of(uint32_t detail) { return {detail & 0xffff, detail >> 16}; }
 };
 
-// When a station's frames count as hung.
+// When a socket's frames count as hung.
 struct FrameLimit {
-  const SocketStatus* status = nullptr;  // the station's counters; null: never
+  const SocketStatus* status = nullptr;  // the socket's counters; null: never
   int64_t limit_ns = 0;                  // time without a frame started or finished; 0: never
   std::function<HungAt()> holder;        // called when the limit is exceeded
 };
 
 class LinkWatch {
  public:
-  // before, next: the numbers of the neighbours in the chain: stages from 1, 0 for the serving socket.
-  // on_lost may be empty; it is called at most once, on the watching thread, with what Lost() returns. The
-  // links and frames.status must outlive this object.
+  // before, next: the ranks of the neighbours in the chain. on_lost may be empty; it is called at most once,
+  // on the watching thread, with what Lost() returns. The links and frames.status must outlive this object.
   LinkWatch(rdma::FrameLink& in, uint32_t before, rdma::FrameLink& out, uint32_t next,
-            std::function<void(uint32_t stage, const std::string& why)> on_lost, FrameLimit frames = {});
+            std::function<void(uint32_t rank, const std::string& why)> on_lost, FrameLimit frames = {});
   ~LinkWatch();
   LinkWatch(const LinkWatch&) = delete;
   LinkWatch& operator=(const LinkWatch&) = delete;
 
-  // Checks the links now. Returns what was lost and why, or "". *stage, if not null: the number of the lost
-  // station.
-  std::string Lost(uint32_t* stage = nullptr);
+  // Checks the links now. Returns what was lost and why, or "". *rank, if not null: the lost socket's.
+  std::string Lost(uint32_t* rank = nullptr);
 
  private:
   void Watch();
@@ -60,7 +58,7 @@ class LinkWatch {
   std::condition_variable wake_;
   bool stop_ = false;
   std::string text_;
-  uint32_t stage_ = 0;
+  uint32_t rank_ = 0;
   std::thread thread_;  // last: it uses the other members
 };
 

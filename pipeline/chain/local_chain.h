@@ -18,7 +18,7 @@ class LocalChain final : public Chain {
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   void Collect() override {}
   void Reconnect() override {}
-  size_t in_flight_limit() const override { return 1; }
+  size_t max_in_flight() const override { return 1; }
   bool can_be_lost() const override { return false; }
   std::optional<size_t> HungAttention() const override { return stage_.HungAttention(); }
   PackedWeights& packed() override { return stage_.packed(); }

@@ -28,7 +28,7 @@ struct StageFrameHeader {
   Kind kind = Kind::kRows;
   uint64_t plan_hash = 0;
   uint64_t step = 0;         // micro-batches that entered the chain before this one
-  uint32_t micro_batch = 0;  // step % in_flight: its place among those in flight
+  uint32_t micro_batch = 0;  // step % max_in_flight: its place among those in flight
   uint32_t rows = 0;
   uint32_t first_half = 0;     // rows of the first half; 0: not cut
   uint32_t logit_rows = 0;     // rows that want logits
@@ -49,7 +49,7 @@ static_assert(sizeof(SocketReport) == 128 && std::is_trivially_copyable_v<Socket
 struct StageFrameShape {
   uint64_t plan_hash = 0;
   size_t max_rows = 0, max_logit_rows = 0, dim = 0;
-  size_t slots = 0, context = 0, in_flight = 1;
+  size_t slots = 0, context = 0, max_in_flight = 1;
   size_t stages = 0;
   // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
   std::vector<size_t> slot_ends;

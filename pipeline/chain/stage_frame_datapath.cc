@@ -32,7 +32,8 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, cons
   if (header.plan_hash != shape.plan_hash) return "another plan's frame";
   if (header.kind == StageFrameHeader::Kind::kStop) return nullptr;
   if (header.kind != StageFrameHeader::Kind::kRows) return "an unknown kind";
-  if (header.step != step || header.micro_batch != step % shape.in_flight) return "not the step that is due";
+  if (header.step != step || header.micro_batch != step % shape.max_in_flight)
+    return "not the step that is due";
   if (header.rows == 0 || header.rows > shape.max_rows) return "an impossible number of rows";
   if (header.first_half >= header.rows) return "a first half that leaves nothing for the second";
   if (header.logit_rows > header.rows) return "more rows with logits than rows";

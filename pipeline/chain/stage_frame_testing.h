@@ -14,7 +14,7 @@ inline StageFrameShape TestFrameShape() {
           .dim = 3,
           .slots = 5,
           .context = 100,
-          .in_flight = 3,
+          .max_in_flight = 3,
           .stages = 2,
           .slot_ends = {2, 5}};
 }

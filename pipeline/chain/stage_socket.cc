@@ -51,18 +51,18 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   log(fmt::format("stage {}: sends to {} by {}", name, out.peer(), out.description()));
   SetState(status_, SocketState::kServing);
 
-  // Faults that are passed on number the stages from 1; 0 is the serving socket.
-  const auto here = static_cast<uint32_t>(index_ + 1);
-  const auto on_lost = [&](uint32_t stage, const std::string& why) {
-    if (stage == here) log(fmt::format("stage {}: {}", name, why));  // the thread that would throw it hangs
+  const auto here_rank = static_cast<uint32_t>(index_ + 1);
+  const auto on_lost = [&](uint32_t rank, const std::string& why) {
+    if (rank == here_rank)
+      log(fmt::format("stage {}: {}", name, why));  // the thread that would throw it hangs
   };
   const auto holder = [&] {
     const auto attention = stage_.HungAttention();
     if (attention)
       log(fmt::format("stage {}: attention socket {} hangs", name, stage_.AttentionName(*attention)));
-    return HungAt{here, attention ? static_cast<uint32_t>(*attention) + 1 : 0};
+    return HungAt{here_rank, attention ? static_cast<uint32_t>(*attention) + 1 : 0};
   };
-  LinkWatch watch(in, here - 1, out, last ? 0 : here + 1, on_lost,
+  LinkWatch watch(in, here_rank - 1, out, last ? 0 : here_rank + 1, on_lost,
                   {.status = &status_, .limit_ns = int64_t{frame_limit_ms_} * 1'000'000, .holder = holder});
   const char* wrong = nullptr;
   const Outcome outcome = Run(in, out, &wrong);
@@ -75,13 +75,13 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
   }
   SocketStatus::Add(status_.reconnects, 1);
   if (outcome == Outcome::kWrongFrame) {
-    in.Fail(sync::FaultCode::kMalformed, here);
-    out.Fail(sync::FaultCode::kMalformed, here);
+    in.Fail(sync::FaultCode::kMalformed, here_rank);
+    out.Fail(sync::FaultCode::kMalformed, here_rank);
     throw Error("stage {}: {} sent a wrong frame: {}", name, in.peer(), wrong);
   }
-  uint32_t lost = 0;
-  const std::string why = watch.Lost(&lost);
-  throw PeerLostError({chain_.station(lost), why}, name);
+  uint32_t lost_rank = 0;
+  const std::string why = watch.Lost(&lost_rank);
+  throw PeerLostError({chain_.socket_of_rank(lost_rank), why}, name);
 }
 
 // The next stage may be absent for long. If the previous one gives up meanwhile, this stage must be listening
@@ -92,7 +92,7 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
   const int attempt_ms = next.transport == rdma::Transport::kVerbs ? 2000 : 500;
   const auto before_is_there = [&] {
     if (in.fault())
-      throw PeerLostError({chain_.station(static_cast<uint32_t>(index_)), in.FaultText()}, name);
+      throw PeerLostError({chain_.socket_of_rank(static_cast<uint32_t>(index_)), in.FaultText()}, name);
   };
   for (int left_ms = connect_timeout_ms_;; left_ms -= attempt_ms) {
     const int64_t began_ns = NowNs();
@@ -109,7 +109,7 @@ rdma::FrameLink StageSocket::ConnectNext(rdma::FrameLink& in) {
       const bool refused = NowNs() - began_ns < int64_t{attempt_ms} * 1'000'000;
       if (left_ms > attempt_ms && !refused) continue;
       const bool last = index_ + 1 == chain_.stages.size();
-      in.Fail(sync::FaultCode::kStation, static_cast<uint32_t>(last ? 0 : index_ + 2));
+      in.Fail(sync::FaultCode::kRankLost, static_cast<uint32_t>(last ? 0 : index_ + 2));
       throw;
     }
   }

@@ -42,7 +42,7 @@ TEST_F(ChainTest, StagesOfAnySizeAndForm) {
   for (size_t i = 0; i < chains.size(); ++i) {
     const TestChain test = MakeTestChain(*model_.file(), chains[i], 1, chains[i].size() + 1);
     auto engine = MakeChainEngine(model_, test);
-    EXPECT_EQ(engine->in_flight_limit(), chains[i].size() + 1);
+    EXPECT_EQ(engine->max_in_flight(), chains[i].size() + 1);
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 64), baseline_), "") << "chain " << i;
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7), baseline_), "") << "chain " << i;
   }

@@ -32,7 +32,7 @@ struct TestChain {
 
 // The model's layers split into stages, all with `slots` slots.
 inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<TestStage>& stages,
-                               size_t slots, size_t in_flight, size_t max_batch_tokens = 64) {
+                               size_t slots, size_t max_in_flight, size_t max_batch_tokens = 64) {
   const model::ModelConfig config = model::ReadModelConfig(file);
   const auto machine = topology::Topology::Detect();
   TestChain test;
@@ -43,7 +43,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   test.chain.slots = slots;
   test.chain.max_batch_tokens = max_batch_tokens;
   test.chain.decode_rows = 8;
-  test.chain.in_flight = in_flight;
+  test.chain.max_in_flight = max_in_flight;
   size_t first = 0;
   for (const TestStage& stage : stages) {
     PlanOptions options;

@@ -40,7 +40,7 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
 void Engine::Begin(std::unique_ptr<Chain> chain) {
   chain_ = std::move(chain);
   seen_.resize(lengths_.size());
-  batches_.assign(chain_->in_flight_limit(), MicroBatch(max_rows()));
+  batches_.assign(chain_->max_in_flight(), MicroBatch(max_rows()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
   left_.resize(slot_ends_.size());
   faulty_.resize(max_rows());
@@ -105,7 +105,7 @@ void Engine::Reconnect() {
 }
 
 void Engine::Submit(std::span<const TokenRow> rows) {
-  LARDER_CHECK(in_flight_ < in_flight_limit() && !rows.empty() && rows.size() <= max_rows());
+  LARDER_CHECK(in_flight_ < max_in_flight() && !rows.empty() && rows.size() <= max_rows());
   Check(rows);
   MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   Fill(rows, batch);
@@ -134,7 +134,7 @@ void Engine::Run(std::span<const TokenRow> rows) {
   size_t kept = 0, submitted = 0;
   std::string fault;  // the first
   while (submitted < rows.size() || in_flight_ > 0) {
-    while (submitted < rows.size() && in_flight_ < in_flight_limit()) {
+    while (submitted < rows.size() && in_flight_ < max_in_flight()) {
       const size_t n = std::min(max_rows(), rows.size() - submitted);
       Submit(rows.subspan(submitted, n));
       submitted += n;

@@ -44,7 +44,7 @@ class Engine {
   // then. Runs any number of rows to completion; nothing may be in flight.
   void Run(std::span<const TokenRow> rows);
 
-  // The same in steps: submits a micro-batch of 1 to max_rows() rows. At most in_flight_limit() micro-batches
+  // The same in steps: submits a micro-batch of 1 to max_rows() rows. At most max_in_flight() micro-batches
   // may await their Collect. Two in flight may continue the same slot (a long prompt). Throws ChainLostError,
   // as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit tries to
   // connect again.
@@ -57,7 +57,7 @@ class Engine {
   void Collect();
   size_t in_flight() const { return in_flight_; }
   // For a single stage 1, since the next step's tokens depend on this step's logits.
-  size_t in_flight_limit() const { return batches_.size(); }
+  size_t max_in_flight() const { return batches_.size(); }
   size_t max_rows() const { return packed().max_rows(); }
   size_t slots() const { return lengths_.size(); }
 

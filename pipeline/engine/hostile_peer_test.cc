@@ -87,7 +87,7 @@ class HostileChain : public testing::Test {
     const StageFrameView<std::byte> view(bytes, shape);
     view.header() = {.plan_hash = shape.plan_hash,
                      .step = step,
-                     .micro_batch = static_cast<uint32_t>(step % shape.in_flight),
+                     .micro_batch = static_cast<uint32_t>(step % shape.max_in_flight),
                      .rows = kRows,
                      .logit_rows = kLogitRows,
                      .residual_rows = kRows};

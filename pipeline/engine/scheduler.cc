@@ -50,7 +50,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
       options_(options),
       slots_(engine.plan().options.slots),
       ready_(engine.plan().options.slots),
-      batches_(engine.in_flight_limit()),
+      batches_(engine.max_in_flight()),
       slot_status_(engine.plan().options.slots) {
   // Reserves all that steps need, so that they do not allocate.
   for (Slot& slot : slots_) slot.tokens.reserve(engine.plan().options.context);
@@ -204,7 +204,7 @@ bool Scheduler::FillMicroBatch() {
 
 void Scheduler::AddDecodeRows(MicroBatch& batch) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
-  size_t most = CeilDiv(decoding_, engine_.in_flight_limit());
+  size_t most = CeilDiv(decoding_, engine_.max_in_flight());
   const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
   most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
   while (batch.decode_rows < most && !ready_.empty()) {

@@ -56,7 +56,7 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   const auto separated = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 2}, {1, 1}, {2, 2}}});
   // Two stages, three micro-batches in flight.
   const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
-  ASSERT_EQ(chain->in_flight_limit(), 3u);
+  ASSERT_EQ(chain->max_in_flight(), 3u);
   for (int round = 0; round < 6; ++round) {
     std::vector<Wish> wishes = RandomWishes(14, random);
     std::vector<Outcome> alone;

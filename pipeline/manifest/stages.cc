@@ -45,7 +45,7 @@ size_t TotalSlots(const Manifest& manifest, const std::vector<StageSpec>& stages
     said |= wishes.given != 0;
     total = std::max(total, wishes.given + wishes.open);
   }
-  return said || stages.size() < 2 ? total : std::max(total, MicroBatchesOf(stages.size()));
+  return said || stages.size() < 2 ? total : std::max(total, MaxInFlight(stages.size()));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ class Planner {
     PlanStages();
     PlanServing(serving);
     if (!plan_.single()) {
-      plan_.micro_batches = MicroBatchesOf(plan_.stages.size());
+      plan_.max_in_flight = MaxInFlight(plan_.stages.size());
       AddLinks(serving);
     }
     Note();
@@ -298,11 +298,11 @@ class Planner {
       plan_.notes.push_back(fmt::format("{}: {}", names, note));
     }
     for (const std::string& line : NotYetSupported(manifest_)) plan_.notes.push_back(line);
-    if (plan_.slots < plan_.micro_batches) {
+    if (plan_.slots < plan_.max_in_flight) {
       plan_.notes.push_back(
           fmt::format("{} slot{} for {} micro-batches in flight: the pipeline is never full; [model] slots = "
                       "{} would fill it",
-                      plan_.slots, plan_.slots == 1 ? "" : "s", plan_.micro_batches, plan_.micro_batches));
+                      plan_.slots, plan_.slots == 1 ? "" : "s", plan_.max_in_flight, plan_.max_in_flight));
     }
   }
 

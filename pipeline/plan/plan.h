@@ -69,7 +69,7 @@ struct Plan {
   std::vector<LinkPlan> links;  // empty if single()
   size_t context = 0, slots = 0;
   size_t max_batch_tokens = 0;        // most rows of a micro-batch
-  size_t micro_batches = 1;           // the most in flight (MicroBatchesOf)
+  size_t max_in_flight = 1;           // most micro-batches in flight
   std::vector<std::string> notes;     // what the user should know
   std::vector<std::string> warnings;  // the notes about the manifest's sockets
   Prediction prediction;

@@ -69,8 +69,8 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
   plan.head_bytes = HeadBytes(config);
   plan.embedding_bytes = EmbeddingBytes(config);
   plan.serving_resident = plan.head_bytes <= budget;
-  plan.micro_batches = MicroBatchesOf(plan.stages.size());
-  plan.slots = std::max(options.slots, plan.micro_batches);
+  plan.max_in_flight = MaxInFlight(plan.stages.size());
+  plan.slots = std::max(options.slots, plan.max_in_flight);
   if (!plan.stages[0].resident) {
     plan.notes.push_back(fmt::format(
         "one layer has {:.1f} MB of packed weights, {:.1f} MB more than the budget of a socket ({:.1f} MB, "
@@ -89,7 +89,7 @@ void Predict(Plan& plan, const Speeds& speeds) {
   Prediction& p = plan.prediction;
   p = {.speeds = speeds,
        .context = plan.context,
-       .micro_batches = plan.micro_batches,
+       .max_in_flight = plan.max_in_flight,
        .row_bytes = plan.config.dim * sizeof(float),
        .links = plan.single() ? 0 : plan.stages.size() + 1};
   const model::ModelConfig& c = plan.config;
@@ -180,7 +180,7 @@ size_t PlacedStage::attention_index(std::string_view name) const {
 
 uint64_t Plan::hash() const {
   nlohmann::json key = KeyOf(config);
-  key.push_back({cluster, context, slots, max_batch_tokens, micro_batches, serving_socket, fingerprint});
+  key.push_back({cluster, context, slots, max_batch_tokens, max_in_flight, serving_socket, fingerprint});
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
                    stage.plan.options.decode_rows});

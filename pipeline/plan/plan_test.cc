@@ -67,7 +67,7 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
       EXPECT_EQ(plan.serving_socket, "serving");
       EXPECT_EQ(fmt::format("{:.2f}", static_cast<double>(config.parameters()) * 1e-9),
                 fmt::format("{:.2f}", row.int8_gb));
-      EXPECT_EQ(plan.micro_batches, row.sockets + 1);
+      EXPECT_EQ(plan.max_in_flight, row.sockets + 1);
       const std::string table = plan.Table();
       EXPECT_NE(
           table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets, row.layers_per_socket)),
@@ -104,7 +104,7 @@ TEST(ClusterPrediction, IsTheFormulaThatItPrints) {
               .link_gbps = 1,
               .source = "the test"};
   p.context = 100;
-  p.micro_batches = 3;
+  p.max_in_flight = 3;
   p.row_bytes = 1000;
   p.links = 3;
   const PredictedStage stage{.name = "a",
@@ -175,7 +175,7 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
   EXPECT_EQ(plan.serving_socket, "");
   EXPECT_EQ(plan.context, 256u);
   EXPECT_EQ(plan.slots, 5u);
-  EXPECT_EQ(plan.micro_batches, 4u);
+  EXPECT_EQ(plan.max_in_flight, 4u);
   EXPECT_GE(plan.max_batch_tokens, 64u);
   EXPECT_EQ(&plan.stage_of_socket("k2"), &plan.stages[0]);
   EXPECT_EQ(&plan.stage_of_socket("c2"), &plan.stages[2]);
@@ -289,7 +289,7 @@ TEST(PlanTest, ServingSocketAndOneStage) {
   const Plan alone = PlanOf(one, config, "two-packages");
   EXPECT_TRUE(alone.single());
   EXPECT_TRUE(alone.links.empty());
-  EXPECT_EQ(alone.micro_batches, 1u);
+  EXPECT_EQ(alone.max_in_flight, 1u);
   EXPECT_TRUE(alone.stages[0].holds_head);
   EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + HeadBytes(config));
   const Plan served =

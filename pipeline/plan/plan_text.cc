@@ -92,7 +92,7 @@ std::string Plan::Table() const {
                         "sampler)\n",
                         stages.size(), stages.size(), Layers(*this), stages.size() == c.layers ? "" : "s");
   out += fmt::format("in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
-                     micro_batches, micro_batches == 1 ? "" : "es", max_batch_tokens,
+                     max_in_flight, max_in_flight == 1 ? "" : "es", max_batch_tokens,
                      static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
                      single() ? "" : ": one a stage and one at the serving socket");
   out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB in all stages, INT8\n", slots,
@@ -150,7 +150,7 @@ nlohmann::json Plan::Json() const {
                          {"context", context},
                          {"slots", slots},
                          {"max_batch_tokens", max_batch_tokens},
-                         {"micro_batches", micro_batches},
+                         {"micro_batches", max_in_flight},
                          {"weight_bytes", weight_bytes()},
                          {"kv_bytes_per_slot", kv_slot_bytes()},
                          {"resident", resident()},

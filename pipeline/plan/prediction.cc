@@ -27,7 +27,7 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
   times.weights_us = std::max(read, compute);
   times.compute_bound = compute > read;
   // All sequences in flight keep their KV of this stage's layers (paper section 2.3).
-  const double kv_all = rows * static_cast<double>(stage.kv_bytes * stage.layers * micro_batches);
+  const double kv_all = rows * static_cast<double>(stage.kv_bytes * stage.layers * max_in_flight);
   times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
   const double kv_gbps =
       times.kv_in_l3 ? speeds.l3_core_gbps * static_cast<double>(stage.kv_cores) : speeds.dram_socket_gbps;
@@ -50,7 +50,7 @@ PredictedPoint Prediction::Point(size_t batch) const {
     path_us += us;
     slowest_us = std::max(slowest_us, us);
   }
-  const auto in_flight = static_cast<double>(micro_batches);
+  const auto in_flight = static_cast<double>(max_in_flight);
   PredictedPoint point;
   point.batch = batch;
   point.alone_ms = path_us * 1e-3;
@@ -116,9 +116,9 @@ std::string Prediction::Text() const {
   }
   out += fmt::format("  TPOT     = {} us = {:.3f} ms with one micro-batch of one sequence in flight\n", sum,
                      one.alone_ms);
-  if (micro_batches > 1) {
-    out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n", micro_batches,
-                       one.tpot_ms, micro_batches);
+  if (max_in_flight > 1) {
+    out += fmt::format("           = max(that, {} x slowest) = {:.3f} ms with {} in flight\n", max_in_flight,
+                       one.tpot_ms, max_in_flight);
   }
   out += "\n  batch   TPOT ms, one in flight   TPOT ms, all in flight   tokens/s, all in flight\n";
   for (const PredictedPoint& point : points) {

@@ -51,7 +51,7 @@ struct PredictedPoint {
 struct Prediction {
   Speeds speeds;
   size_t context = 0;
-  size_t micro_batches = 0;
+  size_t max_in_flight = 0;            // micro-batches
   uint64_t row_bytes = 0;              // per row of a frame: dim float32
   size_t links = 0;                    // hops per token: stages + 1; 0 if one stage serves itself
   std::vector<PredictedStage> stages;  // the serving socket last

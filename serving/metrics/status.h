@@ -55,7 +55,7 @@ struct PlanView {
   std::string chat_format;  // empty: the model has no chat template, or one that we do not know
   size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, vocab = 0, context = 0, slots = 0;
   uint64_t parameters = 0, weight_bytes = 0, kv_bytes = 0;
-  size_t micro_batches = 1;  // in flight
+  size_t max_in_flight = 1;  // micro-batches
   std::vector<SocketPlace> sockets;
   std::vector<LinkPlace> links;
   std::vector<std::string> notes;
