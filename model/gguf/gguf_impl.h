@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "model/gguf/gguf.h"
 
 namespace larder::model::inline gguf {
@@ -17,10 +18,9 @@ struct GgufFile::Impl {
   Impl() = default;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl();  // closes fd
 
   std::string path;
-  int fd = -1;
+  Descriptor fd;
   uint32_t version = 0;
   uint64_t file_bytes = 0;
   uint64_t data_offset_bytes = 0;

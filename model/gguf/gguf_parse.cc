@@ -73,7 +73,7 @@ class GgufHeaderParser {
     const uint64_t want = std::min(
         {file_.file_bytes, kMaxHeaderBytes, std::max<uint64_t>({at_ + bytes, 2 * have, kFirstReadBytes})});
     file_.header.resize(want);
-    ReadExactly(file_.fd, file_.path, "the header", have, want - have, file_.header.data() + have);
+    ReadExactly(file_.fd.get(), file_.path, "the header", have, want - have, file_.header.data() + have);
   }
 
   template <typename T>
@@ -295,10 +295,11 @@ std::shared_ptr<const GgufFile> GgufFile::Open(const std::string& path) {
   std::shared_ptr<GgufFile> file(new GgufFile);
   Impl& impl = *file->impl_;
   impl.path = path;
-  impl.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // NONBLOCK: a FIFO must not hang us
-  if (impl.fd < 0) throw Error("{}: can't open: {}", path, std::strerror(errno));
+  impl.fd = Descriptor(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // NONBLOCK: a FIFO must not hang us
+  if (!impl.fd) throw Error("{}: can't open: {}", path, std::strerror(errno));
   struct stat status {};
-  if (::fstat(impl.fd, &status) != 0) throw Error("{}: can't stat: {}", path, std::strerror(errno));
+  if (::fstat(impl.fd.get(), &status) != 0) throw Error("{}: can't stat: {}", path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw Error("{}: is not a regular file, expected a GGUF file", path);
   impl.file_bytes = static_cast<uint64_t>(status.st_size);
   GgufHeaderParser(impl).Parse();

@@ -91,10 +91,6 @@ void ToF32(TensorType type, const char* raw, std::span<float> values) {
 GgufFile::GgufFile() : impl_(std::make_unique<Impl>()) {}
 GgufFile::~GgufFile() = default;
 
-GgufFile::Impl::~Impl() {
-  if (fd >= 0) ::close(fd);
-}
-
 void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_t offset, uint64_t bytes,
                  void* dst) {
   auto* out = static_cast<char*>(dst);
@@ -135,8 +131,8 @@ void GgufFile::ReadRows(const TensorInfo& tensor, size_t row0, size_t n, void* d
   CheckReadable(impl_->path, tensor);
   CheckRange(tensor, row0, n);
   const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
-  ReadExactly(impl_->fd, impl_->path, tensor.name, tensor.file_offset_bytes + row0 * row_bytes, n * row_bytes,
-              dst);
+  ReadExactly(impl_->fd.get(), impl_->path, tensor.name, tensor.file_offset_bytes + row0 * row_bytes,
+              n * row_bytes, dst);
 }
 
 void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, float* dst) const {

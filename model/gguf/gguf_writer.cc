@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/gguf/gguf.h"
@@ -36,19 +37,17 @@ class NewFile {
     if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
       throw Error("{}: exists and is not a regular file; name another", path);
     }
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd_ < 0) throw Error("{}: can't create: {}", temporary_, std::strerror(errno));
+    fd_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!fd_) throw Error("{}: can't create: {}", temporary_, std::strerror(errno));
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
+    if (fd_) ::unlink(temporary_.c_str());
   }
   void Write(const char* data, size_t bytes) {
     while (bytes > 0) {
-      const ssize_t put = ::write(fd_, data, bytes);
+      const ssize_t put = ::write(fd_.get(), data, bytes);
       if (put < 0 && errno == EINTR) continue;
       if (put <= 0) throw Error("{}: can't write: {}", temporary_, std::strerror(errno));
       data += put;
@@ -58,8 +57,8 @@ class NewFile {
   // The file gets its name after its bytes are on the disk, and the name is on the disk when this returns. So
   // a power cut leaves a complete file or none, never a file of zeros.
   void Commit() {
-    int cause = ::fdatasync(fd_) == 0 ? 0 : errno;
-    if (::close(std::exchange(fd_, -1)) != 0 && cause == 0) cause = errno;
+    int cause = ::fdatasync(fd_.get()) == 0 ? 0 : errno;
+    if (::close(fd_.Take()) != 0 && cause == 0) cause = errno;
     if (cause == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) cause = errno;
     if (cause != 0) {
       ::unlink(temporary_.c_str());
@@ -72,16 +71,15 @@ class NewFile {
   void SyncFolder() const {
     const size_t slash = path_.rfind('/');
     const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // Some file systems cannot sync a folder (EINVAL), and a folder may be writable but not readable. The
     // file is complete in both cases.
-    const bool failed = fd >= 0 && ::fsync(fd) != 0 && errno == EIO;
-    if (fd >= 0) ::close(fd);
+    const bool failed = fd && ::fsync(fd.get()) != 0 && errno == EIO;
     if (failed) throw Error("{}: can't write the folder it is in: {}", path_, std::strerror(EIO));
   }
 
   std::string path_, temporary_;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 }  // namespace

@@ -15,23 +15,19 @@
 namespace larder::node::inline loadgen {
 namespace {
 
-Fd NewSocket(const Address& address, int flags) {
-  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
-  if (fd.get() < 0) throw Error("no socket: {}", std::strerror(errno));
+Descriptor NewSocket(const Address& address, int flags) {
+  Descriptor fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  if (!fd) throw Error("no socket: {}", std::strerror(errno));
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return fd;
 }
 
-bool StartConnect(const Fd& fd, const Address& address) {
+bool StartConnect(const Descriptor& fd, const Address& address) {
   return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0;
 }
 
 }  // namespace
-
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
 
 Address Resolve(const std::string& host, uint16_t port) {
   addrinfo hints{};
@@ -46,15 +42,15 @@ Address Resolve(const std::string& host, uint16_t port) {
   return address;
 }
 
-Fd Connect(const Address& address) {
-  Fd fd = NewSocket(address, SOCK_NONBLOCK);
+Descriptor Connect(const Address& address) {
+  Descriptor fd = NewSocket(address, SOCK_NONBLOCK);
   if (!StartConnect(fd, address) && errno != EINPROGRESS)
     throw Error("can't connect: {}", std::strerror(errno));
   return fd;
 }
 
-Fd ConnectAndWait(const Address& address, double timeout_s) {
-  Fd fd = NewSocket(address, 0);
+Descriptor ConnectAndWait(const Address& address, double timeout_s) {
+  Descriptor fd = NewSocket(address, 0);
   const double whole_s = std::floor(timeout_s);
   const timeval limit = {.tv_sec = static_cast<time_t>(whole_s),
                          .tv_usec = static_cast<suseconds_t>((timeout_s - whole_s) * 1e6)};

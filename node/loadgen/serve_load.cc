@@ -32,7 +32,7 @@ void RaiseFileLimit() {
 
 struct Client {
   size_t index = 0;  // index in clients_
-  Fd fd;
+  Descriptor fd;
   size_t request = 0;
   bool busy = false;
   bool used_before = false;  // the connection has carried a reply, so the server may have closed it since
@@ -115,7 +115,7 @@ class Load {
     client.sent = 0;
     client.reader.emplace(spec_.target.kind);
     try {
-      if (client.fd.get() < 0) {
+      if (!client.fd) {
         client.fd = Connect(address_);
         client.used_before = false;
         epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u64 = client.index}};
@@ -164,21 +164,21 @@ class Load {
 
   // `closing`: the peer will send no more, so no further edge will announce what is still unread.
   void Serve(Client& client, bool closing) {
-    if (client.fd.get() < 0) return;
+    if (!client.fd) return;
     try {
       if (client.busy) Write(client);
-      while (client.fd.get() >= 0) {
+      while (client.fd) {
         char bytes[16 << 10];
         const ssize_t n = recv(client.fd.get(), bytes, sizeof bytes, 0);
         const int64_t now_ns = NowNs();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == ENOTCONN)) return;
         if (n <= 0 && !client.busy) {  // the server closed an idle connection
-          client.fd.Close();
+          client.fd.Reset();
           return;
         }
         if (n <= 0 && client.used_before && !client.reader->begun()) {  // closed as we sent: again
-          client.fd.Close();
+          client.fd.Reset();
           return Send(client);
         }
         if (n < 0) throw Error("can't read: {}", std::strerror(errno));
@@ -190,7 +190,7 @@ class Load {
         if (n > 0 && static_cast<size_t>(n) < sizeof bytes && !closing) return;  // another edge will come
       }
     } catch (const Error& error) {
-      client.busy ? End(client, error.what()) : client.fd.Close();
+      client.busy ? End(client, error.what()) : client.fd.Reset();
     }
   }
 
@@ -201,7 +201,7 @@ class Load {
       result.ok = false;
       result.error = error;
     }
-    if (!error.empty() || !client.reader->keep_alive()) client.fd.Close();
+    if (!error.empty() || !client.reader->keep_alive()) client.fd.Reset();
     client.used_before = true;
     client.busy = false;
     idle_.push_back(client.index);
@@ -223,7 +223,7 @@ class Load {
 
   const LoadSpec& spec_;
   const Address address_;
-  Fd epoll_, timer_;
+  Descriptor epoll_, timer_;
   std::vector<int64_t> arrivals_ns_;
   std::vector<RequestResult> results_;
   std::vector<std::unique_ptr<Client>> clients_;
@@ -242,7 +242,7 @@ LoadRun RunLoad(const LoadSpec& spec, const std::function<bool(size_t)>& go_on) 
 }
 
 std::string FirstModel(const ServeTarget& target, double timeout_s) {
-  Fd connection;
+  Descriptor connection;
   try {
     connection = ConnectAndWait(Resolve(target.host, target.port), timeout_s);
   } catch (const Error& error) {

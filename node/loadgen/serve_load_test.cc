@@ -74,10 +74,10 @@ class Server {
       const int fd = accept(listener_.get(), nullptr, nullptr);
       if (fd < 0) continue;
       ++connections_;
-      threads_.emplace_back([this, fd] { Talk(Fd(fd)); });
+      threads_.emplace_back([this, fd] { Talk(Descriptor(fd)); });
     }
   }
-  void Talk(Fd fd) {
+  void Talk(Descriptor fd) {
     std::string got;
     while (!stop_) {
       pollfd wait = {.fd = fd.get(), .events = POLLIN};
@@ -100,7 +100,7 @@ class Server {
   }
 
   Answer answer_;
-  Fd listener_;
+  Descriptor listener_;
   uint16_t port_ = 0;
   std::atomic<bool> stop_{false};
   std::atomic<size_t> connections_{0};

@@ -54,7 +54,7 @@ class Notified : public testing::Test {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
-    fd_ = rdma::Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    fd_ = Descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const timeval limit{20, 0};
     setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     ASSERT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address),
@@ -89,7 +89,7 @@ class Notified : public testing::Test {
     EXPECT_LT(pings, 1000) << "it pinged on although nothing moves";
     PatienceFor(20);
   }
-  rdma::Descriptor fd_;
+  Descriptor fd_;
 };
 
 // Collects the log while it lives.
@@ -264,13 +264,13 @@ class Stranger {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
-    fd_ = rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    fd_ = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(bind(fd_.get(), reinterpret_cast<sockaddr*>(&address),
                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
               0);
     EXPECT_EQ(listen(fd_.get(), 4), 0);
     thread_ = std::thread([this, says] {
-      const rdma::Descriptor client(accept(fd_.get(), nullptr, nullptr));
+      const Descriptor client(accept(fd_.get(), nullptr, nullptr));
       for (size_t at = 0; at < says.size();) {
         const ssize_t sent = send(client.get(), says.data() + at, says.size() - at, MSG_NOSIGNAL);
         if (sent <= 0) break;
@@ -281,7 +281,7 @@ class Stranger {
   ~Stranger() { thread_.join(); }
 
  private:
-  rdma::Descriptor fd_;
+  Descriptor fd_;
   std::thread thread_;
 };
 
@@ -323,7 +323,7 @@ TEST(AskStatus, DoesNotWaitForEver) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
-  const rdma::Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address),
                  static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())),
             0);

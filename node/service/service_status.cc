@@ -45,15 +45,13 @@ std::vector<Place> Places() {
   return places;
 }
 
-rdma::Descriptor NewSocket() {
-  return rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
+Descriptor NewSocket() { return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 // Connects to the first place where a process listens; without one, *problem says why.
-rdma::Descriptor ConnectStatus(const std::string& name, std::string* problem) {
+Descriptor ConnectStatus(const std::string& name, std::string* problem) {
   bool shut_out = false;
   for (const Place& place : Places()) {
-    rdma::Descriptor fd = NewSocket();
+    Descriptor fd = NewSocket();
     if (!fd) {
       *problem = std::strerror(errno);
       return {};
@@ -145,7 +143,7 @@ StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& stat
     listener_ = rdma::LocalListener("status socket", name, SOCK_STREAM, 16);
   } catch (const Error&) {
     const rdma::LocalAddress address = rdma::AddressOf(name);
-    const rdma::Descriptor fd = NewSocket();
+    const Descriptor fd = NewSocket();
     if (connect(fd.get(), address.get(), address.bytes) != 0) throw;
     const ucred holder = rdma::PeerOf(fd.get());
     if (holder.uid == geteuid() || holder.uid == 0) throw;
@@ -161,7 +159,7 @@ StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& stat
 }
 
 void StatusSocket::AnswerOne() const {
-  const rdma::Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) {  // the client has left; or no descriptor is free, and the socket stays readable
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -200,7 +198,7 @@ std::vector<std::string> StatusNames() {
 
 std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms, std::string* problem) {
   const int64_t deadline_ns = NowNs() + int64_t{timeout_ms} * 1'000'000;
-  const rdma::Descriptor fd = ConnectStatus(name, problem);
+  const Descriptor fd = ConnectStatus(name, problem);
   if (!fd) return std::nullopt;
   std::string answer;
   char buffer[4096];

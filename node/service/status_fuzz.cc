@@ -28,7 +28,7 @@ class Answerer {
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name_.data(), name_.size());
     const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name_.size());
-    listener_ = rdma::Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    listener_ = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     LARDER_CHECK(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
                  listen(listener_.get(), 4) == 0);
     std::thread([this] { Run(); }).detach();
@@ -39,7 +39,7 @@ class Answerer {
  private:
   void Run() const {
     for (;;) {
-      const rdma::Descriptor client(accept(listener_.get(), nullptr, nullptr));
+      const Descriptor client(accept(listener_.get(), nullptr, nullptr));
       const std::string bytes(bytes_);  // a client does not wait for the end of a long answer
       for (std::string_view rest = bytes; !rest.empty();) {
         const ssize_t sent = send(client.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
@@ -50,7 +50,7 @@ class Answerer {
   }
 
   std::string name_;
-  rdma::Descriptor listener_;
+  Descriptor listener_;
   std::string_view bytes_;
 };
 

@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "pipeline/engine/chain_testing.h"
-#include "rdma/ipc/descriptor.h"
 #include "rdma/proof/link_key.h"
 
 namespace larder::pipeline::inline engine {
@@ -36,7 +36,7 @@ class ReservedPort {
   uint16_t port() const { return port_; }
 
  private:
-  rdma::Descriptor socket_;
+  Descriptor socket_;
   uint16_t port_ = 0;
 };
 

@@ -22,7 +22,7 @@
 #include <string>
 #include <type_traits>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 #include "rdma/ipc/shared_memory.h"
 #include "rdma/proof/link_key.h"
 

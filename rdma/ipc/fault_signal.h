@@ -3,7 +3,7 @@
 // fd(). Any thread may raise it.
 #pragma once
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 #include "sync/fault.h"
 
 namespace larder::rdma::inline ipc {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 
 namespace larder::rdma::inline ipc {
 

@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 
 namespace larder::rdma::inline ipc {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 #include "topology/arena.h"
 
 namespace larder::rdma::inline ipc {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/control/control_message.h"
-#include "rdma/ipc/descriptor.h"
 #include "rdma/link/frame_link.h"
 #include "rdma/link/link_ends.h"
 #include "rdma/proof/link_gate.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 #include "rdma/proof/link_key.h"
 #include "rdma/proof/link_proof.h"
 

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/descriptor.h"
 #include "base/error.h"
-#include "rdma/ipc/descriptor.h"
 
 namespace larder::rdma::inline proof {
 namespace {

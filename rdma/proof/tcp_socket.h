@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 
 namespace larder::rdma::inline proof {
 

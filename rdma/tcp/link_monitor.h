@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "rdma/ipc/descriptor.h"
+#include "base/descriptor.h"
 #include "rdma/ipc/fault_signal.h"
 #include "rdma/proof/link_wire.h"
 

@@ -18,8 +18,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "base/memory.h"
-#include "rdma/ipc/descriptor.h"
 #include "rdma/ipc/fault_signal.h"
 #include "rdma/proof/link_wire.h"
 #include "rdma/shm/shm_link.h"

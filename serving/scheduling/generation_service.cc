@@ -83,16 +83,13 @@ GenerationService::GenerationService(GenerationServiceOptions options, ServingMe
       failures_(failures),
       inbox_(options_.queue_limit + options_.slots),
       events_(kEvents) {
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  work_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0 || work_fd_ < 0) throw Error("can't make an eventfd: {}", std::strerror(errno));
+  wake_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  work_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake_fd_ || !work_fd_) throw Error("can't make an eventfd: {}", std::strerror(errno));
   metrics_.SetSlots(options_.slots, 0);
 }
 
-GenerationService::~GenerationService() {
-  close(wake_fd_);
-  close(work_fd_);
-}
+GenerationService::~GenerationService() = default;
 
 GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol,
                                           GenerationListener* listener) {
@@ -158,7 +155,7 @@ void GenerationService::StepDone() {
   // One system call wakes the I/O thread for all steps that it has not seen yet.
   if (wake_pending_.exchange(true)) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(wake_fd_, &one, sizeof one);  // never full: it is 0 or 1
+  [[maybe_unused]] const auto written = write(wake_fd_.get(), &one, sizeof one);  // never full: it is 0 or 1
 }
 
 bool GenerationService::WaitForWork(int most_ms) {
@@ -175,22 +172,22 @@ bool GenerationService::WaitForWork(int most_ms) {
     usleep(100);
     return true;
   }
-  pollfd woken{.fd = work_fd_, .events = POLLIN, .revents = 0};
+  pollfd woken{.fd = work_fd_.get(), .events = POLLIN, .revents = 0};
   poll(&woken, 1, most_ms);
   uint64_t count;
-  [[maybe_unused]] const auto got = read(work_fd_, &count, sizeof count);
+  [[maybe_unused]] const auto got = read(work_fd_.get(), &count, sizeof count);
   return true;
 }
 
 void GenerationService::Wake() {
   if (!asleep_.exchange(false, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(work_fd_, &one, sizeof one);  // a few at most
+  [[maybe_unused]] const auto written = write(work_fd_.get(), &one, sizeof one);  // a few at most
 }
 
 void GenerationService::Dispatch() {
   uint64_t count;
-  [[maybe_unused]] const auto got = read(wake_fd_, &count, sizeof count);
+  [[maybe_unused]] const auto got = read(wake_fd_.get(), &count, sizeof count);
   // This comes before the ring is read, so that later events wake this thread again. It is an exchange, not a
   // store, because it must acquire what StepDone's exchange releases: a StepDone that finds the flag set does
   // not write the eventfd, and the reads below must see what it put into the ring before.

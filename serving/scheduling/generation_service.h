@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "pipeline/engine/request.h"
@@ -81,7 +82,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   // I/O thread. Throws Refused: a full queue, draining, an outage (503), a prompt that does not fit (400).
   // The caller that catches it counts it, as it counts requests that it refused itself.
   GenerationHandle Start(GenerationSpec, Protocol, GenerationListener*);
-  int wake_fd() const { return wake_fd_; }
+  int wake_fd() const { return wake_fd_.get(); }
   void Dispatch();
   void DispatchIfDue() {  // cheap if there are no events
     if (wake_pending_.load(std::memory_order_acquire)) Dispatch();
@@ -119,7 +120,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   GenerationServiceOptions options_;
   ServingMetrics& metrics_;
   Failures* failures_;
-  int wake_fd_ = -1;
+  Descriptor wake_fd_;
   bool draining_ = false;
   size_t waiting_ = 0;
   std::unordered_set<std::shared_ptr<Generation>> live_;
@@ -129,7 +130,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   // Compute thread: events that did not fit, in order; at most one token per slot and step.
   std::vector<GenerationEvent> overflow_;
   bool emitted_ = false;
-  int work_fd_ = -1;                                             // the compute thread sleeps on it
+  Descriptor work_fd_;                                           // the compute thread sleeps on it
   alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // the compute thread sleeps, or is about to
   std::atomic<bool> stop_{false};
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};

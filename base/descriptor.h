@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace larder::rdma::inline ipc {
+namespace larder {
 
 class Descriptor {
  public:
@@ -31,4 +31,4 @@ class Descriptor {
   int fd_ = -1;
 };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder
