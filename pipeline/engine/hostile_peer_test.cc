@@ -222,7 +222,7 @@ class HostileWeights {
   std::string Talk(int frames, const std::function<std::vector<Flipper::Word>(FrameMessage&)>& words) {
     const auto memory = rdma::SharedMemory::Create(shape_.bytes(), "larder-hostile");
     const Exchange exchange(shape_.exchange, memory.data());
-    const auto region = memory.span().subspan(shape_.link_offset(0), shape_.link.bytes());
+    const auto region = memory.span().subspan(shape_.link_offset(0), rdma::ShmLink::RegionBytes(shape_.link));
     auto& report = *reinterpret_cast<AttentionReport*>(memory.data() + shape_.report_offset(0));
     rdma::ShmLink::Format(region, shape_.link);
     rdma::ShmLink sender(region, shape_.link, rdma::LinkSide::kSend);

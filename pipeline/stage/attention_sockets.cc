@@ -31,7 +31,7 @@ rdma::Hello MakeHello(const StagePlan& plan, const SegmentShape& shape, const st
 }
 
 std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
-  return memory.span().subspan(shape.link_offset(socket), shape.link.bytes());
+  return memory.span().subspan(shape.link_offset(socket), rdma::ShmLink::RegionBytes(shape.link));
 }
 
 AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
@@ -51,7 +51,8 @@ SegmentShape::SegmentShape(const StagePlan& plan)
       sockets(plan.attention.size()) {}
 
 size_t SegmentShape::link_offset(size_t socket) const {
-  return RoundUp(exchange.bytes(), kPageBytes) + socket * RoundUp(link.bytes(), kPageBytes);
+  return RoundUp(exchange.bytes(), kPageBytes) +
+         socket * RoundUp(rdma::ShmLink::RegionBytes(link), kPageBytes);
 }
 size_t SegmentShape::report_offset(size_t socket) const {
   return link_offset(sockets) + socket * sizeof(AttentionReport);

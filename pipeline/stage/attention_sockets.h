@@ -27,7 +27,7 @@ namespace larder::pipeline::inline stage {
 struct SegmentShape {
   explicit SegmentShape(const StagePlan& plan);
   ExchangeShape exchange;
-  rdma::ShmLinkShape link;
+  rdma::LinkShape link;
   size_t link_offset(size_t socket) const;
   size_t report_offset(size_t socket) const;
   size_t bytes() const;

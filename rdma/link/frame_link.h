@@ -15,6 +15,7 @@
 #include <string>
 #include <variant>
 
+#include "rdma/ipc/link_shape.h"
 #include "rdma/proof/link_key.h"
 #include "sync/fault.h"
 #include "sync/link.h"
@@ -27,11 +28,6 @@ const char* TransportName(Transport transport);  // as in the manifest: "shm", "
 // Whether all addresses of a host, which may be a name, are loopback addresses, which only this server
 // reaches.
 bool IsLoopback(const std::string& host);
-
-struct LinkShape {
-  size_t frame_bytes = 0;  // the largest frame, 1 byte to 1 GiB
-  size_t slots = 0;        // frames in flight, 1..65536
-};
 
 struct LinkEndpoint {
   Transport transport = Transport::kSharedMemory;

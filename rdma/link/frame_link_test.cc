@@ -339,7 +339,7 @@ TEST(FrameLinkShm, AConnectorThatStopsInTheSetUpDoesNotHoldTheListener) {
       std::async(std::launch::async, [&] { return listener.Accept(shape, Identity("to"), 3 * kLongMs); });
   Hello hello;
   hello.plan_hash = Identity("stopped").plan_hash;
-  hello.memory_bytes = ShmLinkShape{shape.frame_bytes, shape.slots}.bytes();
+  hello.memory_bytes = ShmLink::RegionBytes(shape);
   hello.SetSocketName("stopped");
   const ControlChannel stopped =
       ConnectHello("larder-link-" + endpoint.name, hello, kLongMs, LinkKey::Open());

@@ -18,7 +18,7 @@ namespace larder::rdma::inline link {
 
 class ShmEnd {
  public:
-  ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const ShmLinkShape& shape, LinkSide side);
+  ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape, LinkSide side);
   ~ShmEnd();  // says goodbye
   void Fail(sync::FaultCode code, uint32_t detail) { link.Fail(code, detail); }
   sync::Fault fault() const { return link.fault(); }
@@ -31,7 +31,7 @@ class ShmEnd {
 
 class TcpEnd {
  public:
-  TcpEnd(Descriptor control, Descriptor data, const ShmLinkShape& shape, LinkSide side)
+  TcpEnd(Descriptor control, Descriptor data, const LinkShape& shape, LinkSide side)
       : link(std::move(data), shape, side, signal), monitor(std::move(control), signal, link.fd()) {}
   void Fail(sync::FaultCode code, uint32_t detail) { signal.Raise(code, detail); }
   sync::Fault fault() const { return signal.Read(); }
@@ -43,7 +43,7 @@ class TcpEnd {
 
 class VerbsEnd {
  public:
-  VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape,
+  VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
            LinkSide side, uint64_t remote_address, uint32_t remote_key);
   ~VerbsEnd();
   void Fail(sync::FaultCode code, uint32_t detail) { signal.Raise(code, detail); }

@@ -155,7 +155,7 @@ class LinkProofOf : public testing::TestWithParam<Transport> {
     if (GetParam() == Transport::kSharedMemory) {
       Message message;
       message.hello.plan_hash = 42;
-      message.hello.memory_bytes = ShmLinkShape{64, 2}.bytes();
+      message.hello.memory_bytes = ShmLink::RegionBytes({64, 2});
       session.Seal(kConnectorHello, message);
       bytes.resize(sizeof(message));
       std::memcpy(bytes.data(), &message, sizeof(message));
@@ -318,7 +318,7 @@ TEST(LinkProof, AConnectorThatEndsAfterItsHelloIsNotTheLast) {
   });
   rdma::Hello hello;
   hello.plan_hash = 42;
-  hello.memory_bytes = ShmLinkShape{64, 2}.bytes();
+  hello.memory_bytes = ShmLink::RegionBytes({64, 2});
   for (int i = 0; i < 3; ++i) ConnectHello("larder-link-" + endpoint.name, hello, kLongMs);
   const FrameLink right = ConnectLink(endpoint, {64, 2}, {42, "from", "test"}, kLongMs);
   EXPECT_TRUE(Contains(accepting.get().peer(), "socket from ("));

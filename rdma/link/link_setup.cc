@@ -36,7 +36,7 @@ std::string What(const LinkEndpoint& endpoint) {
 }
 
 WireHello MakeHello(const LinkEndpoint& endpoint, const LinkShape& shape, const LinkIdentity& identity) {
-  ShmLinkShape{shape.frame_bytes, shape.slots}.bytes();  // throws for impossible shapes
+  shape.Check();
   WireHello hello;
   hello.transport = static_cast<uint32_t>(endpoint.transport);
   hello.plan_hash = identity.plan_hash;

@@ -44,8 +44,8 @@ class LoopbackPair {
   sync::LoopbackLink link_;
 };
 
-SharedMemory Formatted(const ShmLinkShape& shape, uint32_t first_sequence = 0) {
-  SharedMemory memory = SharedMemory::Create(shape.bytes(), "larder link test");
+SharedMemory Formatted(const LinkShape& shape, uint32_t first_sequence = 0) {
+  SharedMemory memory = SharedMemory::Create(ShmLink::RegionBytes(shape), "larder link test");
   ShmLink::Format(memory.span(), shape, first_sequence);
   return memory;
 }
@@ -61,7 +61,7 @@ class MappedPair {
   MappedPair(size_t frame_bytes, size_t slots, uint32_t first_sequence = 0)
       : shape_{frame_bytes, slots},
         memory_(Formatted(shape_, first_sequence)),
-        again_(SharedMemory::Attach(dup(memory_.fd()), shape_.bytes())),
+        again_(SharedMemory::Attach(dup(memory_.fd()), ShmLink::RegionBytes(shape_))),
         sender_(memory_.span(), shape_, LinkSide::kSend),
         receiver_((kMappings == 2 ? again_ : memory_).span(), shape_, LinkSide::kReceive) {}
   ShmLink& sender() { return sender_; }
@@ -72,7 +72,7 @@ class MappedPair {
   ShmLinkHeader& header() { return *reinterpret_cast<ShmLinkHeader*>(memory_.data()); }
 
  private:
-  ShmLinkShape shape_;
+  LinkShape shape_;
   SharedMemory memory_;
   SharedMemory again_;
   ShmLink sender_;
@@ -101,14 +101,14 @@ TEST(ShmLink, TwoAddressesOfOneRegion) {
 }
 
 TEST(ShmLink, ImpossibleShapesAreErrors) {
-  EXPECT_THROW((ShmLinkShape{0, 1}.bytes()), Error);
-  EXPECT_THROW((ShmLinkShape{1, 0}.bytes()), Error);
-  EXPECT_THROW((ShmLinkShape{size_t{1} << 40, 1}.bytes()), Error);
-  EXPECT_THROW((ShmLinkShape{1, size_t{1} << 20}.bytes()), Error);
-  EXPECT_EQ((ShmLinkShape{64, 2}.bytes()), sizeof(ShmLinkHeader) + 2 * 128);
+  EXPECT_THROW((ShmLink::RegionBytes({0, 1})), Error);
+  EXPECT_THROW((ShmLink::RegionBytes({1, 0})), Error);
+  EXPECT_THROW((ShmLink::RegionBytes({size_t{1} << 40, 1})), Error);
+  EXPECT_THROW((ShmLink::RegionBytes({1, size_t{1} << 20})), Error);
+  EXPECT_EQ((ShmLink::RegionBytes({64, 2})), sizeof(internal::ShmLinkHeader) + 2 * 128);
 }
 
-std::string AttachError(std::span<std::byte> region, const ShmLinkShape& shape,
+std::string AttachError(std::span<std::byte> region, const LinkShape& shape,
                         LinkSide side = LinkSide::kReceive) {
   try {
     ShmLink link(region, shape, side);
@@ -119,13 +119,13 @@ std::string AttachError(std::span<std::byte> region, const ShmLinkShape& shape,
 }
 
 TEST(ShmLink, AttachingChecksTheHeader) {
-  const ShmLinkShape shape{100, 4};
+  const LinkShape shape{100, 4};
   SharedMemory memory = Formatted(shape);
   EXPECT_EQ(AttachError(memory.span(), shape), "no error");
   EXPECT_NE(AttachError(memory.span(), {100, 3}).find("4 slots of 100 bytes, expected 3 of 100"),
             std::string::npos);
   EXPECT_NE(AttachError(memory.span(), {99, 4}).find("expected 4 of 99"), std::string::npos);
-  EXPECT_NE(AttachError(memory.span().first(shape.bytes() - 1), shape).find("the region has"),
+  EXPECT_NE(AttachError(memory.span().first(ShmLink::RegionBytes(shape) - 1), shape).find("the region has"),
             std::string::npos);
 
   auto& header = *reinterpret_cast<ShmLinkHeader*>(memory.data());
@@ -137,7 +137,7 @@ TEST(ShmLink, AttachingChecksTheHeader) {
 }
 
 TEST(ShmLink, ARegionServesOneRun) {
-  const ShmLinkShape shape{100, 4};
+  const LinkShape shape{100, 4};
   SharedMemory memory = Formatted(shape, 7);
   ShmLink sender(memory.span(), shape, LinkSide::kSend);
   ASSERT_TRUE(sender.BeginSend());

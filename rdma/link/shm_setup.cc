@@ -24,7 +24,7 @@ LinkDown LinkDownOf(PeerEnd how) {
 
 }  // namespace
 
-ShmEnd::ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const ShmLinkShape& shape, LinkSide side)
+ShmEnd::ShmEnd(ControlChannel the_channel, SharedMemory the_memory, const LinkShape& shape, LinkSide side)
     : channel(std::move(the_channel)),
       memory(std::move(the_memory)),
       link(memory.span(), shape, side),
@@ -40,16 +40,16 @@ namespace {
 // ended.
 constexpr int kMakeMs = 10'000;
 
-Hello ShmHello(const ShmLinkShape& shape, const LinkIdentity& identity) {
+Hello ShmHello(const LinkShape& shape, const LinkIdentity& identity) {
   Hello hello;
   hello.plan_hash = identity.plan_hash;
-  hello.memory_bytes = shape.bytes();
+  hello.memory_bytes = ShmLink::RegionBytes(shape);
   hello.session = identity.session;
   hello.SetSocketName(identity.name);
   return hello;
 }
 
-MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const ShmLinkShape& shape, LinkSide side,
+MadeLink<ShmEnd> Make(ControlChannel channel, SharedMemory memory, const LinkShape& shape, LinkSide side,
                       uint64_t session, int timeout_ms) {
   MadeLink<ShmEnd> made;
   made.session = session;
@@ -70,29 +70,27 @@ std::string ShmName(const LinkEndpoint& endpoint) { return "larder-link-" + endp
 MadeLink<ShmEnd> ConnectShm(const LinkEndpoint& endpoint, const LinkShape& shape,
                             const LinkIdentity& identity, int timeout_ms) {
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
-  const ShmLinkShape region{shape.frame_bytes, shape.slots};
-  const Hello hello = ShmHello(region, identity);
+  const Hello hello = ShmHello(shape, identity);
   ControlChannel channel = ConnectHello(ShmName(endpoint), hello, timeout_ms, LinkKey::Of(identity.key));
   const int left_ms = std::min(kMakeMs, LeftMs(deadline_ns));
-  SharedMemory memory = channel.ReceiveMemory(region.bytes(), left_ms);
-  return Make(std::move(channel), std::move(memory), region, LinkSide::kSend, identity.session, left_ms);
+  SharedMemory memory = channel.ReceiveMemory(ShmLink::RegionBytes(shape), left_ms);
+  return Make(std::move(channel), std::move(memory), shape, LinkSide::kSend, identity.session, left_ms);
 }
 
 MadeLink<ShmEnd> AcceptShm(ControlListener& listener, const LinkEndpoint& endpoint, const LinkShape& shape,
                            const LinkIdentity& identity, int timeout_ms, int stop_fd) {
   const int64_t deadline_ns = DeadlineNs(timeout_ms);
-  const ShmLinkShape region{shape.frame_bytes, shape.slots};
-  const Hello hello = ShmHello(region, identity);
+  const Hello hello = ShmHello(shape, identity);
   const std::string label = "larder link " + endpoint.name;
   for (;;) {
     uint64_t session = identity.session;
     ControlChannel channel = listener.AcceptHello(hello, timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns),
                                                   LinkKey::Of(identity.key), &session, stop_fd);
-    SharedMemory memory = SharedMemory::Create(region.bytes(), label.c_str());
-    ShmLink::Format(memory.span(), region);
+    SharedMemory memory = SharedMemory::Create(ShmLink::RegionBytes(shape), label.c_str());
+    ShmLink::Format(memory.span(), shape);
     try {
       channel.SendMemory(memory);
-      return Make(std::move(channel), std::move(memory), region, LinkSide::kReceive, session,
+      return Make(std::move(channel), std::move(memory), shape, LinkSide::kReceive, session,
                   std::min(kMakeMs, LeftMs(deadline_ns)));
     } catch (const Error& error) {  // the peer ended or is stopped: wait for the next one
       if (LeftMs(deadline_ns) == 0) throw;

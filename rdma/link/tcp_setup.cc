@@ -15,8 +15,7 @@ constexpr int kSecondConnectionMs = 5000;
 
 MadeLink<TcpEnd> Make(Handshake control, Descriptor data, const LinkShape& shape, LinkSide side) {
   MadeLink<TcpEnd> made;
-  made.end = std::make_unique<TcpEnd>(std::move(control.control), std::move(data),
-                                      ShmLinkShape{shape.frame_bytes, shape.slots}, side);
+  made.end = std::make_unique<TcpEnd>(std::move(control.control), std::move(data), shape, side);
   made.session = control.theirs.session;
   made.peer = std::move(control.peer);
   made.description = fmt::format("tcp, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes,

@@ -20,7 +20,7 @@
 
 namespace larder::rdma::inline link {
 
-VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape,
+VerbsEnd::VerbsEnd(Descriptor control, std::unique_ptr<VerbsResources> resources, const LinkShape& shape,
                    LinkSide side, uint64_t remote_address, uint32_t remote_key)
     : link(std::move(resources), shape, side, remote_address, remote_key, signal),
       monitor(std::move(control), signal) {}
@@ -260,8 +260,7 @@ MadeLink<VerbsEnd> Make(Handshake control, std::unique_ptr<VerbsResources> resou
   made.peer = std::move(control.peer);
   made.description =
       fmt::format("verbs, {} slots of {} bytes, {}", shape.slots, shape.frame_bytes, resources->Describe());
-  made.end = std::make_unique<VerbsEnd>(std::move(control.control), std::move(resources),
-                                        ShmLinkShape{shape.frame_bytes, shape.slots}, side,
+  made.end = std::make_unique<VerbsEnd>(std::move(control.control), std::move(resources), shape, side,
                                         remote.ring_address, remote.ring_key);
   return made;
 }
@@ -318,9 +317,8 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   event = NextEvent(channel.get(), step_ns());
   if (!event || event->type != RDMA_CM_EVENT_ROUTE_RESOLVED) return failed("route", event);
 
-  const ShmLinkShape ring{shape.frame_bytes, shape.slots};
   auto resources =
-      std::make_unique<VerbsResources>(std::move(channel), std::move(id), ring, LinkSide::kSend, what);
+      std::make_unique<VerbsResources>(std::move(channel), std::move(id), shape, LinkSide::kSend, what);
   RequestData request;
   request.mtu = static_cast<uint32_t>(endpoint.mtu);
   request.pair = resources->pair->qp_num;
@@ -338,7 +336,7 @@ std::optional<MadeLink<VerbsEnd>> TryConnectVerbs(const LinkEndpoint& endpoint, 
   AnswerData answer;
   if (!FromPeer(*event, control->session, kVerbsAnswer, &answer))
     return failed("answer of another link", event);
-  if (!resources->Connect(ring, LinkSide::kSend, static_cast<int>(answer.mtu), what) ||
+  if (!resources->Connect(shape, LinkSide::kSend, static_cast<int>(answer.mtu), what) ||
       rdma_establish(resources->id.get()) != 0)
     return failed("connecting the queue pairs", std::nullopt);
   return Make(std::move(*control), std::move(resources), shape, LinkSide::kSend, answer);
@@ -419,8 +417,7 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   if (rdma_migrate_id(request.get(), own_channel.get()) != 0) {
     throw Error("{}: rdma_cm: {}", what, std::strerror(errno));
   }
-  const ShmLinkShape ring{shape.frame_bytes, shape.slots};
-  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request), ring,
+  auto resources = std::make_unique<VerbsResources>(std::move(own_channel), std::move(request), shape,
                                                     LinkSide::kReceive, what);
   AnswerData answer;
   answer.ring_address = reinterpret_cast<uint64_t>(resources->memory.data());
@@ -431,7 +428,7 @@ std::optional<MadeLink<VerbsEnd>> VerbsListener::State::Complete(Handshake contr
   answer.pair = resources->pair->qp_num;
   control.session.Seal(kVerbsAnswer, answer);
   rdma_conn_param parameters = Parameters(*resources, &answer, sizeof(answer));
-  if (!resources->Connect(ring, LinkSide::kReceive, static_cast<int>(answer.mtu), what) ||
+  if (!resources->Connect(shape, LinkSide::kReceive, static_cast<int>(answer.mtu), what) ||
       rdma_accept(resources->id.get(), &parameters) != 0)
     return std::nullopt;
   const std::optional<CmEvent> event = NextEvent(resources->channel.get(), deadline_ns, control_fd);

@@ -71,9 +71,9 @@ inline std::string NewName() {
 
 // One side of a pair of links, one per direction, set up as a program does it.
 struct Shape {
-  ShmLinkShape link;
+  LinkShape link;
   uint32_t first_sequence = 0;
-  size_t LinkBytes() const { return RoundUp(link.bytes(), kPageBytes); }
+  size_t LinkBytes() const { return RoundUp(ShmLink::RegionBytes(link), kPageBytes); }
   size_t bytes() const { return 2 * LinkBytes(); }
 };
 

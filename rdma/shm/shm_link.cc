@@ -10,15 +10,9 @@ namespace {
 
 constexpr uint64_t kMagic = 0x4b4e494c4d48534cull;  // "LSHMLINK"
 constexpr uint32_t kVersion = 2;
-constexpr size_t kMaxFrameBytes = size_t{1} << 30;
-constexpr size_t kMaxSlots = size_t{1} << 16;
 
-size_t Stride(const ShmLinkShape& shape) {
-  return RoundUp(kCacheLineBytes + shape.frame_bytes, kFalseSharingBytes);
-}
-
-void CheckRegion(std::span<std::byte> region, const ShmLinkShape& shape) {
-  const size_t needed = shape.bytes();
+void CheckRegion(std::span<std::byte> region, const LinkShape& shape) {
+  const size_t needed = ShmLink::RegionBytes(shape);
   if (region.size() < needed) {
     throw Error("shared-memory link: {} slots of {} bytes need {} bytes, the region has {}", shape.slots,
                 shape.frame_bytes, needed, region.size());
@@ -28,7 +22,7 @@ void CheckRegion(std::span<std::byte> region, const ShmLinkShape& shape) {
 }
 
 // The header of a region that Format() or the other process made, after a check of its identity.
-ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const ShmLinkShape& shape) {
+internal::ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const LinkShape& shape) {
   CheckRegion(region, shape);
   auto* header = std::launder(reinterpret_cast<ShmLinkHeader*>(region.data()));
   if (header->magic != kMagic) {
@@ -53,15 +47,11 @@ ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const ShmLinkShape& sh
 
 }  // namespace
 
-size_t ShmLinkShape::bytes() const {
-  if (frame_bytes == 0 || frame_bytes > kMaxFrameBytes || slots == 0 || slots > kMaxSlots) {
-    throw Error("link: {} slots of {} bytes: expected 1..{} slots of 1 byte to {} bytes", slots, frame_bytes,
-                kMaxSlots, kMaxFrameBytes);
-  }
-  return sizeof(ShmLinkHeader) + slots * Stride(*this);
+size_t ShmLink::RegionBytes(const LinkShape& shape) {
+  return sizeof(internal::ShmLinkHeader) + shape.slots * shape.SlotStride(kSlotHeaderBytes);
 }
 
-void ShmLink::Format(std::span<std::byte> region, const ShmLinkShape& shape, uint32_t first_sequence) {
+void ShmLink::Format(std::span<std::byte> region, const LinkShape& shape, uint32_t first_sequence) {
   CheckRegion(region, shape);
   auto* header = new (region.data()) ShmLinkHeader{};
   header->magic = kMagic;
@@ -74,9 +64,9 @@ void ShmLink::Format(std::span<std::byte> region, const ShmLinkShape& shape, uin
   header->received.count.store(first_sequence, std::memory_order_release);
 }
 
-ShmLink::ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSide side)
+ShmLink::ShmLink(std::span<std::byte> region, const LinkShape& shape, LinkSide side)
     : shape_(shape),
-      stride_(Stride(shape)),
+      stride_(shape.SlotStride(kSlotHeaderBytes)),
       side_(side),
       header_(CheckedHeader(region, shape)),
       slots_(region.data() + sizeof(ShmLinkHeader)),

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
+#include "rdma/ipc/link_shape.h"
 #include "sync/copy_once.h"
 #include "sync/fault.h"
 #include "sync/link.h"
@@ -23,14 +24,7 @@
 
 namespace larder::rdma::inline shm {
 
-struct ShmLinkShape {
-  size_t frame_bytes = 0;
-  size_t slots = 0;
-  // The size that the region must have. Throws Error unless the shape is 1..65536 slots of 1 byte to 1 GiB.
-  size_t bytes() const;
-};
-
-enum class LinkSide : uint32_t { kSend, kReceive };
+namespace internal {
 
 // One end's counter, on cache lines that it shares only with the number of sleepers that wait for it.
 struct alignas(kFalseSharingBytes) ShmCounter {
@@ -61,12 +55,15 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t
 
 class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every frame
  public:
-  // Turns the region (shape.bytes() bytes or more, aligned to a cache line) into a link with no frame in
+  // The size of the region of a link of this shape. Throws Error if there is no such shape.
+  static size_t RegionBytes(const LinkShape& shape);
+
+  // Turns the region (RegionBytes(shape) bytes or more, aligned to a cache line) into a link with no frame in
   // flight. first_sequence is not 0 only in tests of the sequence numbers' wrap-around.
-  static void Format(std::span<std::byte> region, const ShmLinkShape& shape, uint32_t first_sequence = 0);
+  static void Format(std::span<std::byte> region, const LinkShape& shape, uint32_t first_sequence = 0);
 
   // Attaches one side. Throws Error if the region is not a link of this shape, or this side is already taken.
-  ShmLink(std::span<std::byte> region, const ShmLinkShape& shape, LinkSide side);
+  ShmLink(std::span<std::byte> region, const LinkShape& shape, LinkSide side);
   ShmLink(const ShmLink&) = delete;
   ShmLink& operator=(const ShmLink&) = delete;
 
@@ -140,7 +137,7 @@ class alignas(kFalseSharingBytes) ShmLink {  // its positions change with every 
     sync::Publish(counter.count, counter.sleepers, position_);
   }
 
-  const ShmLinkShape shape_;
+  const LinkShape shape_;
   const size_t stride_;
   const LinkSide side_;
   ShmLinkHeader* const header_;

@@ -11,19 +11,11 @@
 #include "base/error.h"
 #include "rdma/ipc/helper_thread.h"
 
-namespace larder::rdma::inline tcp {
-namespace {
+namespace larder::rdma {
 
-size_t Stride(const ShmLinkShape& shape) {
-  shape.bytes();  // throws for impossible shapes
-  return RoundUp(kCacheLineBytes + shape.frame_bytes, kFalseSharingBytes);
-}
-
-}  // namespace
-
-TcpLink::TcpLink(Descriptor connection, const ShmLinkShape& shape, LinkSide side, FaultSignal& fault)
+TcpLink::TcpLink(Descriptor connection, const LinkShape& shape, LinkSide side, FaultSignal& fault)
     : shape_(shape),
-      stride_(Stride(shape)),
+      stride_(shape.SlotStride(kCacheLineBytes)),
       side_(side),
       fault_(fault),
       connection_(std::move(connection)),

@@ -21,8 +21,8 @@
 #include "base/descriptor.h"
 #include "base/memory.h"
 #include "rdma/ipc/fault_signal.h"
+#include "rdma/ipc/link_shape.h"
 #include "rdma/proof/link_wire.h"
-#include "rdma/shm/shm_link.h"
 #include "sync/link.h"
 #include "sync/wait.h"
 #include "topology/arena.h"
@@ -39,8 +39,8 @@ constexpr size_t CreditLimit(size_t slots) { return slots < 2 ? 1 : slots / 2 + 
 class alignas(kFalseSharingBytes) TcpLink {
  public:
   // connection: non-blocking, connected, with TCP_NODELAY, not read from yet. `fault` must outlive the link.
-  // Throws Error for a shape that ShmLinkShape refuses, or if there is not enough memory.
-  TcpLink(Descriptor connection, const ShmLinkShape& shape, LinkSide side, FaultSignal& fault);
+  // Throws Error for a shape that LinkShape::Check refuses, or if there is not enough memory.
+  TcpLink(Descriptor connection, const LinkShape& shape, LinkSide side, FaultSignal& fault);
   ~TcpLink();
   TcpLink(const TcpLink&) = delete;
   TcpLink& operator=(const TcpLink&) = delete;
@@ -81,7 +81,7 @@ class alignas(kFalseSharingBytes) TcpLink {
   void ReadFrame();
   void ReturnCredits();
 
-  const ShmLinkShape shape_;
+  const LinkShape shape_;
   const size_t stride_;
   const LinkSide side_;
   FaultSignal& fault_;

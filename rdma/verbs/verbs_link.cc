@@ -5,7 +5,7 @@
 
 namespace larder::rdma::inline verbs {
 
-VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
+VerbsLink::VerbsLink(std::unique_ptr<VerbsResources> resources, const LinkShape& shape, LinkSide side,
                      uint64_t remote_address, uint32_t remote_key, FaultSignal& fault)
     : shape_(shape),
       side_(side),

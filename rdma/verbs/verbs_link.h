@@ -20,7 +20,7 @@
 
 #include "base/memory.h"
 #include "rdma/ipc/fault_signal.h"
-#include "rdma/shm/shm_link.h"
+#include "rdma/ipc/link_shape.h"
 #include "sync/link.h"
 #include "sync/wait.h"
 
@@ -35,7 +35,7 @@ class alignas(kFalseSharingBytes) VerbsLink {
  public:
   // resources: connected. remote_address, remote_key: those of the receiver's ring; unused at the receiver.
   // `fault` must outlive the link.
-  VerbsLink(std::unique_ptr<VerbsResources> resources, const ShmLinkShape& shape, LinkSide side,
+  VerbsLink(std::unique_ptr<VerbsResources> resources, const LinkShape& shape, LinkSide side,
             uint64_t remote_address, uint32_t remote_key, FaultSignal& fault);
   ~VerbsLink();
   VerbsLink(const VerbsLink&) = delete;
@@ -72,7 +72,7 @@ class alignas(kFalseSharingBytes) VerbsLink {
   template <typename Done>
   bool Wait(const sync::WaitPolicy& policy, Done done);
 
-  const ShmLinkShape shape_;
+  const LinkShape shape_;
   const LinkSide side_;
   const size_t batch_;  // frames per credit, and writes per completion
   FaultSignal& fault_;

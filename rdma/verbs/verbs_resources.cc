@@ -21,11 +21,6 @@ constexpr uint32_t kWantedInlineBytes = 220;
 // packet.
 constexpr uint8_t kAckTimeout = 16;
 
-size_t Stride(const ShmLinkShape& shape) {
-  shape.bytes();  // throws for impossible shapes
-  return RoundUp(shape.frame_bytes, kFalseSharingBytes);
-}
-
 std::string LockLimit() {
   rlimit limit = {};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -103,9 +98,9 @@ std::string VerbsGids(ibv_context* device, int port) {
   return texts.empty() ? "none" : fmt::format("{}", fmt::join(texts, ", "));
 }
 
-VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const ShmLinkShape& shape,
-                               LinkSide side, const std::string& what)
-    : stride(Stride(shape)),
+VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const LinkShape& shape, LinkSide side,
+                               const std::string& what)
+    : stride(shape.SlotStride(0)),
       ring_bytes(shape.slots * stride),
       memory(ring_bytes),
       channel(std::move(the_channel)),
@@ -133,7 +128,7 @@ VerbsResources::VerbsResources(EventChannel the_channel, CmId the_id, const ShmL
   CreateQueues(shape, side, what);
 }
 
-void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what) {
+void VerbsResources::CreateQueues(const LinkShape& shape, LinkSide side, const std::string& what) {
   const bool sender = side == LinkSide::kSend;
   const char* name = ibv_get_device_name(id->verbs->device);
   const auto slots = static_cast<uint32_t>(shape.slots);
@@ -182,7 +177,7 @@ void VerbsResources::CreateQueues(const ShmLinkShape& shape, LinkSide side, cons
 }
 
 // A receive takes the immediate value of a frame or a credit; the sender says where the bytes go.
-void VerbsResources::PostReceives(const ShmLinkShape& shape, LinkSide side, const std::string& what) {
+void VerbsResources::PostReceives(const LinkShape& shape, LinkSide side, const std::string& what) {
   const VerbsWork work = side == LinkSide::kSend ? VerbsWork::kCreditReceive : VerbsWork::kFrameReceive;
   const size_t count = side == LinkSide::kSend ? kCreditReceives : shape.slots;
   for (size_t i = 0; i < count; ++i) {
@@ -215,7 +210,7 @@ int VerbsResources::PathMtu(int wanted) const {
   return wanted == 0 ? path : std::min(path, wanted);
 }
 
-bool VerbsResources::Connect(const ShmLinkShape& shape, LinkSide side, int mtu, const std::string& what) {
+bool VerbsResources::Connect(const LinkShape& shape, LinkSide side, int mtu, const std::string& what) {
   if (!Move(IBV_QPS_INIT, 0)) return false;
   PostReceives(shape, side, what);
   return Move(IBV_QPS_RTR, mtu) && Move(IBV_QPS_RTS, 0);

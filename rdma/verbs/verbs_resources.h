@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "rdma/shm/shm_link.h"
+#include "rdma/ipc/link_shape.h"
 #include "topology/arena.h"
 
 namespace larder::rdma::inline verbs {
@@ -40,7 +40,7 @@ class VerbsResources {
 
   // Takes ownership of an id whose device is known, and makes a queue pair there. `what` begins the Errors.
   // Throws Error, with the remedy, if the device refuses.
-  VerbsResources(EventChannel the_channel, CmId the_id, const ShmLinkShape& shape, LinkSide side,
+  VerbsResources(EventChannel the_channel, CmId the_id, const LinkShape& shape, LinkSide side,
                  const std::string& what);
   VerbsResources(const VerbsResources&) = delete;
   VerbsResources& operator=(const VerbsResources&) = delete;
@@ -48,7 +48,7 @@ class VerbsResources {
   // Posts all receives and connects the queue pair to the other end's, once rdma_cm knows it. mtu: the most
   // bytes per packet, the same at both ends; 0: what the path allows. Returns false if the connection is gone
   // again (a connector that had waited too long). Throws Error if the device refuses a receive.
-  bool Connect(const ShmLinkShape& shape, LinkSide side, int mtu, const std::string& what);
+  bool Connect(const LinkShape& shape, LinkSide side, int mtu, const std::string& what);
   // Bytes per packet: what the path allows, or `wanted` (0: no limit) if that is less. Before Connect().
   int PathMtu(int wanted) const;
 
@@ -72,8 +72,8 @@ class VerbsResources {
 
  private:
   bool Move(ibv_qp_state state, int mtu) const;
-  void CreateQueues(const ShmLinkShape& shape, LinkSide side, const std::string& what);
-  void PostReceives(const ShmLinkShape& shape, LinkSide side, const std::string& what);
+  void CreateQueues(const LinkShape& shape, LinkSide side, const std::string& what);
+  void PostReceives(const LinkShape& shape, LinkSide side, const std::string& what);
 };
 
 // An IPv4 address of this server that belongs to an RDMA device (RoCE), to the one of this name if a name is
