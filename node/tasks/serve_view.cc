@@ -129,7 +129,7 @@ void ServeView::AddChain(const PlannedModel& planned) {
   for (const pipeline::LinkPlan& link : plan.links) {
     plan_.links.push_back({.from = link.from.empty() ? serving : link.from,
                            .to = link.to.empty() ? serving : link.to,
-                           .kind = pipeline::TransportName(link.transport)});
+                           .kind = rdma::TransportName(link.transport)});
   }
 }
 

@@ -7,19 +7,12 @@
 namespace larder::pipeline::inline chain {
 namespace {
 
-rdma::Transport ToRdma(Transport transport) {
-  LARDER_CHECK(transport != Transport::kAuto);
-  return transport == Transport::kShm   ? rdma::Transport::kSharedMemory
-         : transport == Transport::kTcp ? rdma::Transport::kTcp
-                                        : rdma::Transport::kVerbs;
-}
-
 std::string HostOf(const Endpoint& at) { return at.host.empty() ? "127.0.0.1" : at.host; }
 
 // here: the link keys of the end that uses the endpoint.
-rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& listener, Transport transport,
-                               const Endpoint& at, const LinkSpec& here) {
-  return {.transport = ToRdma(transport),
+rdma::LinkEndpoint EndpointFor(const std::string& cluster, const std::string& listener,
+                               rdma::Transport transport, const Endpoint& at, const LinkSpec& here) {
+  return {.transport = transport,
           .name = fmt::format("larder/{}/{}/frames", cluster, listener),
           .host = HostOf(at),
           .port = at.port,

@@ -46,6 +46,20 @@ bool IsTarget(std::string_view text, bool alias) {
   return begins && host && (split->port.empty() || ParseNumber(split->port, kMaxPort).value_or(0) > 0);
 }
 
+const char* ChoiceName(TransportChoice choice) {
+  switch (choice) {
+    case TransportChoice::kShm:
+      return rdma::TransportName(rdma::Transport::kSharedMemory);
+    case TransportChoice::kTcp:
+      return rdma::TransportName(rdma::Transport::kTcp);
+    case TransportChoice::kVerbs:
+      return rdma::TransportName(rdma::Transport::kVerbs);
+    case TransportChoice::kAuto:
+      break;
+  }
+  return "auto";
+}
+
 }  // namespace
 
 std::optional<int> ParseNumber(std::string_view text, int most) {
@@ -69,20 +83,6 @@ bool IsSshTarget(std::string_view text) {
          IsTarget(text.substr(at + 1), true);
 }
 
-const char* TransportName(Transport transport) {
-  switch (transport) {
-    case Transport::kShm:
-      return "shm";
-    case Transport::kTcp:
-      return "tcp";
-    case Transport::kVerbs:
-      return "verbs";
-    case Transport::kAuto:
-      break;
-  }
-  return "auto";
-}
-
 void ReadPort(Fields& fields, std::optional<uint16_t>* port) {
   if (const auto number = fields.Integer("port", 1, kMaxPort, "a TCP port"))
     *port = static_cast<uint16_t>(*number);
@@ -91,9 +91,9 @@ void ReadPort(Fields& fields, std::optional<uint16_t>* port) {
 void ReadLink(Fields& fields, LinkSpec* link) {
   constexpr const char* kTransports = "\"auto\", \"shm\", \"tcp\" or \"verbs\"";
   if (const auto text = fields.String("transport", kTransports)) {
-    for (const Transport transport :
-         {Transport::kAuto, Transport::kShm, Transport::kTcp, Transport::kVerbs}) {
-      if (*text == TransportName(transport)) link->transport = transport;
+    for (const TransportChoice choice :
+         {TransportChoice::kAuto, TransportChoice::kShm, TransportChoice::kTcp, TransportChoice::kVerbs}) {
+      if (*text == ChoiceName(choice)) link->transport = choice;
     }
     if (!link->transport)
       fields.Fail("transport", fmt::format("no such transport; expected {}", kTransports));
@@ -142,19 +142,26 @@ LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket) {
           own.mtu ? own.mtu : all.mtu};
 }
 
-Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server) {
-  const Transport a = one.transport.value_or(Transport::kAuto),
-                  b = other.transport.value_or(Transport::kAuto);
-  if (a != Transport::kAuto && b != Transport::kAuto && a != b) {
+rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server) {
+  using enum TransportChoice;
+  const TransportChoice a = one.transport.value_or(kAuto), b = other.transport.value_or(kAuto);
+  if (a != kAuto && b != kAuto && a != b) {
     throw Error("one end of the link has transport \"{}\", the other \"{}\"; expected the same, or auto",
-                TransportName(a), TransportName(b));
+                ChoiceName(a), ChoiceName(b));
   }
-  const Transport wanted = a != Transport::kAuto ? a : b;
-  if (wanted == Transport::kShm && !same_server)
-    throw Error("transport \"shm\" is for sockets of one server; expected \"tcp\", \"verbs\" or \"auto\"");
-  if (wanted != Transport::kAuto) return wanted;
-  if (same_server) return Transport::kShm;
-  return one.device && other.device ? Transport::kVerbs : Transport::kTcp;
+  switch (a != kAuto ? a : b) {
+    case kShm:
+      if (same_server) return rdma::Transport::kSharedMemory;
+      throw Error("transport \"shm\" is for sockets of one server; expected \"tcp\", \"verbs\" or \"auto\"");
+    case kTcp:
+      return rdma::Transport::kTcp;
+    case kVerbs:
+      return rdma::Transport::kVerbs;
+    case kAuto:
+      break;
+  }
+  if (same_server) return rdma::Transport::kSharedMemory;
+  return one.device && other.device ? rdma::Transport::kVerbs : rdma::Transport::kTcp;
 }
 
 void CheckLinks(const Manifest& manifest) {

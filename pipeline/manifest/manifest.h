@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "kernels/formats/isa.h"
 #include "model/config/config.h"
+#include "rdma/link/frame_link.h"
 #include "topology/topology.h"
 
 namespace larder::pipeline::inline manifest {
@@ -26,14 +27,14 @@ const char* RoleName(Role role);
 constexpr bool HoldsWeights(Role role) { return role == Role::kWeight || role == Role::kColocated; }
 constexpr bool HoldsKv(Role role) { return role == Role::kAttention || role == Role::kColocated; }
 
-// What carries frames between two stages. auto: shared memory on one server, else verbs if both ends name a
-// device, else TCP.
-enum class Transport { kAuto, kShm, kTcp, kVerbs };
-const char* TransportName(Transport transport);
+// The key `transport`: what may carry frames between two stages. auto: shared memory on one server, else
+// verbs if both ends name a device, else TCP. ChooseTransport makes an rdma::Transport of the choices of two
+// ends.
+enum class TransportChoice { kAuto, kShm, kTcp, kVerbs };
 
 // How other stages reach a socket. A socket's own keys take precedence over those of [link].
 struct LinkSpec {
-  std::optional<Transport> transport;
+  std::optional<TransportChoice> transport;
   std::optional<std::string> device;  // RDMA device: "mlx5_0"
   std::optional<int> device_port;     // the device's port, from 1
   std::optional<int> gid_index;
@@ -147,9 +148,8 @@ Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const So
 
 // The socket's link keys, with those of [link] where it has none.
 LinkSpec LinkOf(const Manifest& manifest, const SocketSpec& socket);
-// Never returns kAuto. Throws Error if the two ends ask for different transports, or for shared memory
-// between servers.
-Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server);
+// Throws Error if the two ends ask for different transports, or for shared memory between servers.
+rdma::Transport ChooseTransport(const LinkSpec& one, const LinkSpec& other, bool same_server);
 
 // Resolves the sockets of `server`, one of the manifest's. config: the model's shape, for what depends on
 // bytes (auto roles, L3 budgets); null: not known. Warnings, one line each, are appended unless `warnings` is

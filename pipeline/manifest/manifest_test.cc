@@ -483,15 +483,15 @@ TEST(ManifestTest, StagesOfTheText) {
 TEST(ManifestTest, TransportsOfLinks) {
   LinkSpec none, device, tcp, verbs, shm;
   device.device = "mlx5_0";
-  tcp.transport = Transport::kTcp;
-  verbs.transport = Transport::kVerbs;
-  shm.transport = Transport::kShm;
-  EXPECT_EQ(ChooseTransport(none, none, true), Transport::kShm);
-  EXPECT_EQ(ChooseTransport(device, device, true), Transport::kShm);
-  EXPECT_EQ(ChooseTransport(device, device, false), Transport::kVerbs);
-  EXPECT_EQ(ChooseTransport(device, none, false), Transport::kTcp);
-  EXPECT_EQ(ChooseTransport(tcp, none, true), Transport::kTcp);
-  EXPECT_EQ(ChooseTransport(none, verbs, false), Transport::kVerbs);
+  tcp.transport = TransportChoice::kTcp;
+  verbs.transport = TransportChoice::kVerbs;
+  shm.transport = TransportChoice::kShm;
+  EXPECT_EQ(ChooseTransport(none, none, true), rdma::Transport::kSharedMemory);
+  EXPECT_EQ(ChooseTransport(device, device, true), rdma::Transport::kSharedMemory);
+  EXPECT_EQ(ChooseTransport(device, device, false), rdma::Transport::kVerbs);
+  EXPECT_EQ(ChooseTransport(device, none, false), rdma::Transport::kTcp);
+  EXPECT_EQ(ChooseTransport(tcp, none, true), rdma::Transport::kTcp);
+  EXPECT_EQ(ChooseTransport(none, verbs, false), rdma::Transport::kVerbs);
   EXPECT_NE(ErrorOf([&] { ChooseTransport(tcp, verbs, false); }).find("\"tcp\", the other \"verbs\""),
             std::string::npos);
   EXPECT_NE(ErrorOf([&] { ChooseTransport(none, shm, false); }).find("sockets of one server"),

@@ -15,6 +15,7 @@
 #include "pipeline/manifest/manifest.h"
 #include "pipeline/plan/prediction.h"
 #include "pipeline/plan/stage_plan.h"
+#include "rdma/link/frame_link.h"
 #include "topology/topology.h"
 
 namespace larder::pipeline::inline plan {
@@ -44,7 +45,7 @@ struct PlacedStage {
 // if the manifest has no serving socket.
 struct LinkPlan {
   std::string from, to;
-  Transport transport = Transport::kShm;  // never kAuto
+  rdma::Transport transport = rdma::Transport::kSharedMemory;
   // The endpoint of `to`. Without a serving socket the serving process listens on the first stage's server,
   // one port below the stage's.
   Endpoint listener;

@@ -184,7 +184,8 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
   // serving -> w -> c1 -> c2 -> serving
   ASSERT_EQ(plan.links.size(), 4u);
   const char* ends[] = {"", "w", "c1", "c2", ""};
-  const Transport transports[] = {Transport::kShm, Transport::kTcp, Transport::kShm, Transport::kTcp};
+  using enum rdma::Transport;
+  const rdma::Transport transports[] = {kSharedMemory, kTcp, kSharedMemory, kTcp};
   const char* hosts[] = {"10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"};
   const uint16_t ports[] = {7171, 7171, 7172, 7170};
   for (size_t i = 0; i < 4; ++i) {

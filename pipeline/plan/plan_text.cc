@@ -109,7 +109,7 @@ std::string Plan::Table() const {
       }
       const LinkPlan& link = links[i];
       out += fmt::format("  {:<50}  {:<9}  {}:{}\n", fmt::format("{} -> {}", Name(link.from), Name(link.to)),
-                         TransportName(link.transport),
+                         rdma::TransportName(link.transport),
                          link.listener.host.empty() ? "this server" : link.listener.host, link.listener.port);
     }
   }
@@ -180,7 +180,7 @@ nlohmann::json Plan::Json() const {
   for (const LinkPlan& link : links) {
     json["links"].push_back({{"from", link.from},
                              {"to", link.to},
-                             {"transport", TransportName(link.transport)},
+                             {"transport", rdma::TransportName(link.transport)},
                              {"host", link.listener.host},
                              {"port", link.listener.port}});
   }
