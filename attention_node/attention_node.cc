@@ -130,23 +130,23 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       [&](size_t n) { return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
 }
 
-Owners OwnersOf(size_t kv_head, size_t kv_heads, size_t threads) {
+Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads) {
   // The threads whose share of the (KV head, row) pairs can touch this head, for any number of rows
   // (AttentionStep).
-  return {kv_head * threads / kv_heads, CeilDiv((kv_head + 1) * threads, kv_heads) - 1};
+  return {kv_head * threads / kv_heads, CeilDiv((kv_head + 1) * threads, kv_heads)};
 }
 
 void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<Step>& steps,
                             std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended,
                             sync::EpochFlag* done) {
-  const Owners owners = OwnersOf(kv_head);
+  const Range<size_t> owners = OwnersOf(kv_head);
   float* qkv = io_.qkv + kv_head * io_.group_stride;
   Step step;
   step.epoch_offset = static_cast<uint32_t>(layer + 1);
   step.layer = static_cast<uint16_t>(layer);
   step.waits = projected.data();
   step.wait_count = static_cast<uint32_t>(projected.size());
-  if (thread == owners.first) {
+  if (thread == owners.begin) {
     step.kernel = AppendStep;
     step.kind = static_cast<uint16_t>(StepKind::kAppend);
     step.operand = &appends_.emplace_back(AppendOperand{.shape = &shape_,

@@ -10,6 +10,7 @@
 
 #include "attention_node/attention_steps.h"
 #include "attention_node/kv_region.h"
+#include "base/range.h"
 #include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
@@ -38,11 +39,8 @@ struct AttentionIo {
   size_t out_stride;
 };
 
-// The threads, of `threads`, that attend for a KV head: [first, last]. The first of them appends.
-struct Owners {
-  size_t first, last;
-};
-Owners OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
+// The threads, of `threads`, that attend for a KV head; at least one. The first of them appends.
+Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
 
 class AttentionNode {
  public:
@@ -50,7 +48,7 @@ class AttentionNode {
   AttentionNode(const model::ModelConfig&, const model::GgufFile&, const AttentionNodeOptions&,
                 const AttentionIo&);
 
-  Owners OwnersOf(size_t kv_head) const {
+  Range<size_t> OwnersOf(size_t kv_head) const {
     return attention_node::OwnersOf(kv_head, config_.kv_heads, options_.threads);
   }
 
@@ -62,8 +60,7 @@ class AttentionNode {
   void AddLayer(size_t thread, size_t layer, std::vector<threadpool::Step>& steps, Projected projected,
                 Appended appended, Done done) {
     for (size_t head = 0; head < config_.kv_heads; ++head) {
-      const Owners owners = OwnersOf(head);
-      if (thread < owners.first || thread > owners.last) continue;
+      if (!OwnersOf(head).contains(thread)) continue;
       AddHead(thread, layer, head, steps, projected(head), appended(head), done(head));
     }
   }

@@ -296,14 +296,14 @@ TEST(Owners, EveryHeadHasSomeAndEveryThreadWork) {
   for (size_t heads = 1; heads < 12; ++heads) {
     for (size_t threads = 1; threads < 12; ++threads) {
       std::vector<bool> works(threads, false);
-      size_t last = 0;
+      size_t end = 0;
       for (size_t head = 0; head < heads; ++head) {
-        const Owners owners = OwnersOf(head, heads, threads);
-        ASSERT_LE(owners.first, owners.last);
-        ASSERT_LT(owners.last, threads);
-        EXPECT_LE(owners.first, head == 0 ? 0 : last + 1);
-        last = owners.last;
-        for (size_t t = owners.first; t <= owners.last; ++t) works[t] = true;
+        const Range<size_t> owners = OwnersOf(head, heads, threads);
+        ASSERT_LT(owners.begin, owners.end);
+        ASSERT_LE(owners.end, threads);
+        EXPECT_LE(owners.begin, head == 0 ? 0 : end);
+        end = owners.end;
+        for (size_t t = owners.begin; t < owners.end; ++t) works[t] = true;
       }
       EXPECT_TRUE(std::all_of(works.begin(), works.end(), [](bool w) { return w; }));
     }

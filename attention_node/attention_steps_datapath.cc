@@ -123,7 +123,7 @@ void AttentionStep(const void* operand, void* frame) {
   const auto& rows = *static_cast<const BatchRows*>(frame);
   const AttentionShape& shape = *op.shape;
   // (KV head, row) pairs are ordered by head; take this thread's share of them, cut to this head.
-  const threadpool::Share share =
+  const Range<uint32_t> share =
       threadpool::ShareOf(static_cast<uint32_t>(shape.kv_heads * rows.rows), op.thread, op.threads);
   const auto head_begin = static_cast<uint32_t>(op.kv_head * rows.rows);
   const uint32_t begin = std::max(share.begin, head_begin);

@@ -20,8 +20,8 @@ std::array<std::vector<ThreadWork>, kPhases> OwnPanels(const ShardPlan& homes) {
 void Cut(const ShardPlan& homes, PanelMatrix matrix, PanelRange range, std::vector<PanelExtent>& extents) {
   for (size_t home = 0; home < homes.threads.size(); ++home) {
     const PanelRange own = homes.threads[home].of(matrix);
-    const uint32_t first = std::max(range.first, own.first), end = std::min(range.end(), own.end());
-    if (first < end) extents.push_back({home, {first, end - first}});
+    const uint32_t begin = std::max(range.begin, own.begin), end = std::min(range.end, own.end);
+    if (begin < end) extents.push_back({home, {begin, end}});
   }
 }
 
@@ -30,19 +30,19 @@ void CheckWhole(const ShardPlan& homes, const std::vector<ThreadWork>& work, Pan
   std::vector<PanelRange> ranges;
   for (const ThreadWork& of_thread : work) {
     const auto& own = of_thread[static_cast<size_t>(matrix)];
-    LARDER_CHECK(std::ranges::is_sorted(own, {}, &PanelRange::first), "panels out of order");
+    LARDER_CHECK(std::ranges::is_sorted(own, {}, &PanelRange::begin), "panels out of order");
     ranges.insert(ranges.end(), own.begin(), own.end());
   }
-  std::erase_if(ranges, [](const PanelRange& range) { return range.count == 0; });
-  std::ranges::sort(ranges, {}, &PanelRange::first);
+  std::erase_if(ranges, [](const PanelRange& range) { return range.count() == 0; });
+  std::ranges::sort(ranges, {}, &PanelRange::begin);
   uint32_t next = 0;
   for (const PanelRange& range : ranges) {
-    LARDER_CHECK(range.first == next, "panel {} of matrix {} is computed twice or never", next,
+    LARDER_CHECK(range.begin == next, "panel {} of matrix {} is computed twice or never", next,
                  static_cast<int>(matrix));
-    next = range.end();
+    next = range.end;
   }
-  LARDER_CHECK(homes.threads.empty() || next == homes.threads.back().of(matrix).end(), "{} panels of {}",
-               next, homes.threads.back().of(matrix).end());
+  LARDER_CHECK(homes.threads.empty() || next == homes.threads.back().of(matrix).end, "{} panels of {}", next,
+               homes.threads.back().of(matrix).end);
 }
 
 }  // namespace
@@ -50,10 +50,10 @@ void CheckWhole(const ShardPlan& homes, const std::vector<ThreadWork>& work, Pan
 std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExtent> extents) {
   std::vector<QkvPart> parts;
   for (const PanelExtent& extent : extents) {
-    for (uint32_t panel = extent.panels.first; panel < extent.panels.end();) {
+    for (uint32_t panel = extent.panels.begin; panel < extent.panels.end;) {
       const size_t group = panel / shape.group_panels;
-      const auto end = std::min(extent.panels.end(), static_cast<uint32_t>((group + 1) * shape.group_panels));
-      parts.push_back({group, {extent.home, {panel, end - panel}}});
+      const auto end = std::min(extent.panels.end, static_cast<uint32_t>((group + 1) * shape.group_panels));
+      parts.push_back({group, {extent.home, {panel, end}}});
       panel = end;
     }
   }
@@ -73,7 +73,10 @@ PanelMap::PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWo
       for (size_t t = 0; t < threads; ++t) {
         std::vector<PanelExtent>& extents = work_[phase][t][m];
         for (const PanelRange& range : work[phase][t][m]) Cut(homes, matrix, range, extents);
-        if (extents.empty()) extents.push_back({t, {homes.threads[t].of(matrix).first, 0}});
+        if (extents.empty()) {
+          const uint32_t begin = homes.threads[t].of(matrix).begin;
+          extents.push_back({t, {begin, begin}});
+        }
       }
     }
   }

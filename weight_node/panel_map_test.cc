@@ -25,9 +25,7 @@ std::vector<PanelMatrix> Matrices() {
   return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kHead};
 }
 
-uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) {
-  return homes.threads.back().of(matrix).end();
-}
+uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) { return homes.threads.back().of(matrix).end; }
 
 // Assigns each panel to the thread that owner(phase, matrix, panel) returns.
 template <typename Owner>
@@ -38,10 +36,10 @@ Work WorkOf(const ShardPlan& homes, Owner owner) {
     for (const PanelMatrix matrix : Matrices()) {
       for (uint32_t panel = 0; panel < PanelsOf(homes, matrix); ++panel) {
         auto& ranges = work[phase][owner(phase, matrix, panel)][static_cast<size_t>(matrix)];
-        if (!ranges.empty() && ranges.back().end() == panel) {
-          ++ranges.back().count;
+        if (!ranges.empty() && ranges.back().end == panel) {
+          ++ranges.back().end;
         } else {
-          ranges.push_back({panel, 1});
+          ranges.push_back({panel, panel + 1});
         }
       }
     }
@@ -163,9 +161,9 @@ TEST(QkvParts, AreWithinTheirGroup) {
     const PanelMap map(MakeShardPlan(config, threads));
     for (size_t t = 0; t < threads; ++t) {
       for (const QkvPart& part : QkvParts(shape, map.Work(Phase::kDecode, t, PanelMatrix::kQkv))) {
-        EXPECT_GE(part.extent.panels.first, part.group * shape.group_panels);
-        EXPECT_LE(part.extent.panels.end(), (part.group + 1) * shape.group_panels);
-        for (uint32_t panel = part.extent.panels.first; panel < part.extent.panels.end(); ++panel)
+        EXPECT_GE(part.extent.panels.begin, part.group * shape.group_panels);
+        EXPECT_LE(part.extent.panels.end, (part.group + 1) * shape.group_panels);
+        for (uint32_t panel = part.extent.panels.begin; panel < part.extent.panels.end; ++panel)
           ++owners[panel];
       }
     }
@@ -182,8 +180,8 @@ TEST_F(PanelMapTest, WorkIsAtHomeByDefault) {
         const auto extents = map.Work(phase, t, matrix);
         ASSERT_EQ(extents.size(), 1u);
         EXPECT_EQ(extents[0].home, t);
-        EXPECT_EQ(extents[0].panels.first, homes.threads[t].of(matrix).first);
-        EXPECT_EQ(extents[0].panels.count, homes.threads[t].of(matrix).count);
+        EXPECT_EQ(extents[0].panels.begin, homes.threads[t].of(matrix).begin);
+        EXPECT_EQ(extents[0].panels.count(), homes.threads[t].of(matrix).count());
       }
     }
   }
@@ -196,18 +194,18 @@ TEST_F(PanelMapTest, ExtentsEndWhereHomesDo) {
   ASSERT_EQ(all.size(), 3u);
   for (size_t t = 0; t < 3; ++t) {
     EXPECT_EQ(all[t].home, t);
-    EXPECT_EQ(all[t].panels.first, homes.threads[t].qkv.first);
-    EXPECT_EQ(all[t].panels.end(), homes.threads[t].qkv.end());
+    EXPECT_EQ(all[t].panels.begin, homes.threads[t].qkv.begin);
+    EXPECT_EQ(all[t].panels.end, homes.threads[t].qkv.end);
   }
   const auto none = map.Work(Phase::kDecode, 0, PanelMatrix::kQkv);
   ASSERT_EQ(none.size(), 1u);
-  EXPECT_EQ(none[0].panels.count, 0u);
+  EXPECT_EQ(none[0].panels.count(), 0u);
 }
 
 TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
   const ShardPlan homes = MakeShardPlan(config_, 2);
   Work work = WorkOf(homes, [](size_t, PanelMatrix, uint32_t panel) { return panel % 2; });
-  ++work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().count;
+  ++work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().end;
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
   work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().count = 0;
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
@@ -258,7 +256,7 @@ TEST_F(PanelMapTest, SameBitsWhoeverComputesAPanel) {
     const ShardPlan homes = MakeShardPlan(config_, 3);
     const auto home = [&](PanelMatrix matrix, uint32_t panel) {
       size_t t = 0;
-      while (panel >= homes.threads[t].of(matrix).end()) ++t;
+      while (panel >= homes.threads[t].of(matrix).end) ++t;
       return t;
     };
     const auto expect_same = [&](const std::string& what, auto owner) {

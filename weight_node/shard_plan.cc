@@ -57,9 +57,8 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
   plan.head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
   for (size_t t = 0; t < threads; ++t) {
     auto range = [&](size_t count) {
-      const auto share = threadpool::ShareOf(static_cast<uint32_t>(count), static_cast<uint32_t>(t),
-                                             static_cast<uint32_t>(threads));
-      return PanelRange{share.begin, share.end - share.begin};
+      return threadpool::ShareOf(static_cast<uint32_t>(count), static_cast<uint32_t>(t),
+                                 static_cast<uint32_t>(threads));
     };
     plan.threads.push_back({.qkv = range(shape.qkv_panels),
                             .o = range(shape.o_panels),
@@ -89,10 +88,10 @@ const PanelRange& ThreadShard::of(PanelMatrix matrix) const {
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
   const LayerShape shape(config);
   const ThreadShard& shard = threads[thread];
-  const uint64_t layer = shard.qkv.count * shape.qkv_panel.bytes() + shard.o.count * shape.o_panel.bytes() +
-                         shard.ffn_units.count * shape.unit_bytes() +
-                         shard.down.count * shape.down_panel.bytes();
-  return config.layers * layer + shard.head.count * HeadPanel(config).bytes();
+  const uint64_t layer =
+      shard.qkv.count() * shape.qkv_panel.bytes() + shard.o.count() * shape.o_panel.bytes() +
+      shard.ffn_units.count() * shape.unit_bytes() + shard.down.count() * shape.down_panel.bytes();
+  return config.layers * layer + shard.head.count() * HeadPanel(config).bytes();
 }
 
 }  // namespace larder::weight_node

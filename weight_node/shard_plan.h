@@ -7,16 +7,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/range.h"
 #include "kernels/formats/panel_format.h"
 #include "model/config/config.h"
 
 namespace larder::weight_node {
 
-struct PanelRange {
-  uint32_t first = 0;
-  uint32_t count = 0;
-  uint32_t end() const { return first + count; }
-};
+using PanelRange = Range<uint32_t>;
 
 // The matrices of a layer, in the order in which a token passes through them. Their panels are numbered from
 // 0:

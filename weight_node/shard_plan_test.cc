@@ -23,10 +23,10 @@ model::ModelConfig Config(size_t heads, size_t kv_heads, size_t head_size) {
 void ExpectWhole(const ShardPlan& plan, PanelRange ThreadShard::*range, size_t count) {
   uint32_t next = 0, least = UINT32_MAX, most = 0;
   for (const ThreadShard& shard : plan.threads) {
-    EXPECT_EQ((shard.*range).first, next);
-    next = (shard.*range).end();
-    least = std::min(least, (shard.*range).count);
-    most = std::max(most, (shard.*range).count);
+    EXPECT_EQ((shard.*range).begin, next);
+    next = (shard.*range).end;
+    least = std::min(least, (shard.*range).count());
+    most = std::max(most, (shard.*range).count());
   }
   EXPECT_EQ(next, count);
   EXPECT_LE(most - least, 1u);
@@ -53,7 +53,7 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
 TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   const ShardPlan plan = MakeShardPlan(model::LayersOf(Config(8, 4, 32), 1, 2), 2);
   EXPECT_EQ(plan.head_panels, 0u);
-  EXPECT_EQ(plan.threads[1].head.count, 0u);
+  EXPECT_EQ(plan.threads[1].head.count(), 0u);
 }
 
 }  // namespace

@@ -77,9 +77,9 @@ class Packer {
 };
 
 std::vector<RowSource> PlainRows(const model::TensorInfo& tensor, PanelRange panels) {
-  std::vector<RowSource> rows(panels.count * kPanelRows);
+  std::vector<RowSource> rows(panels.count() * kPanelRows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    const size_t row = panels.first * kPanelRows + i;
+    const size_t row = panels.begin * kPanelRows + i;
     if (row < tensor.rows) rows[i] = {&tensor, row};
   }
   return rows;
@@ -123,7 +123,7 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
     : config_(config), plan_(plan), thread_(thread), weight_bytes_(plan.ThreadBytes(config, thread)) {
   const size_t bias =
       config.layer.Has(TensorRole::kQBias)
-          ? RoundUp(plan.threads[thread].qkv.count * kPanelRows * sizeof(float), kCacheLineBytes)
+          ? RoundUp(plan.threads[thread].qkv.count() * kPanelRows * sizeof(float), kCacheLineBytes)
           : 0;
   const size_t norm = RoundUp(config.dim * sizeof(float), kCacheLineBytes);
   arena_ = topology::Arena(weight_bytes_ + config.layers * (bias + config.layer.norms() * norm) + norm, node);
@@ -132,7 +132,7 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
 
 const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) const {
   const LayerShape shape(config_);
-  const size_t at = panel - plan_.threads[thread_].of(matrix).first;
+  const size_t at = panel - plan_.threads[thread_].of(matrix).begin;
   switch (matrix) {
     case PanelMatrix::kQkv:
       return layers_[layer].qkv + at * shape.qkv_panel.bytes();
@@ -150,7 +150,7 @@ const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) c
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
   const float* biases = layers_[layer].qkv_bias;
-  return biases ? biases + (panel - plan_.threads[thread_].qkv.first) * kPanelRows : nullptr;
+  return biases ? biases + (panel - plan_.threads[thread_].qkv.begin) * kPanelRows : nullptr;
 }
 
 void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
@@ -166,9 +166,9 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     };
     const std::array<const model::TensorInfo*, 3> qkv = {&tensor(TensorRole::kQ), &tensor(TensorRole::kK),
                                                          &tensor(TensorRole::kV)};
-    std::vector<RowSource> rows(shard.qkv.count * kPanelRows);
+    std::vector<RowSource> rows(shard.qkv.count() * kPanelRows);
     for (size_t i = 0; i < rows.size(); ++i)
-      rows[i] = QkvRow(config_, shape, qkv, shard.qkv.first * kPanelRows + i);
+      rows[i] = QkvRow(config_, shape, qkv, shard.qkv.begin * kPanelRows + i);
     to.qkv = out;
     out = packer.Pack(rows, shape.qkv_panel, out);
     to.o = out;
@@ -176,8 +176,9 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
     to.ffn = out;
     const model::TensorInfo &gate = tensor(TensorRole::kGate), &up = tensor(TensorRole::kUp);
     rows.clear();
-    for (size_t unit = shard.ffn_units.first; unit < shard.ffn_units.end(); ++unit) {
-      const PanelRange panels{static_cast<uint32_t>(2 * unit), 2};
+    for (size_t unit = shard.ffn_units.begin; unit < shard.ffn_units.end; ++unit) {
+      const auto panel = static_cast<uint32_t>(2 * unit);
+      const PanelRange panels{panel, panel + 2};
       for (const model::TensorInfo* matrix : {&gate, &up}) {
         const std::vector<RowSource> part = PlainRows(*matrix, panels);
         rows.insert(rows.end(), part.begin(), part.end());
@@ -209,9 +210,9 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
       bias[i].resize(qkv[i]->cols);
       file.ReadRowsF32(*qkv[i], 0, 1, bias[i].data());
     }
-    float* packed = AllocateFloats(arena_, shard.qkv.count * kPanelRows);
-    for (size_t i = 0; i < shard.qkv.count * kPanelRows; ++i) {
-      const RowSource source = QkvRow(config_, shape, qkv, shard.qkv.first * kPanelRows + i);
+    float* packed = AllocateFloats(arena_, shard.qkv.count() * kPanelRows);
+    for (size_t i = 0; i < shard.qkv.count() * kPanelRows; ++i) {
+      const RowSource source = QkvRow(config_, shape, qkv, shard.qkv.begin * kPanelRows + i);
       packed[i] = 0.0f;
       for (size_t k = 0; k < 3; ++k) {
         if (source.tensor && source.tensor == qkv[k]) packed[i] = bias[k][source.row];

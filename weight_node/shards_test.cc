@@ -116,14 +116,15 @@ TEST_P(ShardsOf, EachPackedRowIsTheRightOne) {
       const ThreadShard& shard = plan.threads[t];
       for (size_t layer = 0; layer < config_.layers; ++layer) {
         const LayerShard& packed = shards.layers()[layer];
-        Expect(QkvRows(layer), shard.qkv.first, shard.qkv.count, config_.dim, packed.qkv);
-        Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim), shard.o.first,
-               shard.o.count, config_.q_rows(), packed.o);
-        Expect(FfnRows(layer), 4 * shard.ffn_units.first, 4 * shard.ffn_units.count, config_.dim, packed.ffn);
-        Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim), shard.down.first,
-               shard.down.count, config_.ffn, packed.down);
+        Expect(QkvRows(layer), shard.qkv.begin, shard.qkv.count(), config_.dim, packed.qkv);
+        Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim), shard.o.begin,
+               shard.o.count(), config_.q_rows(), packed.o);
+        Expect(FfnRows(layer), 4 * shard.ffn_units.begin, 4 * shard.ffn_units.count(), config_.dim,
+               packed.ffn);
+        Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim), shard.down.begin,
+               shard.down.count(), config_.ffn, packed.down);
       }
-      Expect(Plain("output.weight", config_.vocab), shard.head.first, shard.head.count, config_.dim,
+      Expect(Plain("output.weight", config_.vocab), shard.head.begin, shard.head.count(), config_.dim,
              shards.head());
     }
   }
@@ -141,8 +142,8 @@ TEST_P(ShardsWithBiases, FollowTheirRows) {
     shards.Pack(*file_, progress);
     const PanelRange range = plan.threads[t].qkv;
     const std::vector<Row> rows = QkvRows(1);
-    for (size_t i = 0; i < range.count * kernels::kPanelRows; ++i) {
-      const Row& row = rows.at(range.first * kernels::kPanelRows + i);
+    for (size_t i = 0; i < range.count() * kernels::kPanelRows; ++i) {
+      const Row& row = rows.at(range.begin * kernels::kPanelRows + i);
       float expected = 0;
       if (row) {
         const std::string name = row->first.substr(0, row->first.size() - std::string("weight").size());

@@ -80,7 +80,7 @@ void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCoun
 void WeightNode::Finish() {
   for (size_t t = 0; t < shards_.size(); ++t) {
     head_panels_.push_back(shards_[t]->head());
-    head_first_panel_.push_back(plan_.threads[t].head.first);
+    head_first_panel_.push_back(plan_.threads[t].head.begin);
   }
   head_first_panel_.push_back(static_cast<uint32_t>(plan_.head_panels));
 }
@@ -116,8 +116,8 @@ void WeightNode::AddTransfer(size_t thread, Phase phase, threadpool::Kernel kern
                              size_t layer, bool barrier, bool logit_rows, Steps& steps) {
   const auto extents = panels_.Work(phase, thread, PanelMatrix::kDown);
   for (const PanelExtent& extent : extents) {
-    const size_t first = std::min<size_t>(config_.dim, extent.panels.first * kPanelRows);
-    const size_t end = std::min<size_t>(config_.dim, extent.panels.end() * kPanelRows);
+    const size_t first = std::min<size_t>(config_.dim, extent.panels.begin * kPanelRows);
+    const size_t end = std::min<size_t>(config_.dim, extent.panels.end * kPanelRows);
     const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
                                                                       .dim = config_.dim,
                                                                       .first = first,
@@ -155,11 +155,11 @@ void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* 
 
 ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
                                      const Gemm& gemm, const ActRows& x, FloatRows y) const {
-  y.data += extent.panels.first * kPanelRows;
+  y.data += extent.panels.begin * kPanelRows;
   return {.gemm = &gemm,
           .elementwise = &elementwise_,
-          .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.first),
-          .n_panels = extent.panels.count,
+          .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
+          .n_panels = extent.panels.count(),
           .bias = nullptr,
           .x = x,
           .y = y,
@@ -170,7 +170,7 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const Pane
                             sync::EpochFlag* ready, Steps& steps) {
   const ActRows& x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim;
   ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, qkv_gemm_, x, activations_.qkv);
-  operand.bias = shards_[part.home]->QkvBias(layer, part.panels.first);
+  operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
   steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
@@ -224,13 +224,13 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, Phase phase, Steps& st
   const auto extents = panels_.Work(phase, thread, PanelMatrix::kFfn);
   for (const PanelExtent& extent : extents) {
     ActRows out = activations_.ffn;
-    out.data += extent.panels.first * sizeof(kernels::ActBlock);
+    out.data += extent.panels.begin * sizeof(kernels::ActBlock);
     const FfnOperand* ffn = Keep(
         ffns_,
         FfnOperand{.gemm = &ffn_gemm_,
                    .elementwise = &elementwise_,
-                   .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.first),
-                   .n_units = extent.panels.count,
+                   .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+                   .n_units = extent.panels.count(),
                    .x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim,
                    .tile = activations_.threads[thread].ffn_tile,
                    .out = out});

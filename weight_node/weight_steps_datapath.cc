@@ -18,7 +18,7 @@ inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast
 // runs.
 inline uint32_t FirstRow(const BatchRows& rows, bool logit_rows) { return logit_rows ? 0 : rows.first_row; }
 
-inline threadpool::Share RowsOf(uint32_t rows, const RowShare& share) {
+inline Range<uint32_t> RowsOf(uint32_t rows, const RowShare& share) {
   return threadpool::ShareOf(rows, share.thread, share.threads);
 }
 

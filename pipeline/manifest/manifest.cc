@@ -66,7 +66,7 @@ void ReadLayers(Fields& fields, SocketSpec* socket) {
   const auto last = dash == text->npos ? first : ParseNumber(text->substr(dash + 1), kMaxLayer);
   if (!first || !last || *last < *first)
     fields.Fail("layers", fmt::format("not a range of layers up to {}; expected {}", kMaxLayer, kExpected));
-  socket->layers = LayerRange{static_cast<size_t>(*first), static_cast<size_t>(*last)};
+  socket->layers = Range<size_t>{static_cast<size_t>(*first), static_cast<size_t>(*last) + 1};
 }
 
 SocketSpec ReadSocket(const toml::table& table, const std::string& path, const std::string& where_server) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/range.h"
 #include "kernels/formats/isa.h"
 #include "model/config/config.h"
 #include "rdma/link/frame_link.h"
@@ -41,20 +42,16 @@ struct LinkSpec {
   std::optional<int> mtu;  // bytes: 256, 512, 1024, 2048 or 4096
 };
 
-struct LayerRange {
-  size_t first = 0, last = 0;  // both included
-};
-
 struct SocketSpec {
   std::string name;  // unique among the sockets of all servers
   Role role = Role::kAuto;
-  std::string cores = "all";          // as written; Parse has checked the syntax
-  std::optional<int> numa_node;       // default: the node of most of its cores
-  std::optional<bool> isolated;       // default: what the kernel's isolcpus says about its cores
-  std::optional<double> l3_fraction;  // default: the model's
-  std::optional<size_t> slots;        // default: an even share of the model's
-  bool smt = false;                   // one thread per SMT sibling, too
-  std::optional<LayerRange> layers;   // default: in proportion to the L3 budgets
+  std::string cores = "all";            // as written; Parse has checked the syntax
+  std::optional<int> numa_node;         // default: the node of most of its cores
+  std::optional<bool> isolated;         // default: what the kernel's isolcpus says about its cores
+  std::optional<double> l3_fraction;    // default: the model's
+  std::optional<size_t> slots;          // default: an even share of the model's
+  bool smt = false;                     // one thread per SMT sibling, too
+  std::optional<Range<size_t>> layers;  // written with both ends; default: in proportion to the L3 budgets
   std::string for_socket;        // key `for`: the weight socket whose KV cache this attention socket holds
   std::optional<uint16_t> port;  // default: see EndpointOf
   LinkSpec link;

@@ -461,8 +461,8 @@ TEST(ManifestTest, StagesOfTheText) {
   }
   EXPECT_EQ(stages[0].attention[0]->name, "k1");
   EXPECT_EQ(stages[2].server->name, "b");
-  EXPECT_EQ(stages[2].socket->layers->first, 6u);
-  EXPECT_EQ(stages[2].socket->layers->last, 6u);
+  EXPECT_EQ(stages[2].socket->layers->begin, 6u);
+  EXPECT_EQ(stages[2].socket->layers->end, 7u);
   EXPECT_EQ(ServingOf(m).socket->name, "s");
   EXPECT_EQ(m.servers[0].ssh, "root@a-1.rack");
   const auto at = [&](size_t server, size_t socket) {

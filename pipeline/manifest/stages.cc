@@ -69,7 +69,8 @@ std::vector<StageSpec> StagesOf(const Manifest& manifest) {
     }
   }
   std::stable_sort(stages.begin(), stages.end(), [](const StageSpec& a, const StageSpec& b) {
-    return a.socket->layers.value_or(LayerRange{}).first < b.socket->layers.value_or(LayerRange{}).first;
+    return a.socket->layers.value_or(Range<size_t>{}).begin <
+           b.socket->layers.value_or(Range<size_t>{}).begin;
   });
   return stages;
 }
@@ -96,13 +97,13 @@ void CheckLayers(const Manifest& manifest) {
   }
   size_t next = 0;
   for (const StageSpec& stage : stages) {
-    const LayerRange layers = *stage.socket->layers;
-    if (layers.first != next) {
+    const Range<size_t> layers = *stage.socket->layers;
+    if (layers.begin != next) {
       throw Error(
           "{}: layers = \"{}-{}\": expected it to begin with layer {}, after those of the stage before",
-          AtStage(manifest, stage), layers.first, layers.last, next);
+          AtStage(manifest, stage), layers.begin, layers.end - 1, next);
     }
-    next = layers.last + 1;
+    next = layers.end;
   }
 }
 

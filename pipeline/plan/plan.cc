@@ -147,17 +147,17 @@ class Planner {
   void ShareOut() {
     const size_t layers = plan_.config.layers;
     if (specs_[0].socket->layers) {
-      const LayerRange last = *specs_.back().socket->layers;
-      if (last.last + 1 != layers) {
+      const Range<size_t> last = *specs_.back().socket->layers;
+      if (last.end != layers) {
         throw Error(
             "{}: layers = \"{}-{}\" of socket \"{}\": the model has {} layers; expected the last stage to "
             "end with layer {}",
-            manifest_.path, last.first, last.last, specs_.back().socket->name, layers, layers - 1);
+            manifest_.path, last.begin, last.end - 1, specs_.back().socket->name, layers, layers - 1);
       }
       for (size_t i = 0; i < specs_.size(); ++i) {
-        const LayerRange range = *specs_[i].socket->layers;
-        plan_.stages[i].first_layer = range.first;
-        plan_.stages[i].layers = range.last - range.first + 1;
+        const Range<size_t> range = *specs_[i].socket->layers;
+        plan_.stages[i].first_layer = range.begin;
+        plan_.stages[i].layers = range.count();
       }
       return;
     }

@@ -232,7 +232,7 @@ std::string StagePlan::Table() const {
       "weights MB\n";
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
-    auto range = [](const weight_node::PanelRange& r) { return fmt::format("{}-{}", r.first, r.end()); };
+    auto range = [](const weight_node::PanelRange& r) { return fmt::format("{}-{}", r.begin, r.end); };
     out += fmt::format("  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
                        threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
                        threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
@@ -281,7 +281,7 @@ nlohmann::json StagePlan::Json() const {
   }
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
-    auto range = [](const weight_node::PanelRange& r) { return nlohmann::json{r.first, r.end()}; };
+    auto range = [](const weight_node::PanelRange& r) { return nlohmann::json{r.begin, r.end}; };
     json["threads"].push_back({{"core", threads[t].core.value},
                                {"cpu", threads[t].cpu.value},
                                {"numa_node", threads[t].numa_node.value},

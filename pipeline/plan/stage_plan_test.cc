@@ -70,8 +70,8 @@ void ExpectCovers(const StagePlan& plan, PanelRange weight_node::ThreadShard::*r
                   const char* what) {
   uint32_t next = 0;
   for (const auto& shard : plan.shards.threads) {
-    EXPECT_EQ((shard.*range).first, next) << what;
-    next = (shard.*range).end();
+    EXPECT_EQ((shard.*range).begin, next) << what;
+    next = (shard.*range).end;
   }
   EXPECT_EQ(next, count) << what;
 }

@@ -34,7 +34,7 @@ std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& excha
   const auto missing = [&](size_t half, size_t socket, uint32_t epoch) {
     for (size_t head = 0; head < heads; ++head) {
       const auto owners = attention_node::OwnersOf(head, heads, plan.attention[socket].threads.size());
-      for (size_t t = owners.first; t <= owners.last; ++t) {
+      for (size_t t = owners.begin; t < owners.end; ++t) {
         if (!exchange.attended(half, socket, t, head)->Reached(epoch)) return true;
       }
     }
@@ -134,7 +134,7 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
             [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[half][head]); },
             [&](size_t head) {
               const auto owners = node_->OwnersOf(head);
-              return owners.first == owners.last ? nullptr : &appended_[half * heads + head];
+              return owners.count() == 1 ? nullptr : &appended_[half * heads + head];
             },
             [&](size_t head) { return exchange.attended(half, index_, t, head); });
         for (size_t i = first; i < all[t].size(); ++i) {

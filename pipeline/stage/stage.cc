@@ -64,7 +64,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
   const auto projectors = Projectors(plan());
   for (size_t head = 0; head < heads; ++head) {
     const auto owners = attention_->OwnersOf(head);
-    for (size_t t = owners.first; t <= owners.last; ++t) {
+    for (size_t t = owners.begin; t < owners.end; ++t) {
       for (const size_t projector : projectors[head]) {
         if (projector == t) continue;  // program order
         signals_[0][projector][head] = &flags_[projector * heads + head];
@@ -84,7 +84,7 @@ void Stage::LinkAttentionSockets() {
       for (const size_t t : projectors[head]) signals_[half][t][head] = exchange.projected(half, t, head);
       for (size_t socket = 0; socket < plan().attention.size(); ++socket) {
         const auto owners = attention_node::OwnersOf(head, heads, plan().attention[socket].threads.size());
-        for (size_t t = owners.first; t <= owners.last; ++t)
+        for (size_t t = owners.begin; t < owners.end; ++t)
           attended_[half].push_back(exchange.attended(half, socket, t, head));
       }
     }
@@ -156,7 +156,7 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<S
         [&](size_t head) { return std::span<sync::EpochFlag* const>(waits_[thread][head]); },
         [&](size_t head) {
           const auto owners = attention_->OwnersOf(head);
-          return owners.first == owners.last ? nullptr : &flags_[plan().threads.size() * heads + head];
+          return owners.count() == 1 ? nullptr : &flags_[plan().threads.size() * heads + head];
         },
         [](size_t) { return nullptr; });
     meet.barrier = true;
