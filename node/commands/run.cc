@@ -114,7 +114,7 @@ int Complete(Generator& generator, const model::Tokenizer& tokenizer, const std:
   fmt::print("\n");
   std::fflush(stdout);
   fmt::print(stderr, "\n{}", Describe(stats, generator.context()));
-  return stats.reason == StopReason::kInterrupted ? InterruptExitCode() : 0;
+  return stats.reason == serving::FinishReason::kCancelled ? InterruptExitCode() : 0;
 }
 
 int Run(const RunOptions& o) {

@@ -64,7 +64,7 @@ class Chat {
     fmt::print("\n");
     std::fflush(stdout);
     messages_.push_back({"assistant", answer});
-    if (stats.reason == StopReason::kContextFull) {
+    if (stats.reason == serving::FinishReason::kContextFull) {
       fmt::print(stderr, "the context of {} tokens is full: /clear starts anew, or start with a larger -c\n",
                  generator_.context());
     }

@@ -9,20 +9,26 @@
 namespace larder::node::inline tasks {
 namespace {
 
+using serving::FinishReason;
+
 double PerSecond(size_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
 
 std::string ReasonText(const GeneratorStats& stats, size_t context) {
   switch (stats.reason) {
-    case StopReason::kEndOfText:
+    case FinishReason::kEndOfText:
       return "end of text";
-    case StopReason::kLength:
+    case FinishReason::kLength:
       return "as many tokens as asked for (-n)";
-    case StopReason::kContextFull:
+    case FinishReason::kContextFull:
       return fmt::format("the context of {} tokens is full; a larger -c makes room", context);
-    case StopReason::kStopString:
+    case FinishReason::kStopString:
       return fmt::format("stop string '{}'", stats.stop_string);
-    case StopReason::kInterrupted:
+    case FinishReason::kCancelled:
       return "interrupted";
+    case FinishReason::kRefused:
+    case FinishReason::kFailed:
+    case FinishReason::kUnavailable:
+      break;
   }
   return "";
 }
@@ -53,6 +59,8 @@ std::string Describe(const GeneratorStats& stats, size_t context) {
 }
 
 namespace {
+
+using serving::FinishReason;
 
 // No waiting for a lost peer to come back: a person can ask again.
 constexpr pipeline::SchedulerOptions kAlone = {.patience_ms = 0};
@@ -95,7 +103,7 @@ class Text : public pipeline::Sequence {
     stats_.decode_s = SecondsSince(first_ns_);
     sampler_.Accept(token);
     if (tokenizer_->IsEndOfGeneration(token)) {
-      stats_.reason = StopReason::kEndOfText;
+      stats_.reason = FinishReason::kEndOfText;
       return std::nullopt;
     }
     ++stats_.generated_tokens;
@@ -110,10 +118,10 @@ class Text : public pipeline::Sequence {
       case pipeline::SequenceEnd::kComplete:
         break;
       case pipeline::SequenceEnd::kContextFull:
-        stats_.reason = StopReason::kContextFull;
+        stats_.reason = FinishReason::kContextFull;
         break;
       case pipeline::SequenceEnd::kCancelled:
-        stats_.reason = StopReason::kInterrupted;
+        stats_.reason = FinishReason::kCancelled;
         if (stats_.prefill_s == 0) EndPrefill(TokensOfBusySlot());
         break;
       case pipeline::SequenceEnd::kRefused:
@@ -123,7 +131,7 @@ class Text : public pipeline::Sequence {
         break;
     }
     if (stops_.stopped()) {
-      stats_.reason = StopReason::kStopString;
+      stats_.reason = FinishReason::kStopString;
       stats_.stop_string = options_.stops[static_cast<size_t>(stops_.matched())];
     }
   }

@@ -16,10 +16,9 @@
 #include "pipeline/engine/engine.h"
 #include "pipeline/engine/scheduler.h"
 #include "serving/sampling/sampler.h"
+#include "serving/scheduling/generation.h"
 
 namespace larder::node::inline tasks {
-
-enum class StopReason { kEndOfText, kLength, kContextFull, kStopString, kInterrupted };
 
 struct GeneratorStats {
   size_t prompt_tokens = 0;  // all of the prompt
@@ -29,8 +28,8 @@ struct GeneratorStats {
   double prefill_s = 0;
   double ttft_s = 0;  // time to the first sampled token
   double decode_s = 0;
-  StopReason reason = StopReason::kLength;
-  std::string stop_string;  // the stop string that ended the text
+  serving::FinishReason reason = serving::FinishReason::kLength;  // no failure: those are thrown
+  std::string stop_string;                                        // the stop string that ended the text
 
   double prompt_tokens_per_s() const;
   double decode_tokens_per_s() const;

@@ -11,6 +11,8 @@
 
 namespace larder::pipeline::inline engine {
 
+// Why the scheduler ended a sequence. It does not know why a sequence wants no more tokens; what shows that
+// to people does (serving::FinishReason).
 enum class SequenceEnd {
   kComplete,     // the sequence wants no more tokens
   kContextFull,  // its slot has no room for another token

@@ -22,8 +22,8 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 
 constexpr std::array kProtocols = {Protocol::kHttp, Protocol::kText};
-constexpr std::array kOutcomes = {Outcome::kStop, Outcome::kLength, Outcome::kCancelled, Outcome::kRefused,
-                                  Outcome::kFailed};
+constexpr std::array kOutcomes = {RequestOutcome::kStop, RequestOutcome::kLength, RequestOutcome::kCancelled,
+                                  RequestOutcome::kRefused, RequestOutcome::kFailed};
 
 template <typename Ns>
 double Seconds(Ns ns) {
@@ -57,17 +57,17 @@ uint64_t Growth(uint64_t now, uint64_t last) { return now >= last ? now - last :
 
 const char* ProtocolName(Protocol protocol) { return protocol == Protocol::kHttp ? "http" : "text"; }
 
-const char* OutcomeName(Outcome outcome) {
+const char* RequestOutcomeName(RequestOutcome outcome) {
   switch (outcome) {
-    case Outcome::kStop:
+    case RequestOutcome::kStop:
       return "stop";
-    case Outcome::kLength:
+    case RequestOutcome::kLength:
       return "length";
-    case Outcome::kCancelled:
+    case RequestOutcome::kCancelled:
       return "cancelled";
-    case Outcome::kRefused:
+    case RequestOutcome::kRefused:
       return "refused";
-    case Outcome::kFailed:
+    case RequestOutcome::kFailed:
       return "failed";
   }
   return "unknown";
@@ -126,7 +126,8 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   for (size_t p = 0; p < kProtocols.size(); ++p) {
     const std::string protocol = ProtocolName(kProtocols[p]);
     for (size_t o = 0; o < kOutcomes.size(); ++o) {
-      requests[p][o] = &request_family.Add({{"protocol", protocol}, {"outcome", OutcomeName(kOutcomes[o])}});
+      requests[p][o] =
+          &request_family.Add({{"protocol", protocol}, {"outcome", RequestOutcomeName(kOutcomes[o])}});
     }
     connections[p] = &connection_family.Add({{"protocol", protocol}});
   }
@@ -211,10 +212,10 @@ void ServingMetrics::NextToken(int64_t ns) {
   families_->generated_rate.Add(NowNs());
 }
 
-void ServingMetrics::Finished(Protocol protocol, Outcome outcome, size_t tokens, int64_t first_token_ns,
-                              int64_t end_to_end_ns) {
+void ServingMetrics::Finished(Protocol protocol, RequestOutcome outcome, size_t tokens,
+                              int64_t first_token_ns, int64_t end_to_end_ns) {
   families_->requests[static_cast<size_t>(protocol)][static_cast<size_t>(outcome)]->Increment();
-  if (outcome != Outcome::kStop && outcome != Outcome::kLength) return;
+  if (outcome != RequestOutcome::kStop && outcome != RequestOutcome::kLength) return;
   families_->end_to_end->Observe(Seconds(end_to_end_ns));
   if (tokens > 1) {
     families_->tpot->Observe(Seconds(end_to_end_ns - first_token_ns) / static_cast<double>(tokens - 1));

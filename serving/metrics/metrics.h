@@ -19,14 +19,16 @@ namespace larder::serving::inline metrics {
 enum class Protocol { kHttp, kText };
 const char* ProtocolName(Protocol);
 
-enum class Outcome {
+// The values of the label `outcome`: fewer than FinishReason's (serving/scheduling/generation.h, a room
+// above), because each is a time series for each protocol.
+enum class RequestOutcome {
   kStop,       // end of text or a stop string
   kLength,     // as many tokens as were asked for, or the context was full
   kCancelled,  // the client asked for it, or disconnected
   kRefused,    // never admitted: bad request, full queue, draining
   kFailed,     // our fault
 };
-const char* OutcomeName(Outcome);
+const char* RequestOutcomeName(RequestOutcome);
 
 // Cumulative counts of durations: count[i] observations were at most upper_s[i]; the last bound is infinity.
 struct HistogramView {
@@ -50,7 +52,7 @@ class ServingMetrics {
   void Admitted(int64_t queue_ns, size_t prompt_tokens, size_t reused_tokens);
   void FirstToken(int64_t ns);
   void NextToken(int64_t ns);
-  void Finished(Protocol, Outcome, size_t tokens, int64_t first_token_ns, int64_t end_to_end_ns);
+  void Finished(Protocol, RequestOutcome, size_t tokens, int64_t first_token_ns, int64_t end_to_end_ns);
   // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is HTTP's.
   void ErrorAnswered(Protocol, int status);
 

@@ -24,9 +24,9 @@ TEST(ServingMetricsTest, CountsARequestsLife) {
   metrics.FirstToken(30 * kMs);
   metrics.NextToken(4 * kMs);
   metrics.NextToken(8 * kMs);
-  metrics.Finished(Protocol::kHttp, Outcome::kStop, 3, 30 * kMs, 42 * kMs);
-  metrics.Finished(Protocol::kText, Outcome::kRefused, 0, 0, 0);
-  metrics.Finished(Protocol::kText, Outcome::kCancelled, 5, 1, 2);
+  metrics.Finished(Protocol::kHttp, RequestOutcome::kStop, 3, 30 * kMs, 42 * kMs);
+  metrics.Finished(Protocol::kText, RequestOutcome::kRefused, 0, 0, 0);
+  metrics.Finished(Protocol::kText, RequestOutcome::kCancelled, 5, 1, 2);
 
   const Exposition e = ParseExposition(metrics.Render());
   EXPECT_EQ(e.Value("larder_prompt_tokens_total"), 70);
@@ -54,7 +54,7 @@ TEST(ServingMetricsTest, CountsARequestsLife) {
 
 TEST(ServingMetricsTest, OneTokenHasNoTpot) {
   ServingMetrics metrics({});
-  metrics.Finished(Protocol::kHttp, Outcome::kLength, 1, kMs, kMs);
+  metrics.Finished(Protocol::kHttp, RequestOutcome::kLength, 1, kMs, kMs);
   const Exposition e = ParseExposition(metrics.Render());
   EXPECT_EQ(e.Value("larder_time_per_output_token_seconds_count"), 0);
   EXPECT_EQ(e.Value("larder_end_to_end_latency_seconds_count"), 1);
@@ -147,8 +147,8 @@ TEST(ServingMetricsTest, NamesFollowPrometheusRules) {
 
 TEST(ServingMetricsTest, TpotHistogramIsWhatPrometheusSees) {
   ServingMetrics metrics({});
-  metrics.Finished(Protocol::kHttp, Outcome::kStop, 2, 0, 4 * kMs);
-  metrics.Finished(Protocol::kHttp, Outcome::kStop, 3, 0, 4 * kMs);
+  metrics.Finished(Protocol::kHttp, RequestOutcome::kStop, 2, 0, 4 * kMs);
+  metrics.Finished(Protocol::kHttp, RequestOutcome::kStop, 3, 0, 4 * kMs);
   const HistogramView view = metrics.TpotHistogram();
   ASSERT_EQ(view.upper_s.size(), view.count.size());
   const auto buckets = ParseExposition(metrics.Render()).Buckets("larder_time_per_output_token_seconds");

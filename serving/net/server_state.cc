@@ -72,7 +72,7 @@ void ServerState::CountError(Protocol protocol, int status) const {
 }
 
 void ServerState::CountRefused(Protocol protocol) const {
-  if (metrics != nullptr) metrics->Finished(protocol, Outcome::kRefused, 0, 0, 0);
+  if (metrics != nullptr) metrics->Finished(protocol, RequestOutcome::kRefused, 0, 0, 0);
 }
 
 void ServerState::Denied(const std::string& peer, std::string_view why) {

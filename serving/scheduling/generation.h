@@ -32,6 +32,8 @@ struct TokenLogprobs {
   std::vector<std::pair<TokenId, float>> top;  // likeliest first
 };
 
+// Why a text ended, for clients and for `larder run`. More than pipeline::SequenceEnd, which knows slots but
+// not texts.
 enum class FinishReason {
   kEndOfText,
   kStopString,

@@ -18,23 +18,23 @@ namespace {
 constexpr size_t kEvents = 8192;
 constexpr int kSpins = 2000;  // some 50 us before the compute thread sleeps: the next request often follows
 
-Outcome OutcomeOf(FinishReason reason) {
+RequestOutcome OutcomeOf(FinishReason reason) {
   switch (reason) {
     case FinishReason::kEndOfText:
     case FinishReason::kStopString:
-      return Outcome::kStop;
+      return RequestOutcome::kStop;
     case FinishReason::kLength:
     case FinishReason::kContextFull:
-      return Outcome::kLength;
+      return RequestOutcome::kLength;
     case FinishReason::kCancelled:
-      return Outcome::kCancelled;
+      return RequestOutcome::kCancelled;
     case FinishReason::kRefused:
-      return Outcome::kRefused;
+      return RequestOutcome::kRefused;
     case FinishReason::kFailed:
     case FinishReason::kUnavailable:
-      return Outcome::kFailed;
+      return RequestOutcome::kFailed;
   }
-  return Outcome::kFailed;
+  return RequestOutcome::kFailed;
 }
 
 FinishReason ReasonOf(pipeline::SequenceEnd end, FinishReason complete) {
