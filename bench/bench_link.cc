@@ -91,7 +91,7 @@ double RoundNs(int rounds, const std::function<void()>& ping, const std::functio
   const Pinned pinned(cpus[0]);
   const int warm_up = rounds / 10 + 1;
   std::thread other([&] {
-    PinSelf(cpus[1]);
+    topology::PinThisThread(cpus[1]);
     for (int i = 0; i < warm_up + rounds; ++i) pong();
   });
   for (int i = 0; i < warm_up; ++i) ping();

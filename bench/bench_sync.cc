@@ -123,7 +123,7 @@ void OpenMp(State& state) {
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static, 1)
-      for (int t = 0; t < threads; ++t) PinSelf(cpus[static_cast<size_t>(t)]);
+      for (int t = 0; t < threads; ++t) topology::PinThisThread(cpus[static_cast<size_t>(t)]);
       for (uint64_t i = 0; i < rounds / 10 + 1; ++i) {
 #pragma omp barrier
       }

@@ -158,7 +158,7 @@ void OpenMpRegions(State& state) {
   const std::vector<float> expected = Logits(*engine);
   const auto& cpus = engine->plan().threads;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int t = 0; t < threads; ++t) PinSelf(cpus[static_cast<size_t>(t)].cpu);
+  for (int t = 0; t < threads; ++t) topology::PinThisThread(cpus[static_cast<size_t>(t)].cpu);
   std::vector<std::span<const Step>> steps;
   for (int t = 0; t < threads; ++t)
     steps.push_back(engine->stage().steps(weight_node::Phase::kDecode, static_cast<size_t>(t)));

@@ -29,7 +29,7 @@ class BusyProcesses {
       if (child < 0) throw Error("fork: no process left");
       if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        PinSelf(cpu);
+        topology::PinThisThread(cpu);
         for (uint64_t i = 0;; ++i) benchmark::DoNotOptimize(i);
       }
       children_.push_back(child);

@@ -5,7 +5,6 @@
 
 #include <benchmark/benchmark.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "topology/affinity.h"
 #include "topology/topology.h"
 
 namespace larder::bench {
@@ -37,32 +37,21 @@ inline std::vector<int64_t> ThreadCounts(size_t from) {
   return counts;
 }
 
-inline bool PinSelf(CpuId cpu) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (!cpu.valid() || cpu.value >= CPU_SETSIZE) return false;
-  CPU_SET(static_cast<size_t>(cpu.value), &mask);
-  return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
-}
-
 // Pins the calling thread to `cpu` for this object's lifetime.
 class Pinned {
  public:
-  explicit Pinned(CpuId cpu) {
-    restore_ = pthread_getaffinity_np(pthread_self(), sizeof(before_), &before_) == 0;
-    pinned_ = PinSelf(cpu);
-  }
+  explicit Pinned(CpuId cpu)
+      : before_(topology::GetAffinity(pthread_self())), pinned_(topology::PinThisThread(cpu)) {}
   ~Pinned() {
-    if (restore_) pthread_setaffinity_np(pthread_self(), sizeof(before_), &before_);
+    if (!before_.empty()) topology::SetAffinity(pthread_self(), before_);
   }
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
   bool pinned() const { return pinned_; }
 
  private:
-  cpu_set_t before_;
-  bool restore_ = false;
-  bool pinned_ = false;
+  const std::vector<CpuId> before_;
+  const bool pinned_;
 };
 
 // Times one piece of work per iteration of a loop with UseManualTime. Reading the clock takes 25 ns, so the

@@ -78,7 +78,7 @@ void OpenMp(State& state) {
   const std::vector<CpuId> cpus = Cpus(static_cast<size_t>(threads));
   const Pinned pinned(cpus[0]);
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int t = 0; t < threads; ++t) PinSelf(cpus[static_cast<size_t>(t)]);
+  for (int t = 0; t < threads; ++t) topology::PinThisThread(cpus[static_cast<size_t>(t)]);
   const uint64_t turns = TurnsFor(static_cast<double>(state.range(1)));
   double ideal_s = WorkSeconds(turns);
   Stopwatch watch(state);

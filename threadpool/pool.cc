@@ -1,8 +1,6 @@
 // Set-up of the pool: threads, pinning, timelines. The data path is pool_datapath.cc.
 #include "threadpool/pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -13,40 +11,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "threadpool/pool_state.h"
+#include "topology/affinity.h"
 
 namespace larder::threadpool {
-namespace {
-
-constexpr int kMaxCpus = 1 << 14;
-
-// Returns 0 or an error number.
-int SetAffinity(pthread_t thread, std::span<const CpuId> cpus) {
-  cpu_set_t* mask = CPU_ALLOC(kMaxCpus);
-  if (mask == nullptr) return ENOMEM;
-  const size_t bytes = CPU_ALLOC_SIZE(kMaxCpus);
-  CPU_ZERO_S(bytes, mask);
-  for (CpuId cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu.value), bytes, mask);
-  const int error = pthread_setaffinity_np(thread, bytes, mask);
-  CPU_FREE(mask);
-  return error;
-}
-
-std::vector<CpuId> GetAffinity(pthread_t thread) {
-  std::vector<CpuId> cpus;
-  cpu_set_t* mask = CPU_ALLOC(kMaxCpus);
-  if (mask == nullptr) return cpus;
-  const size_t bytes = CPU_ALLOC_SIZE(kMaxCpus);
-  CPU_ZERO_S(bytes, mask);
-  if (pthread_getaffinity_np(thread, bytes, mask) == 0) {
-    for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
-      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, mask)) cpus.push_back(CpuId(cpu));
-    }
-  }
-  CPU_FREE(mask);
-  return cpus;
-}
-
-}  // namespace
 
 Pool::Pool(PoolOptions options) {
   const size_t threads = options.cpus.size();
@@ -57,7 +24,8 @@ Pool::Pool(PoolOptions options) {
                 options.group_of_thread.size());
   }
   for (CpuId cpu : options.cpus) {
-    if (cpu.value >= kMaxCpus) throw Error("thread pool: CPU {}: expected less than {}", cpu.value, kMaxCpus);
+    if (cpu.value >= topology::kMaxCpus)
+      throw Error("thread pool: CPU {}: expected less than {}", cpu.value, topology::kMaxCpus);
   }
 
   shared_ = std::make_unique<Shared>(options.group_of_thread, options.wait);
@@ -76,7 +44,7 @@ Pool::Pool(PoolOptions options) {
   auto pin = [&](pthread_t thread, size_t number) {
     const CpuId cpu = options.cpus[number];
     if (!cpu.valid()) return false;
-    const int error = SetAffinity(thread, {&cpu, 1});
+    const int error = topology::SetAffinity(thread, {&cpu, 1});
     if (error == 0) {
       shared.pinned[number] = cpu;
       return true;
@@ -97,7 +65,7 @@ Pool::Pool(PoolOptions options) {
     pthread_setname_np(shared.threads.back().native_handle(), fmt::format("larder-{}", t).c_str());
     pin(shared.threads.back().native_handle(), t);
   }
-  std::vector<CpuId> old_affinity = GetAffinity(shared.owner);
+  std::vector<CpuId> old_affinity = topology::GetAffinity(shared.owner);
   if (pin(shared.owner, 0)) shared.old_affinity = std::move(old_affinity);
 }
 
@@ -106,7 +74,7 @@ Pool::~Pool() { Stop(); }
 void Pool::Stop() {
   shared_->Publish(Command{});
   for (std::thread& thread : shared_->threads) thread.join();
-  if (!shared_->old_affinity.empty()) SetAffinity(shared_->owner, shared_->old_affinity);
+  if (!shared_->old_affinity.empty()) topology::SetAffinity(shared_->owner, shared_->old_affinity);
 }
 
 int Pool::threads() const { return static_cast<int>(shared_->workers.size()); }
@@ -116,8 +84,8 @@ std::vector<std::string> Pool::LostPins() const {
   for (size_t t = 0; t < shared_->pinned.size(); ++t) {
     const CpuId cpu = shared_->pinned[t];
     if (!cpu.valid()) continue;
-    const auto now = GetAffinity(t == 0 ? shared_->owner
-                                        : const_cast<std::thread&>(shared_->threads[t - 1]).native_handle());
+    const auto now = topology::GetAffinity(
+        t == 0 ? shared_->owner : const_cast<std::thread&>(shared_->threads[t - 1]).native_handle());
     if (now.size() == 1 && now[0] == cpu) continue;
     lost.push_back(
         fmt::format("thread {} was pinned to CPU {} and may now run on {} CPUs (its cpuset was changed, "

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "topology/affinity.h"
 #include "topology/arena.h"
 #include "topology/read_kernels.h"
 #include "topology/sysfs.h"
@@ -23,14 +24,6 @@ constexpr size_t kMb = size_t{1} << 20;
 constexpr double kGiga = 1e9;
 // A sample shorter than this measures the clock (25 ns per reading) and interrupts rather than the memory.
 constexpr double kSampleSeconds = 50e-6;
-
-bool PinTo(CpuId cpu) {
-  if (!cpu.valid() || cpu.value >= CPU_SETSIZE) return false;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  CPU_SET(static_cast<size_t>(cpu.value), &mask);
-  return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
-}
 
 // Threads meet here between samples. It spins with a yield, so that a probe on a busy machine still ends.
 class Gate {
@@ -93,7 +86,7 @@ Together ReadTogether(const Topology& topology, std::span<const CpuId> cpus, siz
   const int64_t begin_ns = NowNs();
 
   auto body = [&](size_t me) {
-    pinned[me] = PinTo(cpus[me]);
+    pinned[me] = PinThisThread(cpus[me]);
     Arena arena;
     try {
       arena = Arena(bytes, NodeOf(topology, cpus[me]));
@@ -296,7 +289,7 @@ double HandOverNs(CpuId from, CpuId to) {
   std::atomic<int> pinned{0};
   std::vector<double> samples;
   std::thread echo([&] {
-    const bool ok = PinTo(to);
+    const bool ok = PinThisThread(to);
     pinned.fetch_add(ok ? 1 : 0, std::memory_order_relaxed);
     for (uint32_t seen = 0; seen != kEnd;) {
       const uint32_t value = ping.value.load(std::memory_order_acquire);
@@ -306,7 +299,7 @@ double HandOverNs(CpuId from, CpuId to) {
     }
   });
   std::thread caller([&] {
-    const bool ok = PinTo(from);
+    const bool ok = PinThisThread(from);
     pinned.fetch_add(ok ? 1 : 0, std::memory_order_relaxed);
     const int64_t begin = NowNs();
     uint32_t number = 0;

@@ -2,7 +2,6 @@
 #include "topology/topology.h"
 
 #include <hwloc.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "topology/affinity.h"
 #include "topology/sysfs.h"
 
 namespace larder::topology {
@@ -37,18 +37,7 @@ const char* Info(hwloc_obj_t object, const char* name) {
 // The CPUs that sched_setaffinity allows us. hwloc has already left out what the cgroup forbids.
 std::set<int> AffinityCpus() {
   std::set<int> cpus;
-  for (int size = 1024; size <= 1 << 16; size *= 2) {
-    cpu_set_t* mask = CPU_ALLOC(static_cast<size_t>(size));
-    if (mask == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(size));
-    const int result = sched_getaffinity(0, bytes, mask);
-    const int error = errno;
-    for (int cpu = 0; result == 0 && cpu < size; ++cpu) {
-      if (CPU_ISSET_S(cpu, bytes, mask)) cpus.insert(cpu);
-    }
-    CPU_FREE(mask);
-    if (result == 0 || error != EINVAL) break;  // EINVAL: the kernel's mask is larger than ours
-  }
+  for (const CpuId cpu : GetAffinity(pthread_self())) cpus.insert(cpu.value);
   return cpus;
 }
 

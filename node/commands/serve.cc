@@ -28,6 +28,7 @@
 #include "node/tasks/serve_view.h"
 #include "pipeline/engine/scheduler.h"
 #include "serving/net/server.h"
+#include "topology/affinity.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -215,8 +216,8 @@ class Signals {
 };
 
 // CPUs for the I/O thread that no thread of the plan runs on: those of idle cores, else SMT siblings.
-std::vector<int> HousekeepingCpus(const topology::Topology& machine,
-                                  const std::vector<const pipeline::StagePlan*>& plans) {
+std::vector<CpuId> HousekeepingCpus(const topology::Topology& machine,
+                                    const std::vector<const pipeline::StagePlan*>& plans) {
   std::set<int> cores, cpus;
   const auto add = [&](const std::vector<pipeline::PlanThread>& threads) {
     for (const auto& thread : threads) {
@@ -228,17 +229,17 @@ std::vector<int> HousekeepingCpus(const topology::Topology& machine,
     add(plan->threads);
     for (const auto& socket : plan->attention) add(socket.threads);
   }
-  std::vector<int> idle, siblings;
+  std::vector<CpuId> idle, siblings;
   for (const topology::Core& core : machine.cores()) {
     for (const CpuId cpu : core.cpus) {
       if (cores.contains(core.id.value)) {
-        if (!cpus.contains(cpu.value)) siblings.push_back(cpu.value);
+        if (!cpus.contains(cpu.value)) siblings.push_back(cpu);
       } else {
-        idle.push_back(cpu.value);
+        idle.push_back(cpu);
       }
     }
   }
-  return machine.from_xml() ? std::vector<int>() : !idle.empty() ? idle : siblings;
+  return machine.from_xml() ? std::vector<CpuId>() : !idle.empty() ? idle : siblings;
 }
 
 std::optional<model::ChatFormat> ChooseFormat(const ServeOptions& o, const model::Tokenizer& tokenizer) {
@@ -435,8 +436,11 @@ int Serve(ServeOptions o) {
   about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
-  about.housekeeping_cpus = HousekeepingCpus(machine, planned.plans_here(o.model));
-  if (about.housekeeping_cpus.empty() && !machine.from_xml())
+  const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));
+  if (!housekeeping.empty()) {  // a failure does no harm
+    about.pin_thread = [housekeeping] { topology::SetAffinity(pthread_self(), housekeeping); };
+  }
+  if (housekeeping.empty() && !machine.from_xml())
     spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
   std::vector<ServiceMonitor::Guard> watched;

@@ -1,6 +1,5 @@
 #include "rdma/ipc/helper_thread.h"
 
-#include <sched.h>
 #include <signal.h>
 
 #include <string>
@@ -9,19 +8,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "topology/affinity.h"
 
 namespace larder::rdma::inline ipc {
 namespace {
 
-// The CPUs of the calling thread, as sched_setaffinity takes them; empty if the kernel does not say.
-std::vector<cpu_set_t> OwnCpus() {
-  std::vector<cpu_set_t> sets(16);  // 16,384 CPUs
-  if (sched_getaffinity(0, sets.size() * sizeof(cpu_set_t), sets.data()) != 0) sets.clear();
-  return sets;
-}
-
 // Initialised before main(), so before any thread is pinned.
-const std::vector<cpu_set_t> kCpusAtStart = OwnCpus();
+const std::vector<CpuId> kCpusAtStart = topology::GetAffinity(pthread_self());
 
 }  // namespace
 
@@ -34,8 +27,7 @@ std::thread StartHelper(std::function<void()> body) {
   try {
     thread = std::thread([body = std::move(body)] {
       // If that is forbidden the thread keeps its creator's CPUs.
-      if (!kCpusAtStart.empty())
-        sched_setaffinity(0, kCpusAtStart.size() * sizeof(cpu_set_t), kCpusAtStart.data());
+      if (!kCpusAtStart.empty()) topology::SetAffinity(pthread_self(), kCpusAtStart);
       body();
     });
   } catch (const std::system_error& error) {

@@ -1,8 +1,5 @@
 #include "serving/net/server.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <ctime>
 #include <future>
 
@@ -14,16 +11,6 @@ namespace {
 
 constexpr double kDrainCheckS = 0.02;
 constexpr double kLastWordsS = 2;  // time for finished answers to reach their clients
-
-void PinThisThread(const std::vector<int>& cpus) {
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) {
-    if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
-  }
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // failure does no harm
-}
 
 }  // namespace
 
@@ -145,8 +132,10 @@ pipeline::Intake& Server::BeReady(ReadyServer& ready) {
                                                                    .outage = std::move(ready.outage)},
                                           *metrics_, &failures_);
   if (drain_began_ns_ != 0) service_->Drain();
-  PinThisThread(ready.housekeeping_cpus);
-  pinning_ = background_.Post("", [cpus = ready.housekeeping_cpus] { PinThisThread(cpus); });
+  if (ready.pin_thread) {
+    ready.pin_thread();
+    pinning_ = background_.Post("", ready.pin_thread);
+  }
   state_.defaults = std::move(ready.defaults);
   state_.plan = std::move(ready.plan);
   state_.fill_status = std::move(ready.fill_status);

@@ -45,7 +45,9 @@ struct ReadyServer {
   std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
-  std::vector<int> housekeeping_cpus;  // for the I/O thread; empty: the system chooses
+  // Called once on the I/O thread and once on the background thread: pins the calling thread to CPUs that are
+  // not the compute threads'. Empty: the system chooses.
+  std::function<void()> pin_thread;
 };
 
 class Server {
