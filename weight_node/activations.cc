@@ -9,12 +9,12 @@ namespace larder::weight_node {
 namespace {
 
 size_t OddLines(size_t bytes) { return (CeilDiv(bytes, kCacheLineBytes) | 1) * kCacheLineBytes; }
-size_t Stride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
+size_t OddStride(size_t floats) { return OddLines(floats * sizeof(float)) / sizeof(float); }
 
 }  // namespace
 
-size_t QkvStride(const LayerShape& shape) { return Stride(shape.qkv_panels * kernels::kPanelRows); }
-size_t AttnStride(const model::ModelConfig& config) { return Stride(config.q_rows()); }
+size_t QkvStride(const LayerShape& shape) { return OddStride(shape.qkv_panels * kernels::kPanelRows); }
+size_t AttnStride(const model::ModelConfig& config) { return OddStride(config.q_rows()); }
 
 Activations::Activations(const model::ModelConfig& config, const LayerShape& shape, size_t n_threads,
                          size_t decode, size_t prefill, size_t logit, NumaNodeId node,
@@ -24,7 +24,7 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
     auto floats = [&](FloatRows& rows, size_t n, size_t count) {
-      rows.stride = Stride(n);
+      rows.stride = OddStride(n);
       rows.data = reinterpret_cast<float*>(take(count * rows.stride_bytes()));
     };
     auto acts = [&](ActRows& rows, size_t blocks, size_t count) {

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/test_data_testing.h"
 #include "model/reference/divergence.h"
-#include "model/reference/tiny_model.h"
+#include "model/reference/tiny_model_testing.h"
 
 namespace larder::model::inline reference {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "model/gguf/gguf_testing.h"
-#include "model/reference/tiny_model.h"
+#include "model/reference/tiny_model_testing.h"
 
 namespace larder::model::inline reference {
 namespace {

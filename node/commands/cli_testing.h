@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "model/synth/synth.h"
 
 namespace larder::node::inline commands {
@@ -41,8 +43,7 @@ inline size_t Lines(const std::string& text) {
 class Cli : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    directory_ = fs::temp_directory_path() / ("larder-cli-" + std::to_string(getpid()));
-    fs::create_directories(directory_);
+    folder_ = std::make_unique<TemporaryFolder>();
     // Random weights rarely end a text early. Three KV heads do not divide evenly between two threads.
     model::SynthOptions synth;
     synth.shape.layers = 2;
@@ -55,9 +56,9 @@ class Cli : public testing::Test {
     synth.shape.context = 4096;
     model::WriteSynth(synth, Tiny());
   }
-  static void TearDownTestSuite() { fs::remove_all(directory_); }
+  static void TearDownTestSuite() { folder_.reset(); }
 
-  static std::string Path(const std::string& name) { return (directory_ / name).string(); }
+  static std::string Path(const std::string& name) { return *folder_ / name; }
   static std::string Tiny() { return Path("tiny.gguf"); }
   static std::string Demo() { return LARDER_SOURCE_DIR "/model/demo/larder-stories.gguf"; }
 
@@ -108,7 +109,7 @@ class Cli : public testing::Test {
   }
 
  private:
-  static inline fs::path directory_;
+  static inline std::unique_ptr<TemporaryFolder> folder_;
 };
 
 }  // namespace larder::node::commands

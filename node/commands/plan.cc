@@ -112,8 +112,8 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
   const pipeline::StagePlan& plan = whole.stages.front().plan;
   std::string table = plan.Table();
   if (manifest != nullptr) table = whole.SocketTable() + table;
-  for (const std::string& warning : whole.warnings) table += fmt::format("\nwarning: {}", warning);
-  if (!whole.warnings.empty()) table += '\n';
+  for (const std::string& warning : whole.notes_of_sockets()) table += fmt::format("\nwarning: {}", warning);
+  if (whole.socket_notes > 0) table += '\n';
   if (o.json) {
     nlohmann::json object = plan.Json();
     object["machine"] = machine.source();

@@ -142,7 +142,8 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
       agreed.threads = plan_options.threads;  // the serving socket chooses its own
     }
     planned.plan = pipeline::MakePlan(manifest, config, agreed, planned.machines);
-    for (const std::string& note : planned.plan.single() ? planned.plan.warnings : planned.plan.notes)
+    const pipeline::Plan& plan = planned.plan;
+    for (const std::string& note : plan.single() ? plan.notes_of_sockets() : std::span(plan.notes))
       spdlog::warn("{}", note);
   }
   planned.plan.fingerprint = planned.plan.single() ? 0 : model::Fingerprint(file);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "model/gguf/gguf.h"
 #include "model/synth/synth.h"
 #include "pipeline/engine/engine.h"
@@ -24,20 +25,13 @@ namespace larder::pipeline::inline engine {
 class TestModel {
  public:
   explicit TestModel(const model::SynthOptions& options) {
-    static int count = 0;
-    path_ = (std::filesystem::temp_directory_path() /
-             ("larder-engine-test-" + std::to_string(getpid()) + "-" + std::to_string(count++) + ".gguf"))
-                .string();
-    model::WriteSynth(options, path_);
-    file_ = model::GgufFile::Open(path_);
+    model::WriteSynth(options, folder_ / "model.gguf");
+    file_ = model::GgufFile::Open(folder_ / "model.gguf");
   }
-  ~TestModel() { std::filesystem::remove(path_); }
-  TestModel(const TestModel&) = delete;
-  TestModel& operator=(const TestModel&) = delete;
   const std::shared_ptr<const model::GgufFile>& file() const { return file_; }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
   std::shared_ptr<const model::GgufFile> file_;
 };
 

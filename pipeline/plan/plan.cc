@@ -91,10 +91,9 @@ class Planner {
     // With several stages a socket's layers are not known yet; PlanStages checks them against the L3.
     const model::ModelConfig* config = specs_.size() == 1 ? &plan_.config : nullptr;
     for (size_t i = 0; i < manifest_.servers.size(); ++i) {
-      plan_.sockets.push_back(
-          Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.warnings));
+      plan_.sockets.push_back(Resolve(manifest_, manifest_.servers[i], machines_[i], config, &plan_.notes));
     }
-    plan_.notes = plan_.warnings;
+    plan_.socket_notes = plan_.notes.size();
   }
 
   void AddStage(const StageSpec& spec) {

@@ -25,7 +25,6 @@
 namespace larder::rdma::inline control {
 namespace {
 
-constexpr int kFirstRetryMs = 10, kLongestRetryMs = 200;
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr int kBacklog = 128;  // connections that wait while no Accept() runs
 
@@ -218,8 +217,8 @@ Hello ControlChannel::AnswerHello(const Hello& mine, int timeout_ms, const LinkK
 
 ControlChannel Connect(const std::string& name, int timeout_ms) {
   const LocalAddress address = AddressOf(name);
-  const int64_t deadline_ns = DeadlineNs(timeout_ms);
-  RetryPause pause(kFirstRetryMs, kLongestRetryMs);
+  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
+  internal::RetryPause pause;
   for (;;) {
     Descriptor fd = NewSocket(name);
     if (connect(fd.get(), address.get(), address.bytes) == 0) {

@@ -11,7 +11,9 @@ namespace larder::rdma::inline ipc {
 
 class RetryPause {
  public:
-  RetryPause(int first_ms, int longest_ms) : next_ms_(first_ms), longest_ms_(longest_ms) {}
+  // The defaults suit a listener on the same server.
+  explicit RetryPause(int first_ms = 10, int longest_ms = 200)
+      : next_ms_(first_ms), longest_ms_(longest_ms) {}
   // The next pause: random, from half of the current limit to the whole. The limit doubles up to longest_ms.
   int NextMs() {
     const int whole_ms = next_ms_;

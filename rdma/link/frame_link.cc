@@ -21,7 +21,7 @@
 namespace larder::rdma::inline link {
 namespace {
 
-constexpr int kFirstRetryMs = 20, kLongestRetryMs = 500;
+constexpr int kFirstRetryMs = 20, kLongestRetryMs = 500;  // also between servers
 
 // A text for the detail of a kLinkDown fault: "no sign of life for more than 2 s: it is stopped ...".
 const char* LinkDownText(uint32_t detail) {

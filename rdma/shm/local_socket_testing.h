@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 
+#include "base/temporary_folder_testing.h"
 #include "rdma/ipc/local_socket.h"
 
 namespace larder::rdma::inline shm {
@@ -21,19 +21,14 @@ namespace larder::rdma::inline shm {
 class TestRuntimeFolder {
  public:
   explicit TestRuntimeFolder(mode_t mode = 0700) {
-    char name[] = "/tmp/larder-run-XXXXXX";
-    path_ = mkdtemp(name);
-    chmod(path_.c_str(), mode);
-    setenv("RUNTIME_DIRECTORY", path_.c_str(), 1);
+    chmod(path().c_str(), mode);
+    setenv("RUNTIME_DIRECTORY", path().c_str(), 1);
   }
-  ~TestRuntimeFolder() {
-    unsetenv("RUNTIME_DIRECTORY");
-    std::filesystem::remove_all(path_);
-  }
-  const std::string& path() const { return path_; }
+  ~TestRuntimeFolder() { unsetenv("RUNTIME_DIRECTORY"); }
+  const std::string& path() const { return folder_.path(); }
 
  private:
-  std::string path_;
+  const TemporaryFolder folder_;
 };
 
 // Listens on an abstract name as user 65534 and sends a text to each connection. Only root can make one.

@@ -4,17 +4,16 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
 
@@ -49,15 +48,8 @@ class TinyModel {
     AddNorm("output_norm.weight", s.dim);
     if (!s.tied) AddMatrix("output.weight", s.vocab, s.dim);
     for (size_t i = 0; i < s.layers; ++i) AddLayer(s, i);
-    static int count = 0;
-    const std::string file = fmt::format("larder-tiny.{}.{}.gguf", ::getpid(), count++);
-    path_ = std::filesystem::temp_directory_path() / file;
     writer_.Write(path_);
   }
-  ~TinyModel() { std::filesystem::remove(path_); }
-
-  TinyModel(const TinyModel&) = delete;
-  TinyModel& operator=(const TinyModel&) = delete;
 
   const std::string& path() const { return path_; }
 
@@ -135,7 +127,8 @@ class TinyModel {
   TensorType type_;
   GgufWriter writer_;
   std::vector<std::unique_ptr<Source>> sources_;  // the contexts of Fill
-  std::string path_;
+  TemporaryFolder folder_;
+  const std::string path_ = folder_ / "tiny.gguf";
 };
 
 }  // namespace larder::model::reference
