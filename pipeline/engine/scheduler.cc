@@ -54,7 +54,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
       slot_status_(engine.plan().options.slots) {
   // Reserves all that steps need, so that they do not allocate.
   for (Slot& slot : slots_) slot.tokens.reserve(engine.plan().options.context);
-  for (MicroBatch& batch : batches_) batch.parts.reserve(engine.max_rows());
+  for (ScheduledBatch& batch : batches_) batch.parts.reserve(engine.max_rows());
   rows_.reserve(engine.max_rows());
   prefilling_.reserve(slots_.size());
 }
@@ -75,7 +75,7 @@ void Scheduler::Run(Intake& intake) {
         ChainIsBack();
       }
       Admit();
-      while (in_flight_ < batches_.size() && FillMicroBatch()) {
+      while (in_flight_ < batches_.size() && FillBatch()) {
       }
       if (in_flight_ > 0) CollectOldest();
     } catch (const ChainLostError& lost) {
@@ -190,8 +190,8 @@ void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
 }
 
 // Submits a micro-batch if there is anything to run.
-bool Scheduler::FillMicroBatch() {
-  MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
+bool Scheduler::FillBatch() {
+  ScheduledBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   rows_.clear();
   batch.parts.clear();
   batch.prefill_rows = batch.decode_rows = 0;
@@ -202,7 +202,7 @@ bool Scheduler::FillMicroBatch() {
   return true;
 }
 
-void Scheduler::AddDecodeRows(MicroBatch& batch) {
+void Scheduler::AddDecodeRows(ScheduledBatch& batch) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
   size_t most = CeilDiv(decoding_, engine_.max_in_flight());
   const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
@@ -217,7 +217,7 @@ void Scheduler::AddDecodeRows(MicroBatch& batch) {
   }
 }
 
-size_t Scheduler::PromptBudget(const MicroBatch& batch) const {
+size_t Scheduler::PromptBudget(const ScheduledBatch& batch) const {
   const size_t room = engine_.max_rows() - batch.decode_rows;
   if (decoding_ == 0) return room;
   size_t budget = options_.prefill_budget_rows;
@@ -232,7 +232,7 @@ size_t Scheduler::PromptBudget(const MicroBatch& batch) const {
   return std::min(budget, room);
 }
 
-void Scheduler::AddPromptRows(MicroBatch& batch) {
+void Scheduler::AddPromptRows(ScheduledBatch& batch) {
   size_t budget = PromptBudget(batch);
   size_t logits = batch.decode_rows;
   for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
@@ -262,7 +262,7 @@ void Scheduler::AddPromptRows(MicroBatch& batch) {
   }
 }
 
-void Scheduler::Submit(MicroBatch& batch) {
+void Scheduler::Submit(ScheduledBatch& batch) {
   batch.submitted_ns = NowNs();
   engine_.Submit(rows_);
   size_t row = 0;
@@ -277,7 +277,7 @@ void Scheduler::Submit(MicroBatch& batch) {
 
 void Scheduler::CollectOldest() {
   engine_.Collect();
-  const MicroBatch& batch = batches_[oldest_];
+  const ScheduledBatch& batch = batches_[oldest_];
   oldest_ = (oldest_ + 1) % batches_.size();
   --in_flight_;
   losses_in_a_row_ = 0;
@@ -315,7 +315,7 @@ void Scheduler::CollectOldest() {
 }
 
 // Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's time.
-void Scheduler::UpdateStepCosts(const MicroBatch& batch, double step) {
+void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
   if (batch.prefill_rows == 0) {
     Smooth(decode_step_ns_, step);
   } else if (batch.prefill_rows >= kLeastPromptRows) {

@@ -83,7 +83,8 @@ class Scheduler {
     size_t rows;
     bool logits;  // its last row wants logits
   };
-  struct MicroBatch {
+  // Whose rows a micro-batch of the engine has.
+  struct ScheduledBatch {
     std::vector<Part> parts;  // capacity: as many as rows
     size_t prefill_rows = 0, decode_rows = 0;
     int64_t submitted_ns = 0;
@@ -121,16 +122,16 @@ class Scheduler {
   size_t CommonPrefix(const Slot&, const Sequence&) const;
   std::optional<size_t> ChooseSlot(const Sequence&) const;
   void Begin(size_t slot, std::unique_ptr<Sequence>);
-  bool FillMicroBatch();
-  void AddDecodeRows(MicroBatch&);
-  void AddPromptRows(MicroBatch&);
-  size_t PromptBudget(const MicroBatch&) const;
-  void Submit(MicroBatch&);
+  bool FillBatch();
+  void AddDecodeRows(ScheduledBatch&);
+  void AddPromptRows(ScheduledBatch&);
+  size_t PromptBudget(const ScheduledBatch&) const;
+  void Submit(ScheduledBatch&);
   void CollectOldest();
   void Continue(size_t slot, std::span<const float> logits);
   void End(size_t slot, SequenceEnd, const std::string& why);
   void FreeIfDone(size_t slot);
-  void UpdateStepCosts(const MicroBatch&, double step_ns);
+  void UpdateStepCosts(const ScheduledBatch&, double step_ns);
   void ChainWasLost(const std::string& why);
   void ChainIsBack();
   bool PatienceIsOver(int64_t since_ns) const;
@@ -147,7 +148,7 @@ class Scheduler {
   std::vector<size_t> prefilling_;  // slots, in order of admission
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
-  std::vector<MicroBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
+  std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
   std::vector<TokenRow> rows_;                     // the current micro-batch's
   uint64_t clock_ = 0;                             // orders the slots' last uses
