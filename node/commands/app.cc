@@ -73,7 +73,7 @@ std::string ConversionText(const std::string& text) {
   constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
   const size_t between = text.find(kBetween);
   if (!text.starts_with(kBegin) || between == std::string::npos) return text;
-  return fmt::format("{}: '{}' is not a value for it", text.substr(kBegin.size(), between - kBegin.size()),
+  return fmt::format("{}: invalid value '{}'", text.substr(kBegin.size(), between - kBegin.size()),
                      text.substr(between + kBetween.size()));
 }
 
@@ -82,8 +82,8 @@ std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
   const std::vector<std::string> unknown = command.remaining();
   if (unknown.empty()) return ConversionText(error.what());
   const bool option = unknown[0].starts_with('-');
-  return fmt::format("larder {} has no {} '{}'", command.get_name(), option ? "option" : "place for",
-                     unknown[0]);
+  return option ? fmt::format("larder {} has no option '{}'", command.get_name(), unknown[0])
+                : fmt::format("larder {}: unexpected argument '{}'", command.get_name(), unknown[0]);
 }
 
 int Run(const Command& command) {
@@ -128,7 +128,7 @@ int Main(int argc, char** argv) {
       "  larder synth --shape bench-24m -o bench.gguf && larder bench -m bench.gguf\n"
       "  larder serve -m model.gguf\n"
       "  larder doctor\n"
-      "larder COMMAND --help says more.");
+      "`larder COMMAND --help` describes a command.");
   program.get_formatter()->column_width(34);
   const std::array commands = {AddRun(program),        AddBench(program),      AddPlan(program),
                                AddPerplexity(program), AddTokenize(program),   AddInspect(program),
@@ -146,7 +146,7 @@ int Main(int argc, char** argv) {
   if (!arguments[0].starts_with('-') && !known) {
     std::string names;
     for (const Command& c : commands) names += (names.empty() ? "" : ", ") + c.options->get_name();
-    return Usage(fmt::format("there is no command '{}'; the commands are {}", arguments[0], names), nullptr);
+    return Usage(fmt::format("unknown command '{}'; the commands are {}", arguments[0], names), nullptr);
   }
   for (size_t i = 1; i < arguments.size(); ++i) {
     const bool is_text =

@@ -35,7 +35,7 @@ std::vector<size_t> ParseList(const char* option, const std::string& text, size_
     const auto [end, failed] = std::from_chars(text.data() + at, text.data() + comma, value);
     if (failed != std::errc() || end != text.data() + comma || value < least) {
       throw CLI::ValidationError(
-          option, fmt::format("'{}' is not a list of numbers from {} on, as 1,8,32", text, least));
+          option, fmt::format("'{}' is not a list of numbers of at least {}, such as 1,8,32", text, least));
     }
     values.push_back(value);
     at = comma + 1;
@@ -82,7 +82,8 @@ BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const 
   const auto engine = LoadEngine(file, planned, o.model);
   if (plan.slots > engine->slots()) {
     throw Error(
-        "-b {}: the cluster of {} has {} slots; raise slots under [model] there, or measure fewer sequences",
+        "-b {}: the cluster of {} has only {} slots; raise slots under [model] in it, or measure fewer "
+        "sequences",
         plan.slots, o.model.manifest, engine->slots());
   }
   const InterruptGuard guard;
@@ -132,16 +133,16 @@ Command AddBench(CLI::App& program) {
         ->delimiter(',')
         ->group(group);
   };
-  list("-p,--n-prompt", o->prompts, "tokens of a prompt; 0: no such test (default: 512)");
-  list("-n,--n-gen", o->generates, "tokens to decode; 0: no such test (default: 128)");
+  list("-p,--n-prompt", o->prompts, "tokens per prompt; 0: no prefill test (default: 512)");
+  list("-n,--n-gen", o->generates, "tokens to decode; 0: no decode test (default: 128)");
   list("-b,--batch", o->batches, "sequences decoded together (default: 1)");
   list("-t,--threads", o->threads, "threads (default: one per physical core)");
-  list("-d,--n-depth,--depth", o->depths, "tokens in the KV cache before (default: 0)");
+  list("-d,--n-depth,--depth", o->depths, "tokens in the KV cache before each test (default: 0)");
   AddCount(*command, "-r,--repetitions", o->repetitions,
-           "repetitions of each test, after one that isn't counted (default: 5)", 1)
+           "repetitions of each test, after one that is not counted (default: 5)", 1)
       ->group(group);
   command
-      ->add_option("--probe-seconds", o->probe_s, "time to measure the machine's bandwidths in (default: 1)")
+      ->add_option("--probe-seconds", o->probe_s, "seconds to measure the machine's bandwidths (default: 1)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.01, 60.0).description(""))

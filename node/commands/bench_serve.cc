@@ -35,10 +35,10 @@ void SetEndpoint(const BenchServeOptions& o, ServeTarget& target) {
     target.kind =
         o.endpoint.ends_with("/chat/completions") ? EndpointKind::kChat : EndpointKind::kCompletions;
   } else {
-    throw CLI::ValidationError("--endpoint", "write the path of completions or chat completions, or 'text'");
+    throw CLI::ValidationError("--endpoint", "expected /v1/completions, /v1/chat/completions or text");
   }
   if (o.port > 65535)
-    throw CLI::ValidationError("--port", fmt::format("{} is no port: at most 65535", o.port));
+    throw CLI::ValidationError("--port", fmt::format("{} is not a port; expected at most 65535", o.port));
   target.port = static_cast<uint16_t>(o.port != 0                          ? o.port
                                       : target.kind == EndpointKind::kText ? 7070
                                                                            : 8080);
@@ -100,30 +100,33 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
   const char* const group = "Load";
   AddCount(command, "--num-prompts", o.prompts, "requests (default: 100)", 1)->group(group);
   command
-      .add_option("--request-rate", o.rate, "requests a second, arriving as a Poisson process (default: inf)")
+      .add_option("--request-rate", o.rate,
+                  "requests per second, arriving as a Poisson process (default: inf)")
       ->type_name("R")
       ->group(group);
   AddCount(command, "--max-concurrency", o.load.max_concurrency,
            "requests at a time; 0: any number (default: 0)")
       ->group(group);
   AddCount(command, "--input-len", o.input_words,
-           "random words of a prompt, about a token each (default: 128)", 1)
+           "random words per prompt, about one token each (default: 128)", 1)
       ->group(group);
-  AddCount(command, "--output-len", o.output_tokens, "tokens to generate, at most (default: 128)", 1)
+  AddCount(command, "--output-len", o.output_tokens, "most tokens to generate per request (default: 128)", 1)
       ->group(group);
   command
       .add_option("--prompt-file", o.prompt_file,
                   "prompts, one a line: text, or JSON with \"prompt\" and \"output_len\"")
       ->type_name("FILE")
       ->group(group);
-  command.add_flag("--ignore-eos", o.load.sampling.ignore_eos, "generate on after the end of text")
+  command.add_flag("--ignore-eos", o.load.sampling.ignore_eos, "keep generating after the end of text")
       ->group(group);
-  command.add_option("--temperature", o.load.sampling.temperature, "of the sampling (default: the server's)")
+  command
+      .add_option("--temperature", o.load.sampling.temperature,
+                  "sampling temperature (default: the server's)")
       ->type_name("T")
       ->check(NotFinite)
       ->group(group);
-  AddCount(command, "--seed", o.seed, "of arrivals and prompts (default: 0)")->group(group);
-  AddCount(command, "--num-warmups", o.warmups, "requests before, not counted (default: 1)")->group(group);
+  AddCount(command, "--seed", o.seed, "seed of arrivals and prompts (default: 0)")->group(group);
+  AddCount(command, "--num-warmups", o.warmups, "warm-up requests, not counted (default: 1)")->group(group);
 }
 
 }  // namespace
@@ -135,19 +138,21 @@ Command AddBenchServe(CLI::App& program) {
   command->add_option("--host", o->load.target.host, "name or address (default: 127.0.0.1)")
       ->type_name("HOST")
       ->group(server);
-  AddCount(*command, "--port", o->port, "(default: 8080, text stream 7070)", 1)->group(server);
+  AddCount(*command, "--port", o->port, "port (default: 8080; for the text stream 7070)", 1)->group(server);
   command
       ->add_option("--endpoint", o->endpoint,
                    "/v1/completions, /v1/chat/completions, or text (default: /v1/completions)")
       ->type_name("PATH")
       ->group(server);
-  command->add_option("--model", o->load.target.model, "its name there (default: the first of /v1/models)")
+  command
+      ->add_option("--model", o->load.target.model,
+                   "the model's name on the server (default: the first of /v1/models)")
       ->type_name("NAME")
       ->group(server);
   command->add_option("--api-key", o->load.target.api_key, "sent as a bearer token")
       ->type_name("KEY")
       ->group(server);
-  command->add_option("--timeout", o->load.timeout_s, "for a request, to its end (default: 600)")
+  command->add_option("--timeout", o->load.timeout_s, "seconds for a whole request (default: 600)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.001, 1e6).description(""))
@@ -156,7 +161,7 @@ Command AddBenchServe(CLI::App& program) {
   const char* const output = "Output";
   command
       ->add_option("--goodput", o->goodput,
-                   "limits that a good request keeps, in ms, as: ttft:100 tpot:10 e2el:2000")
+                   "limits in ms that a good request meets, such as ttft:100 tpot:10 e2el:2000")
       ->type_name("LIMIT...")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(output);

@@ -36,7 +36,7 @@ Diagnosis DiagnoseResidency(const DoctorOptions& o, const topology::Topology& ma
           fmt::format("{:.0f} % of {:.1f} MB of weights re-read at L3 speed, {:.1f} GB/s", 100 * share,
                       static_cast<double>(engine->plan().weight_bytes) * 1e-6, result.reread_gbps()),
           share >= 0.9 ? ""
-          : fits       ? "they fit the plan's budget: other work uses the cache; isolate the cores"
+          : fits       ? "they fit the plan's budget, so other work uses the cache; isolate the cores"
                  : "the weights exceed the L3 budget: `larder plan` says how many L3 groups would hold them",
           {{"resident_percent", 100 * share},
            {"weight_bytes", static_cast<double>(engine->plan().weight_bytes)},
@@ -64,8 +64,8 @@ int Run(const DoctorOptions& o) {
     report({DiagnoseKernels(isa)});
   }
   if (machine.from_xml()) {
-    report({{Health::kNote, "machine",
-             "drawn from " + machine.source() + ": nothing of it can be measured here", ""}});
+    report(
+        {{Health::kNote, "machine", "read from " + machine.source() + ": nothing can be measured here", ""}});
   } else {
     report(DiagnoseHost(machine));
     report(DiagnoseBandwidth(machine, o.seconds));
@@ -96,7 +96,7 @@ Command AddDoctor(CLI::App& program) {
   auto o = std::make_shared<DoctorOptions>();
   CLI::App* command =
       program.add_subcommand("doctor", "examine this machine: what it offers and what to change");
-  command->add_option("--seconds", o->seconds, "time to measure bandwidths in (default: 2)")
+  command->add_option("--seconds", o->seconds, "seconds to measure bandwidths (default: 2)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.01, 60.0).description(""));

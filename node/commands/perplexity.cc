@@ -49,7 +49,7 @@ std::vector<TokenId> ParseIds(const std::string& text, const std::string& path) 
     TokenId id = 0;
     const auto [stop, failed] = std::from_chars(at, end, id);
     if (failed != std::errc() || (stop != end && !IsSeparator(*stop))) {
-      throw Error("{}: after {} token ids comes something that is none; expected numbers and spaces only",
+      throw Error("{}: after {} token ids comes something else; expected only numbers separated by spaces",
                   path, ids.size());
     }
     ids.push_back(id);
@@ -178,7 +178,7 @@ int Run(PerplexityOptions& o) {
   const std::string& source = o.ids_file.empty() ? o.text_file : o.ids_file;
   const bool one_sequence = !o.ids_file.empty() || !o.logits_file.empty();
   if (one_sequence) {
-    if (tokens.empty()) throw Error("{}: no tokens in it", source);
+    if (tokens.empty()) throw Error("{}: it contains no tokens", source);
     if (o.model.context != 0 && o.model.context < tokens.size()) {
       throw Error("{}: its {} tokens do not fit the context of {} tokens; leave -c out or use -c {}", source,
                   tokens.size(), o.model.context, tokens.size());
@@ -210,14 +210,14 @@ Command AddPerplexity(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("perplexity", "score a text, or write the logits of every position");
   command->add_option("-f,--file", o->text_file, "the text (-: standard input)")->type_name("FILE");
-  command->add_option("--ids", o->ids_file, "token ids with spaces between, run as one sequence")
+  command->add_option("--ids", o->ids_file, "token ids separated by spaces, run as one sequence")
       ->type_name("FILE");
   command->add_option("--logits", o->logits_file, "write float32 logits, [position][vocab], of one sequence")
       ->type_name("FILE");
-  AddCount(*command, "--chunks", o->chunks, "score only so many chunks of -c tokens (default: all)");
+  AddCount(*command, "--chunks", o->chunks, "score only this many chunks of -c tokens (default: all)");
   AddModelOptions(*command, o->model, {});
   command->get_option("--ctx-size")
-      ->description("tokens of a chunk (default: 512; with --ids or --logits: all)");
+      ->description("tokens per chunk (default: 512; with --ids or --logits: all)");
   return {command, [o] { return Run(*o); }};
 }
 

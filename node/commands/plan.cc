@@ -85,8 +85,8 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
     if (!server.topology) alike += fmt::format("{}{}", alike.empty() ? "" : ", ", server.name);
   }
   if (manifest.servers.size() > 1 && !alike.empty()) {
-    plan.notes.push_back(
-        fmt::format("no topology of server {}: planned as {} is (key topology)", alike, machine.source()));
+    plan.notes.push_back(fmt::format("no topology of server {} (key topology): planned with that of {}",
+                                     alike, machine.source()));
   }
   if (o.json) {
     Print(plan.Json());
@@ -163,23 +163,24 @@ int Run(const PlanCommandOptions& o) {
 
 Command AddPlan(CLI::App& program) {
   auto o = std::make_shared<PlanCommandOptions>();
-  CLI::App* command = program.add_subcommand("plan", "show which core would hold what, without loading");
+  CLI::App* command =
+      program.add_subcommand("plan", "show which core would hold what, without loading the model");
   command
       ->add_option("--shape", o->shape,
-                   "a well-known model instead of a file; `larder synth --list` names them")
+                   "a well-known model's shape instead of a file; `larder synth --list` lists them")
       ->type_name("NAME");
   command->add_flag("--json", o->json, "print JSON");
   const char* sockets = "How many sockets a model needs";
-  AddCount(*command, "--socket-cores", o->socket_cores, "cores of each (default: as this machine's package)",
-           1)
+  AddCount(*command, "--socket-cores", o->socket_cores,
+           "cores per socket (default: those of this machine's package)", 1)
       ->group(sockets);
   command
       ->add_option("--socket-l3", o->socket_l3,
-                   "L3 of each, such as 1152M (2^20 bytes, as vendors count; default: as this machine's)")
+                   "L3 per socket, such as 1152M (M is 2^20 bytes; default: this machine's)")
       ->type_name("BYTES")
       ->check([](const std::string& text) { return NotBytes(text); }, "")
       ->group(sockets);
-  const char* speeds = "What a prediction is made from";
+  const char* speeds = "Inputs of the prediction";
   command->add_flag("--measure", o->measure, "measure this machine's bandwidths first (some seconds)")
       ->group(speeds);
   const auto speed = [&](const char* name, double& value, const std::string& text) {
@@ -190,11 +191,11 @@ Command AddPlan(CLI::App& program) {
         ->each([o](const std::string&) { o->speeds.source = "given, the rest assumed"; })
         ->group(speeds);
   };
-  speed("--l3-gbps", o->speeds.l3_core_gbps, "GB/s at which a core reads L3 while all do");
+  speed("--l3-gbps", o->speeds.l3_core_gbps, "GB/s at which each core reads L3 while all cores do");
   speed("--dram-gbps", o->speeds.dram_socket_gbps, "GB/s at which a socket reads memory");
   speed("--core-gops", o->speeds.core_gops, "INT8 GOP/s of a core");
   speed("--sync-us", o->speeds.layer_sync_us, "microseconds of barriers per layer");
-  speed("--link-us", o->speeds.link_latency_us, "microseconds a link takes");
+  speed("--link-us", o->speeds.link_latency_us, "latency of a link in microseconds");
   speed("--link-gbps", o->speeds.link_gbps, "GB/s of a link");
   ModelOptionSet set;
   set.model_required = false;

@@ -35,7 +35,7 @@ struct RunOptions {
 
 void Describe(CLI::App& command, RunOptions& o) {
   const char* text = "Text";
-  command.add_option("-p,--prompt", o.prompt, "the text to go on from; in a chat, the first message")
+  command.add_option("-p,--prompt", o.prompt, "the text to continue; in a chat, the first message")
       ->type_name("TEXT")
       ->group(text);
   command.add_option("-f,--file", o.prompt_file, "read the prompt from a file (-: standard input)")
@@ -47,16 +47,16 @@ void Describe(CLI::App& command, RunOptions& o) {
       ->type_name("N")
       ->check(WholeNumberFrom(-2, int64_t{1} << 40), "")
       ->group(text);
-  command.add_option("--stop,-r,--reverse-prompt", o.stops, "end before this text; repeatable")
+  command.add_option("--stop,-r,--reverse-prompt", o.stops, "stop before this text; repeatable")
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(text);
   command
       .add_flag("-e,--escape,!--no-escape", o.escapes,
-                "read \\n, \\t, \\\" and such in -p, --system and --stop (default: on)")
+                "interpret escapes such as \\n, \\t and \\\" in -p, --system and --stop (default: on)")
       ->group(text);
-  command.add_flag("!--no-display-prompt", o.show_prompt, "print only what is generated")->group(text);
+  command.add_flag("!--no-display-prompt", o.show_prompt, "print only the generated text")->group(text);
   command.add_flag("--verbose-prompt", o.verbose_prompt, "print the prompt's token ids to stderr")
       ->group(text);
   command.add_flag("--special", o.special, "print control tokens too")->group(text);
@@ -66,10 +66,11 @@ void Describe(CLI::App& command, RunOptions& o) {
   command.add_option("--system", o.system, "the system prompt (also -sys)")->type_name("TEXT")->group(chat);
   command
       .add_option("--chat-template", o.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: as the model says)")
+                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
       ->type_name("NAME")
       ->group(chat);
-  command.add_flag("--think,!--no-think", o.think, "let Qwen3 think first (default: on)")->group(chat);
+  command.add_flag("--think,!--no-think", o.think, "let Qwen3 think before it answers (default: on)")
+      ->group(chat);
   AddSamplingOptions(command, o.sampling, "a new one each time, which is printed");
   AddModelOptions(command, o.model, {});
 }
@@ -82,8 +83,8 @@ model::ChatFormat ChooseFormat(const RunOptions& o, const std::string& path,
                                fmt::format("'{}' is not known; see larder run --help", o.chat_template));
   }
   if (const auto format = model::DetectChatFormat(tokenizer.chat_template())) return *format;
-  throw Error("{}: its chat template is {}; name one with --chat-template, or run it without -i", path,
-              tokenizer.chat_template().empty() ? "missing" : "none that Larder knows");
+  throw Error("{}: its chat template is {}; choose one with --chat-template, or leave -i out", path,
+              tokenizer.chat_template().empty() ? "missing" : "unknown to Larder");
 }
 
 std::string Prompt(const RunOptions& o) {
@@ -137,7 +138,7 @@ int Run(const RunOptions& o) {
     chat.think = o.think;
     chat.generate = generate;
   } else if (!o.system.empty()) {
-    throw CLI::ValidationError("--system", "it belongs to a chat; add -i");
+    throw CLI::ValidationError("--system", "needs a chat; add -i");
   }
   const PlannedModel planned =
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);

@@ -61,88 +61,94 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->check(port)
       ->group(network);
   command
-      .add_option("--text-port", o.server.text_port, "of the text stream; 0: any, -1: none (default: 7070)")
+      .add_option("--text-port", o.server.text_port,
+                  "port of the text stream; 0: any, -1: none (default: 7070)")
       ->type_name("N")
       ->check(port)
       ->group(network);
-  command.add_option("--api-key", o.server.api_keys, "a key that clients must show; others see it in ps")
+  command
+      .add_option("--api-key", o.server.api_keys,
+                  "a key that clients must send; other users can see it in ps")
       ->type_name("KEY")
       ->group(network);
   command
       .add_option("--api-key-file", o.key_file,
-                  "keys that clients must show, one a line; read again when it changes")
+                  "file of keys that clients must send, one per line; read again when it changes")
       ->type_name("FILE")
       ->group(network);
   command
       .add_option("--allowed-host", o.server.allowed_hosts,
-                  "a name that clients call this server by; without keys, others are refused")
+                  "a host name of this server; without keys, requests for others are refused")
       ->type_name("NAME")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->group(network);
   command
       .add_option("--cors-origin", o.server.cors_origins,
-                  "web pages of this origin may use the server, as https://chat.example; *: all pages")
+                  "origin whose web pages may use the server, such as https://chat.example; *: all")
       ->type_name("ORIGIN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->group(network);
   AddCount(command, "--max-connections", o.server.connections.connections,
-           "open at once on each port; one more takes the place of the longest idle (default: 1024)", 1)
+           "connections open at once on each port; one more replaces the longest idle (default: 1024)", 1)
       ->group(network);
-  AddCount(command, "--max-connections-per-peer", o.server.admission.connections.peer,
-           "of an address (IPv6: a /64), on both ports; on loopback too if given (default: 64)", 1)
+  AddCount(
+      command, "--max-connections-per-peer", o.server.admission.connections.peer,
+      "connections per address (IPv6: per /64), both ports together; on loopback only if given (default: 64)",
+      1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(network);
   command
       .add_option(
           "--timeout", o.server.connections.receive_s,
-          "seconds that a client may take to send a request, or take nothing of its answer (default: 20)")
+          "seconds that a client may take to send a request, or pause in reading its answer (default: 20)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.1, 1e6).description(""))
       ->group(network);
   command
-      .add_option("--drain-timeout", o.server.drain_s, "seconds that answers get after SIGTERM (default: 30)")
+      .add_option("--drain-timeout", o.server.drain_s,
+                  "seconds for running answers to end after SIGTERM (default: 30)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 1e6).description(""))
       ->group(network);
   const char* requests = "Requests";
   AddCount(command, "--parallel", o.model.slots,
-           "sequences at once, each with a context of its own (also -np; default: 4)", 1)
+           "sequences at once, each with its own context (also -np; default: 4)", 1)
       ->group(requests);
   AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
       ->group(requests);
   command
-      .add_option(
-          "--patience", o.patience_s,
-          "seconds that requests wait for a socket of the cluster that is gone; then 503 (default: 5)")
+      .add_option("--patience", o.patience_s,
+                  "seconds that requests wait for a lost socket of the cluster; then 503 (default: 5)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->group(requests);
-  AddCount(command, "--max-requests-per-peer", o.server.admission.requests.peer,
-           "of an address, answered or waiting; more get 429; on loopback too if given (default: 128)", 1)
+  AddCount(
+      command, "--max-requests-per-peer", o.server.admission.requests.peer,
+      "requests per address, answered or waiting; more get 429; on loopback only if given (default: 128)", 1)
       ->each([&o](const std::string&) { o.server.admission.loopback_is_a_peer = true; })
       ->group(requests);
   command
       .add_option(
           "--max-held", o.held,
-          "bytes of clients' requests and answers that are kept, of an address a quarter (default: 256M)")
+          "most bytes of clients' requests and answers held; per address a quarter of it (default: 256M)")
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
   AddCount(command, "--prefill-budget", o.prefill_budget,
-           "rows of prompts in a step while others get tokens (default: as make a step twice as long)")
+           "prompt rows per step while others decode (default: as many as make a step twice as long)")
       ->group(requests);
   command
       .add_flag("--cache-prompt,!--no-cache-prompt", o.reuse,
-                "begin where an idle slot's KV cache has the prompt's beginning (default: on)")
+                "reuse the KV cache of an idle slot for the beginning of a prompt (default: on)")
       ->group(requests);
   command
       .add_option("-n,--predict,--n-predict", o.max_tokens,
-                  "tokens to generate if a request does not say; -1: until the text ends (default: -1)")
+                  "tokens to generate if a request sets no limit; -1: until the text ends (default: -1)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
       ->group(requests);
@@ -151,15 +157,15 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   command
       .add_option("--chat-template", o.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: as the model says)")
+                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
       ->type_name("NAME")
       ->group(requests);
   command
       .add_option("--socket", o.socket,
-                  "be the manifest's serving socket of that name, as `larder node` of it is (with --join)")
+                  "run as the manifest's serving socket of this name, as `larder node` does (with --join)")
       ->type_name("NAME")
       ->group(network);
-  AddSamplingOptions(command, o.sampling, "a new one for each request that names none");
+  AddSamplingOptions(command, o.sampling, "a new one for each request without one");
   o.model.slots = 4;
   AddModelOptions(command, o.model, {});
 }
@@ -173,7 +179,7 @@ void AllowManyDescriptors(size_t connections) {
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < wanted)
-    spdlog::warn("at most {} open files: too few for {} connections on two ports", limit.rlim_cur,
+    spdlog::warn("at most {} files may be open: too few for {} connections on two ports", limit.rlim_cur,
                  connections);
 }
 
@@ -294,10 +300,10 @@ std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
     cluster = where->manifest.name;
     if (const auto serving = pipeline::ServingOf(where->manifest);
         !o.socket.empty() && (serving.socket == nullptr || serving.socket->name != o.socket)) {
-      throw Error("{}: socket '{}' has not role serving", o.model.manifest, o.socket);
+      throw Error("{}: socket '{}' does not have role serving", o.model.manifest, o.socket);
     }
   } else if (!o.socket.empty()) {
-    throw CLI::ValidationError("--socket", "it is a manifest's; add --manifest");
+    throw CLI::ValidationError("--socket", "needs --manifest");
   }
   auto monitor =
       std::make_unique<ServiceMonitor>(SocketFacts{.cluster = cluster,
@@ -312,7 +318,7 @@ std::unique_ptr<ServiceMonitor> MakeMonitor(const ServeOptions& o,
 void WarnOfOpenDoors(const serving::ServerOptions& o) {
   if (o.api_keys.empty() && !serving::IsLoopback(o.host))
     spdlog::warn(
-        "--host {} without a key: whoever reaches this machine may use the model; add --api-key-file",
+        "--host {} without a key: anyone who reaches this machine may use the model; add --api-key-file",
         o.host);
   if (std::find(o.cors_origins.begin(), o.cors_origins.end(), "*") != o.cors_origins.end())
     spdlog::warn("--cors-origin *: every web page that somebody opens may use the model{}",
@@ -389,7 +395,7 @@ int Serve(ServeOptions o) {
   OpenServer open;
   const auto drain = [&](int number) {
     const bool drains = open.Use([&](serving::Server& server) {
-      spdlog::warn("draining: answers that have begun get {} s; the next signal ends at once",
+      spdlog::warn("draining: running answers have {} s to end; the next signal ends them at once",
                    o.server.drain_s);
       if (monitor) monitor->Stopping("draining");
       server.Drain();
@@ -441,7 +447,7 @@ int Serve(ServeOptions o) {
     about.pin_thread = [housekeeping] { topology::SetAffinity(pthread_self(), housekeeping); };
   }
   if (housekeeping.empty() && !machine.from_xml())
-    spdlog::info("every CPU computes: the thread of the sockets shares them; -t {} would leave it one",
+    spdlog::info("every CPU computes, and the I/O thread shares them; -t {} would leave one to it",
                  std::max<size_t>(1, engine->plan().threads.size() - 1));
   std::vector<ServiceMonitor::Guard> watched;
   if (monitor) watched = WatchAll(*monitor, server, *engine, o.model.join);

@@ -46,7 +46,8 @@ std::vector<model::SplitStage> StagesFor(const SplitOptions& o, const std::optio
   for (const pipeline::PlacedStage& stage : plan.stages) {
     if (stage.socket == *serving)
       throw Error(
-          "{}: a socket with layers is called '{}', as the file for serving would be; expected another name",
+          "{}: a socket with layers is called '{}', which is the name of the serving file; expected another "
+          "name",
           manifest.path, stage.socket);
     stages.push_back({stage.socket, stage.first_layer, stage.layers});
   }
@@ -63,7 +64,7 @@ int Run(const SplitOptions& o) {
   std::vector<model::SplitStage> stages = StagesFor(o, where, config, &serving);
   std::error_code error;
   std::filesystem::create_directories(o.folder, error);
-  if (error) throw Error("{}: can't make the folder: {}", o.folder, error.message());
+  if (error) throw Error("{}: can't create the folder: {}", o.folder, error.message());
   const auto path = [&](const std::string& name) {
     return (std::filesystem::path(o.folder) / (name + ".gguf")).string();
   };
@@ -104,7 +105,7 @@ Command AddSplit(CLI::App& program) {
                    "folder for the files: SOCKET.gguf, or stage-N.gguf; serving.gguf")
       ->type_name("DIR")
       ->required();
-  AddCount(*command, "--stages", o->stages, "as many even stages, without a manifest", 1);
+  AddCount(*command, "--stages", o->stages, "this many even stages, without a manifest", 1);
   ModelOptionSet set;
   set.model_required = false;
   set.threads = false;

@@ -115,10 +115,10 @@ int Run(const StatusOptions& o) {
 
 Command AddStatus(CLI::App& program) {
   auto o = std::make_shared<StatusOptions>();
-  CLI::App* command = program.add_subcommand("status", "what the sockets on this server are doing");
+  CLI::App* command = program.add_subcommand("status", "show what the sockets on this server are doing");
   command
       ->add_option("--manifest", o->model.manifest,
-                   "ask this manifest's sockets (default: whoever is running)")
+                   "ask this manifest's sockets (default: the sockets that are running)")
       ->type_name("FILE");
   command
       ->add_option("--server", o->model.server,

@@ -101,7 +101,7 @@ Command AddSynth(CLI::App& program) {
   CLI::App* command = program.add_subcommand("synth", "write a GGUF file of any shape with random weights");
   command->add_option("--shape", o->shape, "a well-known model's shape; --list names them")
       ->type_name("NAME");
-  command->add_flag("--list", o->list, "list the shapes that have names");
+  command->add_flag("--list", o->list, "list the named shapes");
   command->add_option("-o,--output", o->output, "the file to write")->type_name("FILE");
   command->add_option("--type", o->type, "type of the matrices: q8_0, f16, bf16, f32 (default: q8_0)")
       ->check(CLI::IsMember({"q8_0", "f16", "bf16", "f32"}).description(""))

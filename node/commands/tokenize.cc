@@ -39,15 +39,16 @@ int Run(const TokenizeOptions& o, bool text_given) {
 Command AddTokenize(CLI::App& program) {
   auto o = std::make_shared<TokenizeOptions>();
   CLI::App* command = program.add_subcommand("tokenize", "print a text's tokens");
-  command->add_option("-m,--model", o->model, "GGUF file; one with a vocabulary only will do")
+  command->add_option("-m,--model", o->model, "GGUF file; a vocabulary alone is enough")
       ->type_name("FILE")
       ->required();
-  auto* text = command->add_option("TEXT", o->text, "the text; without it and without -f: standard input");
+  auto* text = command->add_option("TEXT", o->text, "the text (default: -f, else standard input)");
   command->add_option("-f,--file", o->file, "read the text from a file (-: standard input)")
       ->type_name("FILE");
   command->add_flag("--ids", o->ids_only, "print only the ids, as [1, 2, 3]");
   command->add_flag("!--no-bos", o->bos, "do not put the model's begin-of-text token before the text");
-  command->add_flag("!--no-parse-special", o->parse_special, "take special tokens in the text as plain text");
+  command->add_flag("!--no-parse-special", o->parse_special,
+                    "treat special tokens in the text as plain text");
   return {command, [o, text] { return Run(*o, text->count() > 0); }};
 }
 

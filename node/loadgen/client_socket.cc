@@ -17,7 +17,7 @@ namespace {
 
 Descriptor NewSocket(const Address& address, int flags) {
   Descriptor fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
-  if (!fd) throw Error("no socket: {}", std::strerror(errno));
+  if (!fd) throw Error("can't create a socket: {}", std::strerror(errno));
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return fd;
@@ -34,7 +34,7 @@ Address Resolve(const std::string& host, uint16_t port) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failed != 0) throw Error("no address for the host '{}': {}", host, gai_strerror(failed));
+  if (failed != 0) throw Error("can't resolve host '{}': {}", host, gai_strerror(failed));
   Address address;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   address.length = found->ai_addrlen;

@@ -21,7 +21,7 @@ size_t Number(std::string_view text, int base, const char* what) {
   size_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (failed != std::errc() || value > size_t{1} << 62) {
-    throw Error("the server's {} is no number: '{}'", what, text.substr(0, 40));
+    throw Error("the server's {} is not a number: '{}'", what, text.substr(0, 40));
   }
   return value;
 }
@@ -62,7 +62,7 @@ void HttpReplyParser::Line(std::string_view line) {
   switch (state_) {
     case State::kStatus:
       if (line.size() < 12 || !line.starts_with("HTTP/1.") || line[8] != ' ') {
-        throw Error("this is no HTTP server: it says '{}'", line.substr(0, 60));
+        throw Error("not an HTTP server: it sent '{}'", line.substr(0, 60));
       }
       keep_alive_ = line[7] != '0';
       status_ = static_cast<int>(Number(line.substr(9, 3), 10, "status"));
@@ -77,7 +77,7 @@ void HttpReplyParser::Line(std::string_view line) {
       state_ = left_ == 0 ? State::kTrailers : State::kChunk;
       return;
     case State::kChunkEnd:
-      if (!line.empty()) throw Error("the server's chunk is longer than it said");
+      if (!line.empty()) throw Error("the server's chunk is longer than announced");
       state_ = State::kChunkSize;
       return;
     case State::kTrailers:

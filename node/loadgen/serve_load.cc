@@ -48,7 +48,8 @@ class Load {
         address_(Resolve(spec.target.host, spec.target.port)),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
-    if (epoll_.get() < 0 || timer_.get() < 0) throw Error("no epoll or timer: {}", std::strerror(errno));
+    if (epoll_.get() < 0 || timer_.get() < 0)
+      throw Error("can't create an epoll or timer: {}", std::strerror(errno));
     epoll_event event{.events = EPOLLIN, .data = {.u64 = kTimer}};
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event);
     PlanArrivals();
@@ -182,7 +183,7 @@ class Load {
           return Send(client);
         }
         if (n < 0) throw Error("can't read: {}", std::strerror(errno));
-        if (!client.busy) throw Error("the server sent what nobody asked for");
+        if (!client.busy) throw Error("the server sent data without a request");
         RequestResult& result = results_[client.request];
         const std::string_view piece(bytes, static_cast<size_t>(n));
         if (n > 0 ? client.reader->Feed(piece, now_ns, result) : client.reader->Close(result))
@@ -216,7 +217,7 @@ class Load {
     const auto limit_ns = static_cast<int64_t>(spec_.timeout_s * 1e9);
     for (auto& client : clients_) {
       if (client->busy && now_ns - results_[client->request].start_ns > limit_ns) {
-        End(*client, fmt::format("no end after {} s", spec_.timeout_s));
+        End(*client, fmt::format("not finished after {} s", spec_.timeout_s));
       }
     }
   }
@@ -258,7 +259,7 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
   while (!reply.done()) {
     char bytes[4096];
     const ssize_t n = recv(connection.get(), bytes, sizeof bytes, 0);
-    if (n < 0) throw Error("no reply of {}:{}: {}", target.host, target.port, std::strerror(errno));
+    if (n < 0) throw Error("no reply from {}:{}: {}", target.host, target.port, std::strerror(errno));
     n > 0 ? reply.Feed({bytes, static_cast<size_t>(n)}, body) : reply.Close();
     if (body.size() > 1 << 20)
       throw Error("the list of models of {}:{} has no end", target.host, target.port);
@@ -266,7 +267,7 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
   const auto json = nlohmann::json::parse(body, nullptr, false);
   const auto id = nlohmann::json::json_pointer("/data/0/id");
   if (reply.status() != 200 || !json.is_object() || !json.contains(id) || !json[id].is_string()) {
-    throw Error("GET /v1/models of {}:{} answers status {} without a model; name one with --model",
+    throw Error("GET /v1/models of {}:{} answered status {} without a model; name one with --model",
                 target.host, target.port, reply.status());
   }
   return json[id].get<std::string>();

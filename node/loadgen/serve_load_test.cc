@@ -356,7 +356,7 @@ TEST(ServeLoadTest, EndsLateRequestsAndInterruptedOnes) {
   });
   LoadSpec spec = SpecFor(server, 1);
   spec.timeout_s = 0.2;
-  EXPECT_EQ(RunLoad(spec, Always).results[0].error, "no end after 0.2 s");
+  EXPECT_EQ(RunLoad(spec, Always).results[0].error, "not finished after 0.2 s");
   spec.timeout_s = 100;
   spec.requests = RandomPrompts(5, 1, 1, 1);
   spec.max_concurrency = 2;

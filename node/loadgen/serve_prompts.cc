@@ -61,7 +61,7 @@ std::vector<LoadRequest> PromptsOfFile(const std::string& path, size_t count, si
     if (line.ends_with('\r')) line.pop_back();
     if (!line.empty()) requests.push_back(OfLine(line, number, path, output_tokens));
   }
-  if (requests.empty()) throw Error("'{}' has no prompts: it should have one a line", path);
+  if (requests.empty()) throw Error("'{}' has no prompts; expected one per line", path);
   const size_t distinct = requests.size();
   while (requests.size() < count) requests.push_back(requests[requests.size() % distinct]);
   return requests;

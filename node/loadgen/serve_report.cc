@@ -61,8 +61,9 @@ void Goodput::Add(std::string_view limit) {
   double value = 0;
   const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (place == nullptr || failed != std::errc() || end != number.data() + number.size() || !(value > 0)) {
-    throw Error("'{}' is no limit of goodput; write ttft:, tpot: or e2el: and milliseconds, as ttft:100",
-                limit);
+    throw Error(
+        "'{}' is not a goodput limit; expected ttft:, tpot: or e2el: and milliseconds, such as ttft:100",
+        limit);
   }
   *place = value;
   any = true;

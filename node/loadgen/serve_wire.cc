@@ -25,7 +25,8 @@ std::string HttpBytes(const ServeTarget& target, const char* method, std::string
 
 json Parse(std::string_view text) {
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!value.is_object()) throw Error("the server sent what is no JSON object: '{}'", text.substr(0, 80));
+  if (!value.is_object())
+    throw Error("the server sent something other than a JSON object: '{}'", text.substr(0, 80));
   return value;
 }
 

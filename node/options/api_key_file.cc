@@ -36,7 +36,7 @@ std::vector<std::string> ApiKeyFile::Read() {
     if (const std::string why = serving::WhyNotKey(keys.back()); !why.empty())
       throw CLI::ValidationError("--api-key-file", fmt::format("{}:{}: {}", path_, number, why));
   }
-  if (keys.size() == given_.size()) throw Error("{}: has no key; one a line is expected", path_);
+  if (keys.size() == given_.size()) throw Error("{}: has no key; expected one per line", path_);
   return keys;
 }
 
@@ -48,10 +48,10 @@ std::optional<std::vector<std::string>> ApiKeyFile::Changed(bool asked) {
   if (!asked && (now == read_ || !settled)) return std::nullopt;
   try {
     std::vector<std::string> keys = Read();
-    spdlog::warn("{}: read again, {} keys", path_, keys.size());
+    spdlog::warn("{}: reloaded, {} keys", path_, keys.size());
     return keys;
   } catch (const std::exception& error) {
-    spdlog::error("the keys stay as they were: {}", error.what());
+    spdlog::error("the keys are unchanged: {}", error.what());
     return std::nullopt;
   }
 }

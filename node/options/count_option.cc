@@ -16,7 +16,7 @@ CLI::Option* AddCount(CLI::App& command, const std::string& name, size_t& value,
     const char* end = given.data() + given.size();
     const auto [stop, failed] = std::from_chars(given.data(), end, number);
     if (failed == std::errc() && stop == end && number >= least) return std::string();
-    return fmt::format("'{}' is not a whole number from {} on", given, least);
+    return fmt::format("'{}' is not a whole number of at least {}", given, least);
   };
   return command.add_option(name, value, text)->type_name("N")->check(check, "");
 }
@@ -38,7 +38,7 @@ std::function<std::string(const std::string&)> WholeNumberFrom(int64_t least, in
     const char* end = given.data() + given.size();
     const auto [stop, failed] = std::from_chars(given.data(), end, number);
     if (failed == std::errc() && stop == end && number >= least && number <= most) return std::string();
-    return fmt::format("'{}' is not a whole number from {} on", given, least) +
+    return fmt::format("'{}' is not a whole number of at least {}", given, least) +
            (most < std::numeric_limits<int32_t>::max() ? fmt::format(", {} at most", most) : "");
   };
 }

@@ -54,7 +54,8 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
   const topology::Topology& machine = planned.machine_of(only);
   if (planned.where && planned.where->server().name != only.server) {
     throw Error(
-        "{}: socket '{}' holds the weights and is of server '{}', this is server '{}'; start it there",
+        "{}: socket '{}' holds the weights and belongs to server '{}', but this is server '{}'; start it "
+        "there",
         options.manifest, only.socket, only.server, planned.where->server().name);
   }
   if (options.join) {
@@ -86,7 +87,7 @@ std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFil
   if (!options.join) {
     if (planned.machines.size() > 1) {
       throw Error(
-          "{}: its {} servers cannot be threads of one process; run `larder node --socket NAME` for each "
+          "{}: its {} servers cannot run as threads of one process; run `larder node --socket NAME` for each "
           "socket and add --join here",
           options.manifest, planned.machines.size());
     }

@@ -17,7 +17,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   if (set.manifest) {
     command
         .add_option("--manifest", options.manifest,
-                    "sockets of this server: who holds weights, who the KV cache")
+                    "the sockets of each server and what they hold, weights or KV cache")
         ->type_name("FILE")
         ->group(group);
     command
@@ -27,9 +27,9 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
     if (set.engine) {
       command
-          .add_option(
-              "--frame-timeout", options.frame_timeout_s,
-              "seconds that a stage may compute one frame before it counts as hung; 0: any (default: 10)")
+          .add_option("--frame-timeout", options.frame_timeout_s,
+                      "seconds that a stage may compute one frame before it counts as hung; 0: no limit "
+                      "(default: 10)")
           ->type_name("S")
           ->check(NotFinite)
           ->check(CLI::Range(0.0, 86400.0).description(""))
@@ -37,12 +37,12 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
       command
           .add_flag(
               "--join", options.join,
-              "the manifest's attention sockets are running processes (larder node), not threads of this one")
+              "connect to the manifest's sockets, which run as processes (larder node), not as threads here")
           ->group(group);
       command
           .add_option("--link-key", options.link_key,
-                      "the cluster's key, which all its sockets need (default: link.key of "
-                      "$CREDENTIALS_DIRECTORY, if it is there)")
+                      "file with the cluster's key, the same for all its sockets (default: link.key of "
+                      "$CREDENTIALS_DIRECTORY, if it exists)")
           ->type_name("FILE")
           ->group(group);
       command
@@ -67,16 +67,16 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   }
   if (set.engine || set.budget) {
     AddCount(command, "--ubatch-size", options.max_batch_tokens,
-             "-ub: the most tokens of a micro-batch (default: as fit in L2)")
+             "-ub: most tokens per micro-batch (default: as many as fit in L2)")
         ->group(group);
   }
   if (set.engine) {
     command
-        .add_flag("--isolated", options.isolated, "these cores are ours alone: threads spin and never sleep")
+        .add_flag("--isolated", options.isolated, "the cores run nothing else: threads spin and never sleep")
         ->group(group);
     command
         .add_flag("--residency", options.residency,
-                  "after loading, say how much of each shard re-reads at L3 speed")
+                  "after loading, report how much of each shard re-reads at L3 speed")
         ->group(group);
   }
   if (set.engine || set.budget) {
@@ -90,7 +90,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   }
   command
       .add_option("--isa", options.isa,
-                  "instruction set: scalar, avx2, avx-vnni, avx512-vnni (default: the best here)")
+                  "instruction set: scalar, avx2, avx-vnni, avx512-vnni (default: this machine's best)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -98,17 +98,18 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
                   "plan for another machine: XML from lstopo (threads aren't pinned)")
       ->type_name("FILE")
       ->group(group);
-  command.add_flag("-v,--verbose", options.verbose, "log the plan and what is done")->group(group);
+  command.add_flag("-v,--verbose", options.verbose, "log the plan and each step")->group(group);
 }
 
 kernels::Isa ResolveIsa(const std::string& name) {
   if (name.empty()) return kernels::BestIsa();
   const auto isa = kernels::IsaByName(name);
   if (!isa)
-    throw CLI::ValidationError("--isa",
-                               fmt::format("'{}' is none of scalar, avx2, avx-vnni, avx512-vnni", name));
+    throw CLI::ValidationError(
+        "--isa",
+        fmt::format("unknown instruction set '{}'; expected scalar, avx2, avx-vnni or avx512-vnni", name));
   if (!kernels::HostHas(*isa)) {
-    throw Error("--isa {}: this machine does not have it; the best it has is {}", name,
+    throw Error("--isa {}: not supported by this machine, whose best is {}", name,
                 kernels::IsaName(kernels::BestIsa()));
   }
   return *isa;
@@ -173,7 +174,7 @@ std::string ModelPath(const ModelOptions& options, const std::optional<ManifestA
   }
   const pipeline::Manifest& manifest = where->manifest;
   if (options.model.empty() && !manifest.model)
-    throw Error("{}: names no model (key model.path) and there is no -m FILE", options.manifest);
+    throw Error("{}: has no model (key model.path); add one or give -m FILE", options.manifest);
   return pipeline::ModelFileOf(
       manifest, options.model.empty() ? manifest.ResolvePath(*manifest.model) : options.model, socket);
 }

@@ -42,8 +42,10 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::
   };
   number("--temp", p.temperature, -kMost, kMost, "temperature; 0: always the likeliest token (default: 0.8)");
   whole("--top-k", p.top_k, -1, "draw from the k likeliest tokens; 0: all (default: 40)");
-  number("--top-p", p.top_p, 0, 1, "from the likeliest that together reach this probability (default: 0.95)");
-  number("--min-p", p.min_p, 0, 1, "from those this probable relative to the likeliest (default: 0.05)");
+  number("--top-p", p.top_p, 0, 1,
+         "draw from the likeliest tokens that together reach this probability (default: 0.95)");
+  number("--min-p", p.min_p, 0, 1,
+         "draw from tokens at least this probable relative to the likeliest (default: 0.05)");
   command
       .add_option("-s,--seed", options.seed,
                   fmt::format("seed of the random numbers; -1: {} (default: -1)", drawn_seed))
@@ -52,19 +54,20 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::
       ->group(group);
   number("--repeat-penalty", p.repeat_penalty, 1e-3, 1e3,
          "divides the logits of recent tokens; 1: off (default: 1)");
-  whole("--repeat-last-n", p.repeat_last_n, -1, "how many tokens are recent; 0: none, -1: all (default: 64)");
+  whole("--repeat-last-n", p.repeat_last_n, -1,
+        "how many tokens count as recent; 0: none, -1: all (default: 64)");
   number("--presence-penalty", p.presence_penalty, -kMost, kMost,
          "subtracted from the logits of recent tokens (default: 0)");
   number("--frequency-penalty", p.frequency_penalty, -kMost, kMost,
-         "the same for each time they occurred (default: 0)");
+         "subtracted again for each time they occurred (default: 0)");
   command
       .add_option("--logit-bias", options.logit_bias,
-                  "adds to a token's logit, as 15043+1 or 15043-inf; repeatable")
+                  "added to a token's logit, such as 15043+1 or 15043-inf; repeatable")
       ->type_name("ID(+|-)V")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
-  command.add_flag("--ignore-eos", options.ignore_eos, "never end a text: bans the end tokens")->group(group);
+  command.add_flag("--ignore-eos", options.ignore_eos, "never end a text: ban the end tokens")->group(group);
 }
 
 std::pair<model::TokenId, float> ParseLogitBias(const std::string& text) {
@@ -81,7 +84,7 @@ std::pair<model::TokenId, float> ParseLogitBias(const std::string& text) {
   }
   if (!good) {
     throw CLI::ValidationError(
-        "--logit-bias", fmt::format("'{}' is not a token id, + or -, and a number, as 15043-1.5", text));
+        "--logit-bias", fmt::format("'{}' is not a token id, + or -, and a number, such as 15043-1.5", text));
   }
   return {id, text[sign] == '-' ? -bias : bias};
 }
@@ -101,8 +104,10 @@ serving::SamplingParams ResolveSampling(const SamplingOptions& options, const mo
           "--logit-bias", fmt::format("there is no token {}; the model has 0 to {}", token, vocab - 1));
     }
     if (std::isfinite(bias) && std::abs(bias) > static_cast<float>(kMost)) {
-      throw CLI::ValidationError("--logit-bias",
-                                 fmt::format("'{}' is beyond {} (-inf bans a token)", text, kMost));
+      throw CLI::ValidationError(
+          "--logit-bias",
+          fmt::format("'{}' is out of range; expected at most {} in magnitude (-inf bans a token)", text,
+                      kMost));
     }
   }
   if (options.ignore_eos) {

@@ -118,8 +118,8 @@ bool ServiceMonitor::Look(int64_t now_ns) {
   for (Loop& loop : loops_) {
     const bool alive = loop.alive(now_ns);
     if (loop.was_alive && !alive)
-      spdlog::error("{}: has not moved for {} s or more", loop.name, static_cast<double>(interval_ns_) / 2e9);
-    if (!loop.was_alive && alive) spdlog::warn("{}: moves again", loop.name);
+      spdlog::error("{}: no progress for {} s or more", loop.name, static_cast<double>(interval_ns_) / 2e9);
+    if (!loop.was_alive && alive) spdlog::warn("{}: makes progress again", loop.name);
     loop.was_alive = alive;
     all = all && alive;
   }

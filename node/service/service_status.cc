@@ -67,7 +67,7 @@ Descriptor ConnectStatus(const std::string& name, std::string* problem) {
       const ucred peer = rdma::PeerOf(fd.get());
       if (peer.uid == geteuid() || peer.uid == 0 || peer.uid == place.user) return fd;
       *problem = fmt::format(
-          "is not believed: pid {} of user {} has its name, not user {}; ask as that user, "
+          "not trusted: pid {} of user {} has its name, not user {}; ask as that user, "
           "or stop that process",
           peer.pid, peer.uid, geteuid());
       return {};
@@ -80,7 +80,8 @@ Descriptor ConnectStatus(const std::string& name, std::string* problem) {
     }
   }
   *problem = "does not answer: not running";
-  if (shut_out) *problem = "does not answer you: units answer root and the user larder (sudo larder status)";
+  if (shut_out)
+    *problem = "does not answer this user: units answer only root and the user larder (sudo larder status)";
   return {};
 }
 
@@ -210,7 +211,7 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
       break;
     } else if (errno == EAGAIN) {
       if (WaitFor(fd.get(), POLLIN, deadline_ns)) continue;
-      *problem = fmt::format("does not answer within {} ms: it is stopped or overloaded", timeout_ms);
+      *problem = fmt::format("did not answer within {} ms: it is stopped or overloaded", timeout_ms);
       return std::nullopt;
     } else if (errno != EINTR) {
       *problem = std::strerror(errno);
@@ -221,7 +222,7 @@ std::optional<nlohmann::json> AskStatus(const std::string& name, int timeout_ms,
   nlohmann::json json = nlohmann::json::parse(answer, nullptr, false);
   if (answer.size() > kMaxAnswerBytes || !json.is_object() || !json.contains("socket") ||
       !json["socket"].is_string()) {
-    *problem = "answers something else than a socket's status";
+    *problem = "its answer is not a socket's status";
     return std::nullopt;
   }
   return json;

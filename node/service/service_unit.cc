@@ -38,7 +38,7 @@ std::string HugePages(const UnitFacts& facts) {
       continue;
     const uint64_t pages = CeilDiv(memory.resident_bytes + memory.resident_bytes / 64, kHugePageBytes);
     out += fmt::format(
-        "# {} of this server's sockets lie on node {}: reserved as 2 MB pages before the memory is "
+        "# {} of this server's sockets lie on node {}; they are reserved as 2 MB pages before the memory is "
         "fragmented, since each\n"
         "# TLB miss stalls a core. \"+\": as root. \"-\": if too few are left, transparent huge pages "
         "do.\n{}",
@@ -68,7 +68,7 @@ std::string UnitDropIn(const UnitFacts& facts) {
   std::string out = fmt::format(
       "# Drop-in of larder@{0}.service on server {1}, computed by `larder unit --manifest {2} --socket "
       "{0}`.\n"
-      "# `larder-cluster push` writes it anew when the manifest, the model or the machine has changed.\n",
+      "# `larder-cluster push` rewrites it when the manifest, the model or the machine has changed.\n",
       facts.socket, facts.server, facts.manifest);
   if (!facts.before.empty()) {
     out +=
@@ -84,7 +84,7 @@ std::string UnitDropIn(const UnitFacts& facts) {
       "and its memory\n"
       "# is placed by those that are pinned here.\n"
       "AllowedCPUs={}\n"
-      "# The same for whatever starts before the threads are pinned.\n"
+      "# The same CPUs for what starts before the threads are pinned.\n"
       "CPUAffinity={}\n",
       facts.role, facts.cores, facts.cpus.size(), cpus, cpus);
   if (!nodes.empty()) {
@@ -97,7 +97,7 @@ std::string UnitDropIn(const UnitFacts& facts) {
   }
   if (facts.role == pipeline::RoleName(pipeline::Role::kServing)) {
     out +=
-        "# `systemctl reload` reads the files of clients' keys anew; other sockets have none.\n"
+        "# `systemctl reload` reloads the files of clients' keys; other sockets have none.\n"
         "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'\n";
   }
   return out + NetworkLines(facts.network) + HugePages(facts);

@@ -114,10 +114,10 @@ std::string NetworkLines(const NetworkFacts& facts) {
                        fmt::join(facts.names, ", "));
   } else {
     out += fmt::format(
-        "# The kernel drops packets of whoever is {}. RDMA goes past this filter.\n"
+        "# The kernel drops packets from hosts that are {}. RDMA goes past this filter.\n"
         "IPAddressDeny=any\n"
         "IPAddressAllow=localhost{}{}\n",
-        facts.peers.empty() ? "not on this server" : "no neighbour in the chain",
+        facts.peers.empty() ? "not on this server" : "not neighbours in the chain",
         facts.peers.empty() ? "" : " ", fmt::join(facts.peers, " "));
   }
   if (facts.any_port) {

@@ -40,9 +40,8 @@ void ChainPlan::CheckStage(const StagePlan& plan) const {
   for (const PlanAttentionSocket& socket : plan.attention) ends.push_back(socket.first_slot + socket.slots);
   if (ends != slot_ends) {
     throw Error(
-        "attention sockets from '{}' on split the slots in another way than those of other stages: each "
-        "stage "
-        "needs as many attention sockets with the same slots (key slots)",
+        "the stage of attention socket '{}' divides the slots among its attention sockets differently from "
+        "the other stages; expected as many attention sockets with the same slots (key slots) in each stage",
         plan.attention.front().name);
   }
 }

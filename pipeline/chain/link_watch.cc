@@ -15,7 +15,7 @@ constexpr auto kInterval = std::chrono::milliseconds(200);
 
 std::string TextOf(const HungAt& hung) {
   if (hung.rank == 0)
-    return "a frame has not come back in time, and no stage says that it has it: a link lost it";
+    return "a frame did not come back in time and no stage reports holding it: a link lost it";
   const std::string who =
       hung.attention == 0 ? "it" : fmt::format("its attention socket number {}", hung.attention);
   return fmt::format("{} has not finished a frame in time: it hangs, or is too slow for --frame-timeout",

@@ -16,7 +16,7 @@ const char* CheckRows(const View& view, const StageFrameShape& shape, size_t beg
     if (slot < 0 || static_cast<size_t>(slot) >= shape.slots) return "a slot that does not exist";
     if (view.position()[m] >= shape.context) return "a position beyond the context";
     if (m > begin && slot == view.slot()[m - 1] && view.position()[m] != view.position()[m - 1] + 1)
-      return "positions of a slot with a gap";
+      return "a gap in the positions of a slot";
     if (shape.slot_ends.empty()) continue;
     while (static_cast<size_t>(slot) >= shape.slot_ends[socket]) ++socket;
     if (socket > 0 && static_cast<size_t>(slot) < shape.slot_ends[socket - 1])
@@ -27,19 +27,19 @@ const char* CheckRows(const View& view, const StageFrameShape& shape, size_t beg
 
 const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, const StageFrameShape& shape,
                         uint64_t step, bool from_last) {
-  if (header.magic != kStageFrameMagic) return "no frame of a stage (magic)";
-  if (header.version != kStageFrameVersion) return "another version of frames";
+  if (header.magic != kStageFrameMagic) return "not a stage's frame (wrong magic number)";
+  if (header.version != kStageFrameVersion) return "another frame version";
   if (header.plan_hash != shape.plan_hash) return "another plan's frame";
   if (header.kind == StageFrameHeader::Kind::kStop) return nullptr;
   if (header.kind != StageFrameHeader::Kind::kRows) return "an unknown kind";
   if (header.step != step || header.micro_batch != step % shape.max_in_flight)
-    return "not the step that is due";
+    return "not the step that was expected";
   if (header.rows == 0 || header.rows > shape.max_rows) return "an impossible number of rows";
   if (header.first_half >= header.rows) return "a first half that leaves nothing for the second";
   if (header.logit_rows > header.rows) return "more rows with logits than rows";
   if (header.logit_rows > shape.max_logit_rows) return "more rows with logits than there is room for";
   if (header.residual_rows != (from_last ? header.logit_rows : header.rows))
-    return "residuals of other rows than it names";
+    return "residuals of rows other than those it names";
   if (frame_bytes < shape.bytes(header.residual_rows)) return "fewer bytes than its rows need";
   return nullptr;
 }
@@ -61,7 +61,7 @@ void FrameCopy::CopyField(std::span<const std::byte> frame, size_t offset, size_
 }
 
 const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, bool from_last) {
-  if (frame.size() < shape_.bytes(0) || frame.size() > shape_.bytes()) return "a size that no frame has";
+  if (frame.size() < shape_.bytes(0) || frame.size() > shape_.bytes()) return "a size that no frame can have";
   CopyField(frame, 0, sizeof(StageFrameHeader));
   if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;

@@ -20,25 +20,25 @@ TEST(StageFrameTest, AValidOneIsAccepted) {
 
 TEST(StageFrameTest, FromTheLastStageResidualsAreThoseOfLogitRows) {
   TestFrame frame(TestFrameShape());
-  EXPECT_STREQ(frame.Check(true), "residuals of other rows than it names");
+  EXPECT_STREQ(frame.Check(true), "residuals of rows other than those it names");
   frame.view().header().residual_rows = 2;
   EXPECT_EQ(frame.Check(true), nullptr);
-  EXPECT_STREQ(frame.Check(false), "residuals of other rows than it names");
+  EXPECT_STREQ(frame.Check(false), "residuals of rows other than those it names");
 }
 
 TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
   using Spoil = std::function<void(TestFrame&)>;
   const std::vector<std::pair<const char*, Spoil>> table = {
-      {"a size that no frame has", [](TestFrame& f) { f.bytes.resize(10); }},
-      {"a size that no frame has", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
+      {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(10); }},
+      {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
       {"fewer bytes than its rows need", [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6) - 1); }},
-      {"no frame of a stage (magic)", [](TestFrame& f) { f.view().header().magic ^= 1; }},
-      {"another version of frames", [](TestFrame& f) { f.view().header().version = 1; }},
+      {"not a stage's frame (wrong magic number)", [](TestFrame& f) { f.view().header().magic ^= 1; }},
+      {"another frame version", [](TestFrame& f) { f.view().header().version = 1; }},
       {"another plan's frame", [](TestFrame& f) { f.view().header().plan_hash ^= 1; }},
       {"an unknown kind",
        [](TestFrame& f) { f.view().header().kind = static_cast<StageFrameHeader::Kind>(3); }},
-      {"not the step that is due", [](TestFrame& f) { f.view().header().step = 8; }},
-      {"not the step that is due", [](TestFrame& f) { f.view().header().micro_batch = 2; }},
+      {"not the step that was expected", [](TestFrame& f) { f.view().header().step = 8; }},
+      {"not the step that was expected", [](TestFrame& f) { f.view().header().micro_batch = 2; }},
       {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = 0; }},
       {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = 9; }},
       {"an impossible number of rows", [](TestFrame& f) { f.view().header().rows = ~0u; }},
@@ -50,13 +50,14 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
          f.view().header().logit_rows = 5;  // six rows, but room for the logits of four
          for (uint32_t i = 0; i < 5; ++i) f.view().logit_row()[i] = i;
        }},
-      {"residuals of other rows than it names", [](TestFrame& f) { f.view().header().residual_rows = 5; }},
+      {"residuals of rows other than those it names",
+       [](TestFrame& f) { f.view().header().residual_rows = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[0] = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[1] = 6; }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = 5; }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = -1; }},
       {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
-      {"positions of a slot with a gap", [](TestFrame& f) { f.view().position()[1] = 12; }},
+      {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
       {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = 0; }},
   };
   for (const auto& [expected, spoil] : table) {

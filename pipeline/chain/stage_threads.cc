@@ -59,7 +59,7 @@ StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const 
       built.get();
     } catch (const std::system_error& error) {
       Join();
-      throw Error("stage {}: a thread of it cannot start: {}; look at `ulimit -u`", chain_.stages[i].socket,
+      throw Error("stage {}: cannot start a thread: {}; check `ulimit -u`", chain_.stages[i].socket,
                   error.what());
     } catch (...) {
       Join();

@@ -97,7 +97,8 @@ TEST_F(ChainTest, StagesMustAgreeOnSlots) {
     MakeChainEngine(model_, test);
     ADD_FAILURE() << "was accepted";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("split the slots in another way"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("divides the slots among its attention sockets differently"),
+              std::string::npos)
         << error.what();
   }
 }

@@ -55,7 +55,7 @@ void Engine::Begin(std::unique_ptr<Chain> chain) {
 }
 
 LocalChain& Engine::local() const {
-  LARDER_CHECK(local_ != nullptr, "the stages of a chain are other threads' or processes'");
+  LARDER_CHECK(local_ != nullptr, "the stages of a chain belong to other threads or processes");
   return *local_;
 }
 

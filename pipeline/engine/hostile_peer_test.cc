@@ -312,14 +312,14 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   const auto context = static_cast<uint32_t>(weights.plan().options.context);
   const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {
       {"an impossible number of halves", [](FrameMessage& m) { m.halves = 3; }},
-      {"another epoch than is due", [](FrameMessage& m) { ++m.base_epoch; }},
+      {"another epoch than expected", [](FrameMessage& m) { ++m.base_epoch; }},
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].rows = rows + 1; }},
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = 2; }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = -1; }},
       {"a position beyond the context", [=](FrameMessage& m) { m.position(max_rows)[3] = 1u << 30; }},
       // A tile of three rows would take these positions to be `context` and beyond.
-      {"positions of a slot with a gap", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},
+      {"a gap in the positions of a slot", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},
       {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
   };
   for (const auto& [expected, spoil] : table) {

@@ -80,7 +80,7 @@ std::optional<std::string> Fields::String(std::string_view key, const char* expe
   if (text->get().empty()) Fail(key, fmt::format("is empty; expected {}", expected));
   if (std::any_of(text->get().begin(), text->get().end(),
                   [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; }))
-    Fail(key, fmt::format("has a control character in it; expected {}", expected));
+    Fail(key, fmt::format("contains a control character; expected {}", expected));
   return text->get();
 }
 

@@ -127,7 +127,7 @@ Endpoint EndpointOf(const Manifest& manifest, const ServerSpec& server, const So
   port = socket.port ? *socket.port : port + static_cast<int>(&socket - server.sockets.data());
   if (port > kMaxPort) {
     throw Error(
-        "{}: its port would be {}, the server's first port plus its place there; expected port = with a "
+        "{}: its port would be {}, the server's first port plus the socket's index; expected port = with a "
         "free port up to {}",
         AtSocket(manifest, server, socket), port, kMaxPort);
   }
@@ -171,7 +171,7 @@ void CheckLinks(const Manifest& manifest) {
       const Endpoint at = EndpointOf(manifest, server, socket);
       const auto [place, fresh] = places.try_emplace({at.host, at.port}, &socket);
       if (!fresh) {
-        throw Error("{}: it would listen on port {} as socket \"{}\" does; expected port = with another",
+        throw Error("{}: it would listen on port {}, which socket \"{}\" has; expected port = with another",
                     AtSocket(manifest, server, socket), at.port, place->second->name);
       }
     }

@@ -101,13 +101,14 @@ SocketSpec ReadSocket(const toml::table& table, const std::string& path, const s
     for (const std::string& word : socket.options) {
       if (word == "--api-key" || word.starts_with("--api-key="))
         fields.FailTable(
-            "options: everybody on a server can read the manifest, so no --api-key in it; expected "
+            "options: --api-key may not be in the manifest, which everybody on a server can read; expected "
             "--api-key-file "
             "FILE");
     }
     if (socket.role != Role::kServing)
-      fields.Fail("options", fmt::format("they are `larder serve`'s; a socket of role {} takes none",
-                                         RoleName(socket.role)));
+      fields.Fail("options",
+                  fmt::format("they are options of `larder serve`, which a socket of role {} does not take",
+                              RoleName(socket.role)));
   }
   fields.Done();
   if (socket.slots && !HoldsKv(socket.role) && socket.role != Role::kAuto) {
@@ -177,8 +178,8 @@ void CheckNames(const Manifest& manifest) {
                   const char* expected) {
     const auto [it, fresh] = seen->try_emplace(name, line);
     if (!fresh) {
-      throw Error("{}: {} \"{}\" is there twice, first at line {}; expected {}", At(manifest.path, line, ""),
-                  what, name, it->second, expected);
+      throw Error("{}: {} \"{}\" is defined twice, first at line {}; expected {}",
+                  At(manifest.path, line, ""), what, name, it->second, expected);
     }
   };
   for (const ServerSpec& server : manifest.servers) {

@@ -94,8 +94,9 @@ void CheckRoles(const Manifest& manifest) {
       if (!fits && misfit == nullptr) misfit = &socket;
       if (socket.role != Role::kServing) continue;
       if (serving != nullptr) {
-        throw Error("{}: role = \"serving\": line {} has one already; expected one serving socket in all",
-                    At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)), serving->line);
+        throw Error(
+            "{}: role = \"serving\": line {} already has one; expected one serving socket in the manifest",
+            At(manifest.path, socket.line, fmt::format("socket \"{}\"", socket.name)), serving->line);
       }
       serving = &socket;
     }

@@ -91,7 +91,7 @@ void CheckLayers(const Manifest& manifest) {
   if (with == nullptr) return;
   if (without != nullptr) {
     throw Error(
-        "{}: no layers, but socket \"{}\" says its own; expected layers = for every socket that holds "
+        "{}: no layers, but socket \"{}\" sets its own; expected layers = for every socket that holds "
         "weights, or for none",
         AtStage(manifest, *without), with->socket->name);
   }

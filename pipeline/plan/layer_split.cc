@@ -10,7 +10,7 @@ namespace larder::pipeline::inline plan {
 std::vector<size_t> ShareLayers(size_t layers, std::span<const uint64_t> weights) {
   if (weights.empty() || layers < weights.size()) {
     throw Error(
-        "plan: {} layers for {} sockets that hold weights; expected at least one layer a socket: leave "
+        "plan: {} layers for {} sockets that hold weights; expected at least one layer per socket: leave "
         "sockets out",
         layers, weights.size());
   }

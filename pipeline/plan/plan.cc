@@ -165,7 +165,8 @@ class Planner {
     if (std::find(weights.begin(), weights.end(), 0) != weights.end()) {
       for (size_t i = 0; i < weights.size(); ++i) weights[i] = plan_.stages[i].cores;
       if (weights.size() > 1)
-        plan_.notes.push_back("the size of an L3 is not known: layers are shared out by cores");
+        plan_.notes.push_back(
+            "the size of an L3 is not known: layers are divided in proportion to the cores");
     }
     const std::vector<size_t> share = ShareLayers(layers, weights);
     size_t next = 0;
@@ -217,7 +218,7 @@ class Planner {
                                     [](const auto& a, const auto& b) { return a.slots == b.slots; });
       if (alike) continue;
       throw Error(
-          "{}: the attention sockets of '{}' have other slots than those of '{}'; expected as many attention "
+          "{}: the attention sockets of '{}' and of '{}' differ in their slots; expected as many attention "
           "sockets with the same slots for each weight socket",
           manifest_.path, stage.socket, first->socket);
     }

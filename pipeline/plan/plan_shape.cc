@@ -166,7 +166,8 @@ const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {
           socket, other.name, other.reason);
     }
   }
-  throw Error("socket '{}' is of no stage of cluster '{}'; those are: {}", socket, cluster, names);
+  throw Error("socket '{}' belongs to no stage of cluster '{}'; the stages' sockets are: {}", socket, cluster,
+              names);
 }
 
 size_t PlacedStage::attention_index(std::string_view name) const {
@@ -174,7 +175,7 @@ size_t PlacedStage::attention_index(std::string_view name) const {
   if (found != attention.end()) return static_cast<size_t>(found - attention.begin());
   std::string names;
   for (const std::string& one : attention) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", one);
-  throw Error("socket '{}' is not an attention socket of socket '{}'; those are: {}", name, socket,
+  throw Error("socket '{}' is not an attention socket of socket '{}', which has: {}", name, socket,
               names.empty() ? "none" : names);
 }
 

@@ -73,7 +73,8 @@ TEST(ClusterShape, TheSocketsOfTheLiterature) {
           table.find(fmt::format("{}+1: {} with {} layer", row.sockets, row.sockets, row.layers_per_socket)),
           std::string::npos)
           << table;
-      EXPECT_NE(table.find(fmt::format("{:.2f} GB at a byte a parameter", row.int8_gb)), std::string::npos)
+      EXPECT_NE(table.find(fmt::format("{:.2f} GB at one byte per parameter", row.int8_gb)),
+                std::string::npos)
           << table;
       EXPECT_EQ(plan.Json()["sockets"], row.sockets);
     }
@@ -179,7 +180,7 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
   EXPECT_GE(plan.max_batch_tokens, 64u);
   EXPECT_EQ(&plan.stage_of_socket("k2"), &plan.stages[0]);
   EXPECT_EQ(&plan.stage_of_socket("c2"), &plan.stages[2]);
-  EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("x"); }).find("those are: w, k1, k2, c1, c2"),
+  EXPECT_NE(ErrorOf([&] { plan.stage_of_socket("x"); }).find("sockets are: w, k1, k2, c1, c2"),
             std::string::npos);
   // serving -> w -> c1 -> c2 -> serving
   ASSERT_EQ(plan.links.size(), 4u);
@@ -240,7 +241,7 @@ TEST(PlanTest, CarriesWhatEachSocketRuns) {
   EXPECT_EQ(plan.stages[0].machine, 0u);
   EXPECT_EQ(plan.stages[2].machine, 1u);
   EXPECT_EQ(plan.stages[0].attention_index("k2"), 1u);
-  EXPECT_NE(ErrorOf([&] { plan.stages[0].attention_index("c1"); }).find("those are: 'k1', 'k2'"),
+  EXPECT_NE(ErrorOf([&] { plan.stages[0].attention_index("c1"); }).find("which has: 'k1', 'k2'"),
             std::string::npos);
   EXPECT_EQ(plan.ends.threads.size(), 1u);
   EXPECT_EQ(plan.ends.config.layers, 0u);
@@ -366,7 +367,7 @@ TEST(PlanTest, SlotsOfAttentionSocketsAreAlikeInEveryStage) {
   EXPECT_EQ(PlanOf(text(1), TenLayers(), "two-packages").stages.size(), 2u);
   EXPECT_NE(ErrorOf([&] {
               PlanOf(text(2), TenLayers(), "two-packages");
-            }).find("the attention sockets of 'w2' have other slots than those of 'w1'"),
+            }).find("the attention sockets of 'w2' and of 'w1' differ in their slots"),
             std::string::npos);
 }
 

@@ -15,7 +15,7 @@ constexpr size_t kMostStagesShown = 24;  // in a table; JSON has all
 
 double Gb(uint64_t bytes) { return static_cast<double>(bytes) * 1e-9; }
 
-std::string Name(const std::string& socket) { return socket.empty() ? "(whoever serves)" : socket; }
+std::string Name(const std::string& socket) { return socket.empty() ? "(the serving process)" : socket; }
 
 std::string Layers(const Plan& plan) {
   const auto [least, most] =
@@ -84,7 +84,7 @@ std::string Plan::Table() const {
       c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
       static_cast<double>(c.parameters()) * 1e-6);
   out += fmt::format(
-      "INT8 size  {:.2f} GB at a byte a parameter; {:.2f} GB packed with scales, head {:.2f} GB of it\n",
+      "INT8 size  {:.2f} GB at one byte per parameter; {:.2f} GB packed with scales, head {:.2f} GB of it\n",
       Gb(c.parameters()), Gb(weight_bytes()), Gb(head_bytes));
   out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
                   : fmt::format(
@@ -94,7 +94,7 @@ std::string Plan::Table() const {
   out += fmt::format("in flight  {} micro-batch{} of up to {} rows ({:.1f} KB each over a link){}\n",
                      max_in_flight, max_in_flight == 1 ? "" : "es", max_batch_tokens,
                      static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
-                     single() ? "" : ": one a stage and one at the serving socket");
+                     single() ? "" : ": one per stage and one at the serving socket");
   out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB in all stages, INT8\n", slots,
                      slots == 1 ? "" : "s", context, Mb(slots * kv_slot_bytes()));
   out += fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
@@ -113,7 +113,7 @@ std::string Plan::Table() const {
                          link.listener.host.empty() ? "this server" : link.listener.host, link.listener.port);
     }
   }
-  out += "\n  context    KV MB a sequence    sequences whose KV fits L3 beside the weights\n";
+  out += "\n  context  KV MB per sequence    sequences whose KV fits L3 beside the weights\n";
   for (const KvCapacity& kv : KvCapacities(*this))
     out += fmt::format("  {:>7} {:>19.2f} {:>16}\n", kv.context, Mb(kv.slot_bytes), kv.slots_in_l3);
   out += fmt::format("\n{}", prediction.Text());

@@ -61,7 +61,7 @@ PredictedPoint Prediction::Point(size_t batch) const {
 
 std::string Prediction::Text() const {
   std::string out = fmt::format(
-      "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s a core, memory {:g} GB/s a socket,\n"
+      "prediction context {}, from ({}): L3 {:g} GB/s and {:g} GOP/s per core, memory {:g} GB/s per socket,\n"
       "           {:g} us of barriers per layer, links {:g} us + {:g} GB/s\n",
       context, speeds.source, speeds.l3_core_gbps, speeds.core_gops, speeds.dram_socket_gbps,
       speeds.layer_sync_us, speeds.link_latency_us, speeds.link_gbps);
@@ -102,7 +102,7 @@ std::string Prediction::Text() const {
           "           = {} x ({:.1f} + {:.1f} + {:.1f} us) = {:.1f} us{}\n",
           stage->layers, weights, Mb(stage->kv_bytes), kv_gbps, t.kv_in_l3 ? "L3" : "memory", t.sync_us,
           stage->layers, t.weights_us, t.attention_us, t.sync_us, t.stage_us,
-          count > 1 ? fmt::format(", {} stages alike", count) : "");
+          count > 1 ? fmt::format(", {} such stages", count) : "");
     }
     sum += fmt::format("{}{}{:.1f}", sum.empty() ? "" : " + ", count > 1 ? fmt::format("{} x ", count) : "",
                        t.stage_us);

@@ -42,7 +42,7 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
       plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
       fits > 0
           ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
-          : std::string("not one token of so many fits: use fewer slots (-np, or slots in the manifest)"));
+          : std::string("not even one token per slot fits: use fewer slots (-np, or slots in the manifest)"));
 }
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
@@ -107,15 +107,16 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   if (o.threads == 0) o.threads = topology.cores().size();
   const size_t most_threads = std::min(kMaxThreads, std::max<size_t>(16, 4 * topology.cores().size()));
   if (o.threads > most_threads) {
-    throw Error("plan: {} threads asked for (-t) on {} cores; at most {}: they would wait for each other",
+    throw Error("plan: {} threads (-t) on {} cores; expected at most {}: more would wait for each other",
                 o.threads, topology.cores().size(), most_threads);
   }
   if (o.max_batch_tokens > kMaxFrameRows) {
-    throw Error("plan: frames of {} rows asked for (-ub); at most {}", o.max_batch_tokens, kMaxFrameRows);
+    throw Error("plan: frames of {} rows (-ub); expected at most {}", o.max_batch_tokens, kMaxFrameRows);
   }
   if (o.context == 0) o.context = attention_node::KvShape::DefaultContext(config);
   if (o.context > attention_node::KvShape::kMaxContext)
-    throw Error("plan: a context of {} tokens; at most {}", o.context, attention_node::KvShape::kMaxContext);
+    throw Error("plan: a context of {} tokens; expected at most {}", o.context,
+                attention_node::KvShape::kMaxContext);
   if (o.context > config.trained_context && config.trained_context != 0) {
     plan.notes.push_back(
         fmt::format("context {} is longer than the {} tokens that the model was trained with", o.context,
@@ -162,7 +163,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   NoteResidency(plan);
   if (topology.from_xml()) {
     plan.notes.push_back(
-        fmt::format("kernels are those of this host ({}); the other machine may have others (--isa)",
+        fmt::format("kernels are those of this host ({}); the other machine's may differ (--isa)",
                     kernels::IsaName(o.isa)));
   }
   CheckMemory(plan, topology);

@@ -17,7 +17,7 @@ uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two
 const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
                                        uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
-  if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than is due";
+  if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than expected";
   const auto max_rows = static_cast<uint32_t>(plan_.options.max_batch_tokens);
   *rows = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
@@ -40,7 +40,7 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
     // An attention step treats adjacent rows of one slot as one tile and reads only the first row's position.
     const bool first = m == 0 || (message_.halves > 1 && m == message_.half[0].rows);
     if (!first && slot_[m] == slot_[m - 1] && position_[m] != position_[m - 1] + 1)
-      return "positions of a slot with a gap";
+      return "a gap in the positions of a slot";
   }
   return nullptr;
 }

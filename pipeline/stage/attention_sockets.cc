@@ -116,7 +116,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan
     try {
       sockets->threads_.emplace_back(std::move(serve));
     } catch (const std::system_error& error) {
-      throw Error("attention socket {}: its thread cannot start: {}; look at `ulimit -u`",
+      throw Error("attention socket {}: cannot start its thread: {}; check `ulimit -u`",
                   plan.attention[i].name, error.what());
     }
   }
