@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kHugeTlb2Mb = 21 << 26;  // log2(2 MB) << MAP_HUGE_SHIFT
 
-double Mb(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+// In 2^20 bytes, as page sizes are counted.
+double BinaryMb(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 std::string NodeDir(NumaNodeId node) { return fmt::format("/sys/devices/system/node/node{}", node.value); }
 
@@ -43,7 +44,7 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
     throw Error(
         "arena: {:.0f} MB needed, {:.0f} MB available on this machine (or in its memory cgroup); "
         "free memory, raise the limit, or take a smaller model or context",
-        Mb(bytes), Mb(*available));
+        BinaryMb(bytes), BinaryMb(*available));
   }
   if (!node.valid()) return;
   const auto on_node = NodeBytes(node);
@@ -52,7 +53,7 @@ void CheckThereIsMemory(size_t bytes, NumaNodeId node) {
         "arena: {:.0f} MB needed on NUMA node {}, {:.0f} MB free there; free memory on that node, or spread "
         "the "
         "model over more cores",
-        Mb(bytes), node.value, Mb(*on_node));
+        BinaryMb(bytes), node.value, BinaryMb(*on_node));
   }
 }
 
@@ -145,8 +146,8 @@ Arena::Arena(size_t bytes, NumaNodeId node) : node_(node) {
     CheckThereIsMemory(bytes_, node);
     data_ = MapAligned(bytes_);
     if (data_ == nullptr) {
-      throw Error("arena: mapping {:.0f} MB: {}; look at `ulimit -v` and vm.overcommit_memory", Mb(bytes_),
-                  std::strerror(errno));
+      throw Error("arena: mapping {:.0f} MB: {}; look at `ulimit -v` and vm.overcommit_memory",
+                  BinaryMb(bytes_), std::strerror(errno));
     }
     const std::string thp = BracketedChoice(ReadLine("/sys/kernel/mm/transparent_hugepage/enabled"));
     if (thp != "always" && thp != "madvise") {
@@ -213,7 +214,7 @@ std::byte* Arena::Allocate(size_t bytes, size_t align) {
 std::string Arena::Describe() const {
   if (data_ == nullptr) return "no memory";
   const std::string where = bound_ ? fmt::format("on node {}", node_.value) : "on any node";
-  return fmt::format("{:.0f} MB {}, {}{}{}{}", Mb(bytes_), where, BackingName(backing_),
+  return fmt::format("{:.0f} MB {}, {}{}{}{}", BinaryMb(bytes_), where, BackingName(backing_),
                      notes_.empty() ? "" : " (", notes_, notes_.empty() ? "" : ")");
 }
 

@@ -207,7 +207,8 @@ TEST_F(PanelMapTest, APanelWithoutWorkerOrWithTwoIsABug) {
   Work work = WorkOf(homes, [](size_t, PanelMatrix, uint32_t panel) { return panel % 2; });
   ++work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().end;
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
-  work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front().count = 0;
+  PanelRange& down = work[1][0][static_cast<size_t>(PanelMatrix::kDown)].front();
+  down.end = down.begin;
   EXPECT_DEATH(PanelMap(homes, work), "computed twice or never");
 }
 
