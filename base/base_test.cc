@@ -20,6 +20,17 @@ TEST(Ids, KindsDoNotMix) {
   EXPECT_EQ(CoreId(3), CoreId(3));
 }
 
+TEST(Ids, AnInvalidIndexIsBeyondAnyArray) {
+  EXPECT_EQ(CoreId(3).index(), 3u);
+  static_assert(CoreId().index() > PTRDIFF_MAX && CoreId(INT32_MIN).index() > PTRDIFF_MAX);
+}
+
+TEST(Ids, CountUp) {
+  size_t seen = 0;
+  for (CoreId core(0); core.index() < 3; ++core) EXPECT_EQ(core.index(), seen++);
+  EXPECT_EQ(seen, 3u);
+}
+
 TEST(Memory, Rounding) {
   static_assert(RoundUp(0, 64) == 0 && RoundUp(1, 64) == 64 && RoundUp(64, 64) == 64 &&
                 RoundUp(65, 64) == 128);

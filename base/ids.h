@@ -1,8 +1,9 @@
 // Typed ids: plain integers whose types keep a core from being taken for an L3 group. They have no
-// arithmetic.
+// arithmetic but ++, for loops over all of a kind.
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 
 namespace larder {
@@ -13,6 +14,13 @@ struct Id {
   constexpr Id() = default;
   constexpr explicit Id(int32_t v) : value(v) {}
   constexpr bool valid() const { return value >= 0; }
+  // The index into an array that has an element per id. That of an invalid id is beyond any array's end, so
+  // one comparison with the size checks both bounds.
+  constexpr size_t index() const { return static_cast<size_t>(value); }
+  constexpr Id& operator++() {
+    ++value;
+    return *this;
+  }
   constexpr auto operator<=>(const Id&) const = default;
 };
 

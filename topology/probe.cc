@@ -25,6 +25,14 @@ constexpr double kGiga = 1e9;
 // A sample shorter than this measures the clock (25 ns per reading) and interrupts rather than the memory.
 constexpr double kSampleSeconds = 50e-6;
 
+bool PinTo(CpuId cpu) {
+  if (!cpu.valid() || cpu.value >= CPU_SETSIZE) return false;
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  CPU_SET(cpu.index(), &mask);
+  return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
+}
+
 // Threads meet here between samples. It spins with a yield, so that a probe on a busy machine still ends.
 class Gate {
  public:
@@ -156,7 +164,7 @@ CacheShare ShareOf(const Topology& topology, std::span<const CpuId> cpus) {
   for (CpuId cpu : cpus) {
     for (const Core& core : topology.cores()) {
       if (std::find(core.cpus.begin(), core.cpus.end(), cpu) == core.cpus.end()) continue;
-      ++users[static_cast<size_t>(core.l3_group.value)];
+      ++users[core.l3_group.index()];
       share.l2_bytes = std::max(share.l2_bytes, core.l2_bytes);
     }
   }

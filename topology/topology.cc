@@ -145,7 +145,7 @@ class TopologyBuilder {
     core.l2_bytes = l2 != nullptr ? l2->attr->cache.size : 0;
     node.cores.push_back(core.id);
     t_.packages_[static_cast<size_t>(core.package)].cores.push_back(core.id);
-    t_.l3_groups_[static_cast<size_t>(core.l3_group.value)].cores.push_back(core.id);
+    t_.l3_groups_[core.l3_group.index()].cores.push_back(core.id);
     t_.cores_.push_back(std::move(core));
   }
 
@@ -217,15 +217,13 @@ Topology Topology::FromSynthetic(const std::string& description, const std::set<
 }
 
 const Core& Topology::core(CoreId id) const {
-  LARDER_CHECK(id.valid() && static_cast<size_t>(id.value) < cores_.size(), "core {} of {}", id.value,
-               cores_.size());
-  return cores_[static_cast<size_t>(id.value)];
+  LARDER_CHECK(id.index() < cores_.size(), "core {} of {}", id.value, cores_.size());
+  return cores_[id.index()];
 }
 
 const L3Group& Topology::l3_group(L3GroupId id) const {
-  LARDER_CHECK(id.valid() && static_cast<size_t>(id.value) < l3_groups_.size(), "L3 group {} of {}", id.value,
-               l3_groups_.size());
-  return l3_groups_[static_cast<size_t>(id.value)];
+  LARDER_CHECK(id.index() < l3_groups_.size(), "L3 group {} of {}", id.value, l3_groups_.size());
+  return l3_groups_[id.index()];
 }
 
 size_t Topology::cpu_count() const {

@@ -98,7 +98,7 @@ void ExpectEvenPicks(const Topology& t) {
     EXPECT_EQ(std::set<CoreId>(picked.begin(), picked.end()).size(), n) << "a core twice";
     std::vector<size_t> of_group(t.l3_groups().size(), 0);
     for (CoreId id : picked) {
-      ++of_group[static_cast<size_t>(t.core(id).l3_group.value)];
+      ++of_group[t.core(id).l3_group.index()];
       if (n <= of_first) {
         EXPECT_EQ(t.core(id).package, 0) << n << " cores fit the first package";
       }
