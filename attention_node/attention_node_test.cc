@@ -48,7 +48,7 @@ class AttentionNodeTest : public testing::Test {
   }
 
   struct Row {
-    int32_t slot;
+    SlotId slot;
     uint32_t position;
     auto operator<=>(const Row&) const = default;
   };
@@ -87,13 +87,12 @@ class AttentionNodeTest : public testing::Test {
     }
     std::vector<std::vector<float>> outputs;
     for (const auto& batch : batches) {
-      std::vector<int32_t> slots;
+      std::vector<SlotId> slots;
       std::vector<uint32_t> positions;
       for (size_t m = 0; m < batch.size(); ++m) {
         slots.push_back(batch[m].slot);
         positions.push_back(batch[m].position);
-        std::copy_n(&qkv_[static_cast<size_t>(batch[m].slot)][batch[m].position * columns_], columns_,
-                    &qkv[m * columns_]);
+        std::copy_n(&qkv_[batch[m].slot.index()][batch[m].position * columns_], columns_, &qkv[m * columns_]);
       }
       model::BatchRows rows;
       rows.rows = static_cast<uint32_t>(batch.size());
@@ -141,7 +140,7 @@ class AttentionNodeTest : public testing::Test {
 
   std::vector<double> Definition(const Row& row, size_t query_head) const {
     const size_t n = config_.head_size, group = query_head / config_.group();
-    const std::vector<float>& slot = qkv_[static_cast<size_t>(row.slot)];
+    const std::vector<float>& slot = qkv_[row.slot.index()];
     const auto head_of = [&](uint32_t position, size_t head) {
       return &slot[position * columns_ + group * group_columns_ + head * n];
     };
@@ -165,9 +164,10 @@ class AttentionNodeTest : public testing::Test {
     return out;
   }
 
-  static std::vector<Row> Positions(int32_t slot, uint32_t begin, uint32_t end) {
+  static Row At(int slot, uint32_t position) { return {SlotId(slot), position}; }
+  static std::vector<Row> Positions(int slot, uint32_t begin, uint32_t end) {
     std::vector<Row> rows;
-    for (uint32_t p = begin; p < end; ++p) rows.push_back({slot, p});
+    for (uint32_t p = begin; p < end; ++p) rows.push_back(At(slot, p));
     return rows;
   }
   static std::vector<Row> Both(std::vector<Row> a, const std::vector<Row>& b) {
@@ -192,8 +192,8 @@ TEST_F(AttentionNodeTest, IsItsDefinition) {
   std::vector<Row> rows;
   for (const auto& batch : batches) rows.insert(rows.end(), batch.begin(), batch.end());
   ASSERT_EQ(outputs.size(), rows.size());
-  for (const Row& row : {Row{1, 0}, Row{1, 15}, Row{1, 16}, Row{1, 89}, Row{0, 6}, Row{1, 255}, Row{1, 256},
-                         Row{0, 7}, Row{1, 258}}) {
+  for (const Row& row :
+       {At(1, 0), At(1, 15), At(1, 16), At(1, 89), At(0, 6), At(1, 255), At(1, 256), At(0, 7), At(1, 258)}) {
     const auto at = static_cast<size_t>(std::find(rows.begin(), rows.end(), row) - rows.begin());
     for (size_t head = 0; head < config_.heads; ++head) {
       const std::vector<double> expected = Definition(row, head);
@@ -201,7 +201,8 @@ TEST_F(AttentionNodeTest, IsItsDefinition) {
         // The remaining differences: float32 sums, and a query or key whose rounding goes the other way
         // (1/127 of its largest element, about 0.03 here, times the softmax's slope).
         EXPECT_NEAR(outputs[at][head * config_.head_size + i], expected[i], 0.03)
-            << "slot " << row.slot << " position " << row.position << " head " << head << " element " << i;
+            << "slot " << row.slot.value << " position " << row.position << " head " << head << " element "
+            << i;
       }
     }
   }
@@ -246,11 +247,11 @@ TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
   const kernels::Isa isa = kernels::BestIsa();
   const auto expected = Run({all}, 2, isa);
   const KvTable contiguous = KvTable::Contiguous(KvShape(config_, kSlots, kContext));
-  std::vector<std::pair<size_t, size_t>> places;
-  for (size_t slot = 0; slot < kSlots; ++slot) {
+  std::vector<std::pair<SlotId, size_t>> places;
+  for (SlotId slot(0); slot.index() < kSlots; ++slot) {
     for (size_t chunk = 0; chunk < kChunks; ++chunk) places.emplace_back(slot, chunk);
   }
-  std::vector<std::pair<size_t, size_t>> permuted = places;
+  std::vector<std::pair<SlotId, size_t>> permuted = places;
   while (std::next_permutation(permuted.begin(), permuted.end())) {
     KvTable table = contiguous;
     for (size_t i = 0; i < places.size(); ++i) {
@@ -277,7 +278,7 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
       taken[i] = true;
     }
   };
-  for (size_t slot = 0; slot < shape.slots; ++slot) {
+  for (SlotId slot(0); slot.index() < shape.slots; ++slot) {
     for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
       const size_t pages = chunk == 0 ? 16 : 3;
       for (size_t layer = 0; layer < shape.layers; ++layer) {

@@ -26,7 +26,8 @@ inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* 
 // Consecutive positions of one slot. shared_row is their first row in the shared buffers.
 struct Tile {
   size_t shared_row, rows;
-  size_t slot, position;
+  SlotId slot;
+  size_t position;
 };
 
 // Attention for one tile. Queries are ordered by row, then by head.
@@ -107,8 +108,7 @@ void AppendStep(const void* operand, void* frame) {
     const float* v = k + shape.head_size;
     const size_t position = rows.position[m];
     const size_t page = position % kChunkPositions / kPagePositions, in_page = position % kPagePositions;
-    const KvChunk at =
-        shape.kv->chunk(static_cast<size_t>(rows.slot[m]), position / kChunkPositions, op.layer, op.kv_head);
+    const KvChunk at = shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
     QuantizeHead(shape, k, op.scratch.act, blocks);
@@ -133,7 +133,7 @@ void AttentionStep(const void* operand, void* frame) {
     const uint32_t m = u - head_begin;
     uint32_t n = 1;
     while (n < tile_rows && u + n < end && rows.slot[m + n] == rows.slot[m]) ++n;
-    RunTile(op, Tile{rows.first_row + m, n, static_cast<size_t>(rows.slot[m]), rows.position[m]});
+    RunTile(op, Tile{rows.first_row + m, n, rows.slot[m], rows.position[m]});
     u += n;
   }
 }

@@ -14,8 +14,8 @@ constexpr size_t kChunkPages = kernels::kChunkPositions / kernels::kPagePosition
 KvTable KvTable::Contiguous(const KvShape& shape) {
   KvTable table;
   table.chunks_ = shape.chunks;
-  for (size_t slot = 0; slot < shape.slots; ++slot) {
-    const uint64_t keys = slot * shape.slot_bytes();
+  for (SlotId slot(0); slot.index() < shape.slots; ++slot) {
+    const uint64_t keys = slot.index() * shape.slot_bytes();
     const uint64_t values = keys + shape.pages * shape.key_page_bytes;
     for (size_t page = 0; page < shape.pages; page += kChunkPages)
       table.places_.push_back({keys + page * shape.key_page_bytes, values + page * shape.value_page_bytes});
@@ -27,13 +27,13 @@ KvRegion::KvRegion(const KvShape& shape, const KvTable& table, NumaNodeId node)
     : shape_(shape), arena_(shape.bytes(), node) {
   auto* base = reinterpret_cast<uint8_t*>(arena_.data());
   const uint64_t last_head = shape.slot_bytes() - shape.head_bytes;
-  for (size_t slot = 0; slot < shape.slots; ++slot) {
+  for (SlotId slot(0); slot.index() < shape.slots; ++slot) {
     for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
       const KvTable::Place& place = table.at(slot, chunk);
       const size_t pages = std::min(kChunkPages, shape.pages - chunk * kChunkPages);
       LARDER_CHECK(place.keys + last_head + pages * shape.key_page_bytes <= shape.bytes() &&
                        place.values + last_head + pages * shape.value_page_bytes <= shape.bytes(),
-                   "slot {} chunk {} at {}, {}", slot, chunk, place.keys, place.values);
+                   "slot {} chunk {} at {}, {}", slot.value, chunk, place.keys, place.values);
       first_.push_back({base + place.keys, base + place.values});
     }
   }

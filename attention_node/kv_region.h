@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ids.h"
 #include "kernels/formats/kv_page.h"
 #include "model/config/config.h"
 #include "topology/arena.h"
@@ -50,8 +51,8 @@ class KvTable {
   // Places each slot's chunks one after the other: per layer and KV head all key pages, then all value pages.
   static KvTable Contiguous(const KvShape&);
 
-  Place& at(size_t slot, size_t chunk) { return places_[slot * chunks_ + chunk]; }
-  const Place& at(size_t slot, size_t chunk) const { return places_[slot * chunks_ + chunk]; }
+  Place& at(SlotId slot, size_t chunk) { return places_[slot.index() * chunks_ + chunk]; }
+  const Place& at(SlotId slot, size_t chunk) const { return places_[slot.index() * chunks_ + chunk]; }
 
  private:
   size_t chunks_ = 0;          // per slot
@@ -70,8 +71,8 @@ class KvRegion {
   KvRegion(const KvShape&, const KvTable&, NumaNodeId node);
   const KvShape& shape() const { return shape_; }
   // chunk: position / kChunkPositions.
-  KvChunk chunk(size_t slot, size_t chunk, size_t layer, size_t kv_head) const {
-    const KvChunk& first = first_[slot * shape_.chunks + chunk];
+  KvChunk chunk(SlotId slot, size_t chunk, size_t layer, size_t kv_head) const {
+    const KvChunk& first = first_[slot.index() * shape_.chunks + chunk];
     const size_t at = (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
     return {first.keys + at, first.values + at};
   }

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace larder {
 
@@ -30,5 +31,9 @@ using L3GroupId = Id<struct L3GroupTag>;    // index of a set of cores that shar
 using NumaNodeId = Id<struct NumaNodeTag>;  // the operating system's number of a NUMA node
 using SocketId = Id<struct SocketTag>;      // a role's set of cores in the Plan
 using SlotId = Id<struct SlotTag>;          // a sequence's place in the KV cache
+
+// An array of ids can be sent and shared as one of int32_t.
+static_assert(sizeof(SlotId) == sizeof(int32_t) && alignof(SlotId) == alignof(int32_t) &&
+              std::is_standard_layout_v<SlotId> && std::is_trivially_copyable_v<SlotId>);
 
 }  // namespace larder

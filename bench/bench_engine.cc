@@ -96,7 +96,7 @@ class Decoder {
       : engine_(engine), rows_(batch), tokens_(Tokens(batch * kBenchGenerate, engine.plan().config.vocab)) {}
   void Step() {
     for (size_t s = 0; s < rows_.size(); ++s) {
-      rows_[s] = {tokens_[position_ * rows_.size() + s], static_cast<int32_t>(s),
+      rows_[s] = {tokens_[position_ * rows_.size() + s], SlotId(static_cast<int32_t>(s)),
                   static_cast<uint32_t>(position_), true};
     }
     engine_.Run(rows_);
@@ -196,7 +196,7 @@ void Prefill(State& state) {
   const std::vector<int32_t> tokens = Tokens(prompt, engine.plan().config.vocab);
   std::vector<TokenRow> rows(prompt);
   for (size_t i = 0; i < prompt; ++i) {
-    rows[i] = {tokens[i], 0, static_cast<uint32_t>(i), i + 1 == prompt};
+    rows[i] = {tokens[i], SlotId(0), static_cast<uint32_t>(i), i + 1 == prompt};
   }
   double peak = PeakLimitGops(engine);
   engine.Run(rows);

@@ -55,7 +55,8 @@ Steps OperatorSteps(std::span<const Step> from) {
 
 // One row: a token at position kContext of slot 0, whose context has been computed.
 struct DecodeFrame {
-  int32_t token = 1, slot = 0;
+  int32_t token = 1;
+  SlotId slot{0};
   uint32_t position = kContext, logit_row = 0;
   model::BatchRows rows() {
     return {.rows = 1,
@@ -70,7 +71,7 @@ struct DecodeFrame {
 void FillContext(pipeline::Engine& engine) {
   std::vector<pipeline::TokenRow> rows(kContext);
   for (size_t i = 0; i < kContext; ++i)
-    rows[i] = {static_cast<int32_t>(i % engine.plan().config.vocab), 0, static_cast<uint32_t>(i),
+    rows[i] = {static_cast<int32_t>(i % engine.plan().config.vocab), SlotId(0), static_cast<uint32_t>(i),
                i + 1 == kContext};
   engine.Run(rows);
 }

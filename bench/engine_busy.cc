@@ -51,7 +51,7 @@ class OneSequence {
  public:
   explicit OneSequence(pipeline::Engine& engine) : engine_(engine) {}
   void Step() {
-    row_ = {static_cast<int32_t>(position_ % engine_.plan().config.vocab), 0, position_, true};
+    row_ = {static_cast<int32_t>(position_ % engine_.plan().config.vocab), SlotId(0), position_, true};
     engine_.Run({&row_, 1});
     position_ = (position_ + 1) % kBenchGenerate;
   }

@@ -109,7 +109,7 @@ int MeasureLoad(const std::string& model, size_t threads) {
     // Fills the one slot, so that the whole KV cache has been touched when the peak is read.
     std::vector<pipeline::TokenRow> rows(kBenchContext);
     for (size_t i = 0; i < rows.size(); ++i)
-      rows[i] = {static_cast<int32_t>(i % engine->plan().config.vocab), 0, static_cast<uint32_t>(i),
+      rows[i] = {static_cast<int32_t>(i % engine->plan().config.vocab), SlotId(0), static_cast<uint32_t>(i),
                  i + 1 == rows.size()};
     engine->Run(rows);
     const nlohmann::json result = {{"load_s", load_s},

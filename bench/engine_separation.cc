@@ -60,7 +60,7 @@ Engine& Filled(Form form, int64_t batch, int64_t context) {
     made_for = {form, batch};
   }
   std::vector<TokenRow> rows;
-  for (int32_t slot = 0; slot < batch; ++slot) {
+  for (SlotId slot(0); slot.value < batch; ++slot) {
     rows.clear();
     for (size_t i = engine->length(slot); i < static_cast<size_t>(context); ++i)
       rows.push_back(
@@ -74,7 +74,7 @@ void Decode(State& state, Form form) {
   const int64_t batch = state.range(0), context = state.range(1);
   Engine& engine = Filled(form, batch, context);
   std::vector<TokenRow> rows;
-  for (int32_t slot = 0; slot < batch; ++slot)
+  for (SlotId slot(0); slot.value < batch; ++slot)
     rows.push_back({1, slot, static_cast<uint32_t>(context), true});
   for (int i = 0; i < 3; ++i) engine.Run(rows);
   Stopwatch watch(state);

@@ -5,13 +5,15 @@
 
 #include <cstdint>
 
-namespace larder::model::inline layer {
+#include "base/ids.h"
+
+namespace larder::model {
 
 struct BatchRows {
   uint32_t rows = 0;                    // tokens in this micro-batch
   uint32_t first_row = 0;               // row m is row first_row + m of every activation buffer
   const int32_t* token = nullptr;       // [rows]
-  const int32_t* slot = nullptr;        // [rows]; rows of one slot are adjacent, in ascending position
+  const SlotId* slot = nullptr;         // [rows]; rows of one slot are adjacent, in ascending position
   const uint32_t* position = nullptr;   // [rows]
   uint32_t logit_rows = 0;              // rows whose next-token logits are wanted
   const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows

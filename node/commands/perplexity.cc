@@ -105,14 +105,15 @@ struct Score {
 // interrupted.
 bool RunSequence(pipeline::Engine& engine, std::span<const TokenId> tokens, size_t first,
                  const std::function<void(size_t position, std::span<const float> logits)>& take) {
-  engine.Reset(0);
+  engine.Reset(SlotId(0));
   const size_t step = std::min(engine.max_logits(), engine.max_rows());
   std::vector<pipeline::TokenRow> rows;
   for (size_t begin = 0; begin < tokens.size(); begin += step) {
     if (Interrupts() > 0) return false;
     rows.clear();
     const size_t end = std::min(tokens.size(), begin + step);
-    for (size_t i = begin; i < end; ++i) rows.push_back({tokens[i], 0, static_cast<uint32_t>(i), i >= first});
+    for (size_t i = begin; i < end; ++i)
+      rows.push_back({tokens[i], SlotId(0), static_cast<uint32_t>(i), i >= first});
     engine.Run(rows);
     for (size_t i = std::max(begin, first), k = 0; i < end; ++i, ++k) {
       take(i, engine.logits(k).first(engine.plan().config.vocab));

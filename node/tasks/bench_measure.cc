@@ -22,8 +22,8 @@ class Bench {
 
   // Fills each slot of the test with a KV cache of `depth` tokens.
   void FillDepth(const BenchTest& test) {
-    for (size_t slot = 0; slot < test.batch; ++slot) {
-      engine_.Reset(static_cast<int32_t>(slot));
+    for (SlotId slot(0); slot.index() < test.batch; ++slot) {
+      engine_.Reset(slot);
       if (test.depth > 0) Prefill(slot, 0, test.depth, false);
     }
   }
@@ -32,7 +32,7 @@ class Bench {
   double Measure(const BenchTest& test) {
     if (!test.decode) {
       const int64_t start = NowNs();
-      Prefill(0, test.depth, test.tokens, true);
+      Prefill(SlotId(0), test.depth, test.tokens, true);
       return SecondsSince(start);
     }
     const int64_t start = NowNs();
@@ -43,11 +43,10 @@ class Bench {
  private:
   int32_t RandomToken() { return static_cast<int32_t>(random_() % vocab_); }
 
-  void Prefill(size_t slot, size_t position, size_t count, bool logits) {
+  void Prefill(SlotId slot, size_t position, size_t count, bool logits) {
     rows_.clear();
     for (size_t i = 0; i < count; ++i) {
-      rows_.push_back({RandomToken(), static_cast<int32_t>(slot), static_cast<uint32_t>(position + i),
-                       logits && i + 1 == count});
+      rows_.push_back({RandomToken(), slot, static_cast<uint32_t>(position + i), logits && i + 1 == count});
     }
     // Split as Run would split it, so that Ctrl-C is noticed between micro-batches.
     const size_t piece = engine_.max_rows() * engine_.max_in_flight();
@@ -66,9 +65,10 @@ class Bench {
       for (; submitted < all && submitted - collected < std::min(pieces, limit); ++submitted) {
         const size_t piece = submitted % pieces;
         rows_.clear();
-        for (size_t slot = test.batch * piece / pieces; slot < test.batch * (piece + 1) / pieces; ++slot) {
-          rows_.push_back({RandomToken(), static_cast<int32_t>(slot),
-                           static_cast<uint32_t>(test.depth + submitted / pieces), true});
+        const size_t end = test.batch * (piece + 1) / pieces;
+        for (SlotId slot(static_cast<int32_t>(test.batch * piece / pieces)); slot.index() < end; ++slot) {
+          rows_.push_back(
+              {RandomToken(), slot, static_cast<uint32_t>(test.depth + submitted / pieces), true});
         }
         engine_.Submit(rows_);
       }

@@ -77,9 +77,9 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
                             .layers = stage.layers,
                             .endpoint = receiving(i + 1, i + 1),
                             .next = receiving(next, i + 1)});
-    if (!stage.plan.options.attention.empty() && chain.slot_ends.empty()) {
-      size_t end = 0;
-      for (const auto& socket : stage.plan.options.attention) chain.slot_ends.push_back(end += socket.slots);
+    if (stage.plan.separated() && chain.slot_ends.empty()) {
+      for (const PlanAttentionSocket& socket : stage.plan.attention)
+        chain.slot_ends.push_back(socket.end_slot());
     }
   }
   chain.serving = receiving(0, 0);

@@ -36,8 +36,8 @@ void ChainPlan::CheckStage(const StagePlan& plan) const {
                 plan.options.slots, slots);
   }
   if (!plan.separated()) return;
-  std::vector<size_t> ends;
-  for (const PlanAttentionSocket& socket : plan.attention) ends.push_back(socket.first_slot + socket.slots);
+  std::vector<SlotId> ends;
+  for (const PlanAttentionSocket& socket : plan.attention) ends.push_back(socket.end_slot());
   if (ends != slot_ends) {
     throw Error(
         "the stage of attention socket '{}' divides the slots among its attention sockets differently from "

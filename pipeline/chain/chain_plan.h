@@ -43,7 +43,7 @@ struct ChainPlan {
   size_t decode_rows = 32;
   size_t max_in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
-  std::vector<size_t> slot_ends;
+  std::vector<SlotId> slot_ends;
   // The cluster's key, for every link; null: none. The ends prove that they know it.
   std::shared_ptr<const rdma::LinkKey> link_key;
 

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/memory.h"
 #include "pipeline/stage/socket_status.h"
 
@@ -52,12 +53,12 @@ struct StageFrameShape {
   size_t slots = 0, context = 0, max_in_flight = 1;
   size_t stages = 0;
   // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
-  std::vector<size_t> slot_ends;
+  std::vector<SlotId> slot_ends;
 
   size_t bytes() const { return residual_offset() + max_rows * dim * sizeof(float); }
   size_t bytes(size_t residual_rows) const { return residual_offset() + residual_rows * dim * sizeof(float); }
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
-  size_t position_offset() const { return slot_offset() + max_rows * sizeof(int32_t); }
+  size_t position_offset() const { return slot_offset() + max_rows * sizeof(SlotId); }
   size_t logit_row_offset() const { return position_offset() + max_rows * sizeof(uint32_t); }
   size_t report_offset() const {
     return RoundUp(logit_row_offset() + max_rows * sizeof(uint32_t), kCacheLineBytes);
@@ -79,7 +80,7 @@ class StageFrameView {
  public:
   StageFrameView(Byte* bytes, const StageFrameShape& shape) : bytes_(bytes), shape_(shape) {}
   As<StageFrameHeader>& header() const { return *reinterpret_cast<As<StageFrameHeader>*>(bytes_); }
-  As<int32_t>* slot() const { return reinterpret_cast<As<int32_t>*>(bytes_ + shape_.slot_offset()); }
+  As<SlotId>* slot() const { return reinterpret_cast<As<SlotId>*>(bytes_ + shape_.slot_offset()); }
   As<uint32_t>* position() const {
     return reinterpret_cast<As<uint32_t>*>(bytes_ + shape_.position_offset());
   }
@@ -110,7 +111,7 @@ class FrameCopy {
 
   // The parts of the last frame that Take() accepted.
   const StageFrameHeader& header() const { return view().header(); }
-  const int32_t* slot() const { return view().slot(); }
+  const SlotId* slot() const { return view().slot(); }
   const uint32_t* position() const { return view().position(); }
   const uint32_t* logit_row() const { return view().logit_row(); }
   const SocketReport* report() const { return view().report(); }

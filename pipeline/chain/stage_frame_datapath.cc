@@ -12,15 +12,14 @@ using View = StageFrameView<const std::byte>;
 const char* CheckRows(const View& view, const StageFrameShape& shape, size_t begin, size_t end) {
   size_t socket = 0;
   for (size_t m = begin; m < end; ++m) {
-    const int32_t slot = view.slot()[m];
-    if (slot < 0 || static_cast<size_t>(slot) >= shape.slots) return "a slot that does not exist";
+    const SlotId slot = view.slot()[m];
+    if (slot.index() >= shape.slots) return "a slot that does not exist";
     if (view.position()[m] >= shape.context) return "a position beyond the context";
     if (m > begin && slot == view.slot()[m - 1] && view.position()[m] != view.position()[m - 1] + 1)
       return "a gap in the positions of a slot";
     if (shape.slot_ends.empty()) continue;
-    while (static_cast<size_t>(slot) >= shape.slot_ends[socket]) ++socket;
-    if (socket > 0 && static_cast<size_t>(slot) < shape.slot_ends[socket - 1])
-      return "rows out of the attention sockets' order";
+    while (slot >= shape.slot_ends[socket]) ++socket;
+    if (socket > 0 && slot < shape.slot_ends[socket - 1]) return "rows out of the attention sockets' order";
   }
   return nullptr;
 }
@@ -66,7 +65,7 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
   // Copies only the used part of each field, which has room for max_rows.
-  CopyField(frame, shape_.slot_offset(), header().rows * sizeof(int32_t));
+  CopyField(frame, shape_.slot_offset(), header().rows * sizeof(SlotId));
   CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));
   CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(SocketReport));

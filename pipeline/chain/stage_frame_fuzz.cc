@@ -25,15 +25,14 @@ void Check(const uint8_t* data, size_t size) {
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
     LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows));
     for (uint32_t m = 0; m < header.rows; ++m) {
-      LARDER_CHECK(copy.slot()[m] >= 0 && static_cast<size_t>(copy.slot()[m]) < shape.slots &&
-                   copy.position()[m] < shape.context);
+      LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
     }
     for (uint32_t i = 0; i < header.logit_rows; ++i) LARDER_CHECK(copy.logit_row()[i] < header.rows);
     // AttentionSockets::Send() requires the rows of each half in the order of attention sockets.
     const uint32_t ends[] = {header.first_half, header.rows};
     for (uint32_t half = 0, m = 0; half < 2; ++half) {
-      for (const size_t end : shape.slot_ends) {
-        while (m < ends[half] && static_cast<size_t>(copy.slot()[m]) < end) ++m;
+      for (const SlotId end : shape.slot_ends) {
+        while (m < ends[half] && copy.slot()[m] < end) ++m;
       }
       LARDER_CHECK(m == ends[half]);
     }

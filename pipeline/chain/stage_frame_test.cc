@@ -54,11 +54,11 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
        [](TestFrame& f) { f.view().header().residual_rows = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[0] = 5; }},
       {"rows with logits out of order", [](TestFrame& f) { f.view().logit_row()[1] = 6; }},
-      {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = 5; }},
-      {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = -1; }},
+      {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = SlotId(5); }},
+      {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = SlotId(-1); }},
       {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
-      {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
-      {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = 0; }},
+      {"positions of a slot with a gap", [](TestFrame& f) { f.view().position()[1] = 12; }},
+      {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = SlotId(0); }},
   };
   for (const auto& [expected, spoil] : table) {
     TestFrame frame(TestFrameShape());
@@ -77,7 +77,7 @@ TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
   EXPECT_EQ(copy.header().rows, 6u);
   EXPECT_EQ(copy.header().first_half, 4u);
   EXPECT_EQ(copy.header().logit_rows, 2u);
-  EXPECT_EQ(copy.slot()[5], 2);
+  EXPECT_EQ(copy.slot()[5], SlotId(2));
   EXPECT_EQ(copy.position()[2], 99u);
   EXPECT_EQ(copy.logit_row()[1], 5u);
   EXPECT_EQ(copy.report()[1].here_ns, 77u);
@@ -88,7 +88,7 @@ TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {
   StageFrameShape shape = TestFrameShape();
   shape.slot_ends.clear();
   TestFrame frame(shape);
-  frame.view().slot()[3] = 0;
+  frame.view().slot()[3] = SlotId(0);
   EXPECT_EQ(frame.Check(), nullptr);
 }
 

@@ -16,7 +16,7 @@ inline StageFrameShape TestFrameShape() {
           .context = 100,
           .max_in_flight = 3,
           .stages = 2,
-          .slot_ends = {2, 5}};
+          .slot_ends = {SlotId(2), SlotId(5)}};
 }
 
 struct TestFrame {
@@ -32,7 +32,7 @@ struct TestFrame {
     const int32_t slots[] = {1, 1, 3, 4, 0, 2};
     const uint32_t positions[] = {10, 11, 99, 0, 5, 6};
     for (size_t m = 0; m < 6; ++m) {
-      view().slot()[m] = slots[m];
+      view().slot()[m] = SlotId(slots[m]);
       view().position()[m] = positions[m];
     }
     view().logit_row()[0] = 1;

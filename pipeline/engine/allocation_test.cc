@@ -56,7 +56,7 @@ TEST(Allocation, IsCounted) {
 // Runs prompts of kSlots sequences, then `steps` steps of one row each; returns the steps' allocations.
 uint64_t AllocationsOfSteps(Engine& engine, uint32_t steps) {
   std::vector<TokenRow> rows;
-  for (int32_t slot = 0; slot < static_cast<int32_t>(kSlots); ++slot) {
+  for (SlotId slot(0); slot.index() < kSlots; ++slot) {
     rows.clear();
     for (uint32_t position = 0; position < 9; ++position) rows.push_back({1, slot, position, position == 8});
     engine.Run(rows);
@@ -64,8 +64,7 @@ uint64_t AllocationsOfSteps(Engine& engine, uint32_t steps) {
   const uint64_t before = allocations;
   for (uint32_t step = 0; step < steps; ++step) {
     rows.clear();
-    for (int32_t slot = 0; slot < static_cast<int32_t>(kSlots); ++slot)
-      rows.push_back({2, slot, 9 + step, true});
+    for (SlotId slot(0); slot.index() < kSlots; ++slot) rows.push_back({2, slot, 9 + step, true});
     engine.Submit(rows);
     engine.Collect();
   }

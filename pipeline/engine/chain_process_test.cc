@@ -23,7 +23,7 @@ class ChainProcessTest : public testing::TestWithParam<rdma::Transport> {
         RunChunks(engine, tokens_, 30);
       } catch (const ChainLostError& lost) {
         EXPECT_EQ(engine.in_flight(), 0u);
-        EXPECT_EQ(engine.length(0), 0u);
+        EXPECT_EQ(engine.length(SlotId(0)), 0u);
         return lost.what();
       }
     }

@@ -55,7 +55,7 @@ TEST_F(ChainTest, MicroBatchesInFlight) {
   const TestChain test = MakeTestChain(*model_.file(), stages, 3, 3);
   auto engine = MakeChainEngine(model_, test);
   struct Sequence {
-    int32_t slot;
+    SlotId slot;
     size_t next = 0;
   };
   std::deque<Sequence> in_flight;
@@ -65,15 +65,15 @@ TEST_F(ChainTest, MicroBatchesInFlight) {
     in_flight.push_back(sequence);
   };
   size_t checked = 0;
-  for (int32_t slot = 0; slot < 3; ++slot) submit({slot});
+  for (SlotId slot(0); slot.index() < 3; ++slot) submit({slot});
   while (!in_flight.empty()) {
     engine->Collect();
     Sequence sequence = in_flight.front();
     in_flight.pop_front();
     ASSERT_EQ(FirstDifference(Logits(*engine, 0), Baseline(sequence.next)), "")
-        << "slot " << sequence.slot << ", position " << sequence.next;
+        << "slot " << sequence.slot.value << ", position " << sequence.next;
     ++checked;
-    if (++sequence.next < 40 + 10 * static_cast<size_t>(sequence.slot)) submit(sequence);
+    if (++sequence.next < 40 + 10 * sequence.slot.index()) submit(sequence);
   }
   EXPECT_EQ(checked, 40u + 50u + 60u);
 }
@@ -85,7 +85,7 @@ TEST_F(ChainTest, BatchesAndRowsWithoutLogits) {
   for (size_t i = 0; i < 30; ++i) {
     std::vector<TokenRow> rows;
     for (const int32_t slot : order)
-      rows.push_back({tokens_[i], slot, static_cast<uint32_t>(i), slot % 2 == 0});
+      rows.push_back({tokens_[i], SlotId(slot), static_cast<uint32_t>(i), slot % 2 == 0});
     engine->Run(rows);
     for (size_t k = 0; k < 3; ++k) ASSERT_EQ(FirstDifference(Logits(*engine, k), Baseline(i)), "") << i;
   }

@@ -59,7 +59,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
     if (test.stages.back().separated()) {
       test.chain.slot_ends.clear();
       for (const auto& socket : test.stages.back().attention)
-        test.chain.slot_ends.push_back(socket.first_slot + socket.slots);
+        test.chain.slot_ends.push_back(socket.end_slot());
     }
     test.chain.stages.push_back({fmt::format("stage{}", first), first, stage.layers, {}});
     first += stage.layers;

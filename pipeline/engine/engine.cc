@@ -16,8 +16,7 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
       weight_bytes_(plan.weight_bytes),
       kv_token_bytes_(plan.kv_slot_bytes / plan.options.context),
       lengths_(plan.options.slots, 0) {
-  for (const PlanAttentionSocket& socket : plan.attention)
-    slot_ends_.push_back(socket.first_slot + socket.slots);
+  for (const PlanAttentionSocket& socket : plan.attention) slot_ends_.push_back(socket.end_slot());
   auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
   local_ = local.get();
   Begin(std::move(local));
@@ -49,9 +48,9 @@ void Engine::Begin(std::unique_ptr<Chain> chain) {
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
   // Warm-up with one token: it touches pages, fetches generated code and wakes the threads, so that the first
   // request does not wait for that (12 ms on a model of 2 MB). A model that overflows fails here.
-  const TokenRow warm_up{0, 0, 0, true};
+  const TokenRow warm_up{0, SlotId(0), 0, true};
   Run({&warm_up, 1});
-  Reset(0);
+  Reset(SlotId(0));
 }
 
 LocalChain& Engine::local() const {
@@ -68,21 +67,20 @@ void Engine::Check(std::span<const TokenRow> rows) {
       throw Error("token id {} is outside the vocabulary of {} ({} tokens)", row.token, plan_.config.name,
                   plan_.config.vocab);
     }
-    if (row.slot < 0 || static_cast<size_t>(row.slot) >= lengths_.size()) {
-      throw Error("slot {} does not exist; the plan has {}", row.slot, lengths_.size());
+    if (row.slot.index() >= lengths_.size()) {
+      throw Error("slot {} does not exist; the plan has {}", row.slot.value, lengths_.size());
     }
     if (row.position >= plan_.options.context) {
       throw Error("position {} is beyond the context of {} tokens; start with a larger -c", row.position,
                   plan_.options.context);
     }
     const bool continues = i > 0 && rows[i - 1].slot == row.slot;
-    if (continues ? row.position != rows[i - 1].position + 1
-                  : row.position > lengths_[static_cast<size_t>(row.slot)]) {
-      throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position, row.slot,
-                  continues ? rows[i - 1].position + 1 : lengths_[static_cast<size_t>(row.slot)]);
+    if (continues ? row.position != rows[i - 1].position + 1 : row.position > lengths_[row.slot.index()]) {
+      throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
+                  row.slot.value, continues ? rows[i - 1].position + 1 : lengths_[row.slot.index()]);
     }
-    uint64_t& seen = seen_[static_cast<size_t>(row.slot)];
-    LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot);
+    uint64_t& seen = seen_[row.slot.index()];
+    LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot.value);
     seen = checks_;
     wanted += row.logits;
   }
@@ -164,7 +162,7 @@ void Engine::DescribeFaults(const MicroBatch& batch) {
     faults_[i] = fmt::format(
         "{}: the model's residual is not finite at position {} of slot {} (token {}): its weights or "
         "activations overflow; check the file with `larder inspect`, or convert it again",
-        plan_.config.name, batch.position[row], batch.slot[row], batch.token[row]);
+        plan_.config.name, batch.position[row], batch.slot[row].value, batch.token[row]);
   }
 }
 
@@ -181,6 +179,6 @@ std::span<const float> Engine::logits(size_t i) const {
 
 size_t Engine::max_logits() const { return packed().max_logit_rows(); }
 
-void Engine::Reset(int32_t slot) { lengths_.at(static_cast<size_t>(slot)) = 0; }
+void Engine::Reset(SlotId slot) { lengths_.at(slot.index()) = 0; }
 
 }  // namespace larder::pipeline::engine

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "model/gguf/gguf.h"
 #include "model/layer/batch_rows.h"
 #include "pipeline/chain/chain.h"
@@ -24,7 +25,7 @@ namespace larder::pipeline::inline engine {
 // One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted.
 struct TokenRow {
   int32_t token = 0;
-  int32_t slot = 0;
+  SlotId slot{0};
   uint32_t position = 0;
   bool logits = false;
 };
@@ -67,10 +68,10 @@ class Engine {
   const std::string& fault(size_t i) const;
   size_t max_logits() const;
   // Where the slots of each attention socket end; empty: attention is colocated.
-  std::span<const size_t> attention_slot_ends() const { return slot_ends_; }
+  std::span<const SlotId> attention_slot_ends() const { return slot_ends_; }
 
-  void Reset(int32_t slot);  // forgets the slot's sequence
-  size_t length(int32_t slot) const { return lengths_.at(static_cast<size_t>(slot)); }
+  void Reset(SlotId slot);  // forgets the slot's sequence
+  size_t length(SlotId slot) const { return lengths_.at(slot.index()); }
   const StagePlan& plan() const { return plan_; }
   const SocketStatus& status() const { return status_; }  // this socket's; any thread
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
@@ -96,7 +97,8 @@ class Engine {
         : token(max_rows), slot(max_rows), position(max_rows), logit_row(max_rows), logit_at(max_rows) {}
     uint32_t rows = 0, logit_rows = 0;
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
-    std::vector<int32_t> token, slot;
+    std::vector<int32_t> token;
+    std::vector<SlotId> slot;
     std::vector<uint32_t> position, logit_row;
     std::vector<uint32_t> logit_at;  // index into logit_row of the caller's i-th row with logits
     model::BatchRows frame() const;
@@ -122,10 +124,10 @@ class Engine {
   std::unique_ptr<Chain> chain_;
   LocalChain* local_ = nullptr;  // the chain is one of these two
   ChainClient* client_ = nullptr;
-  std::vector<size_t> slot_ends_;  // see attention_slot_ends()
+  std::vector<SlotId> slot_ends_;  // see attention_slot_ends()
   uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
-  std::vector<size_t> lengths_;
-  std::vector<uint64_t> seen_;  // [slot]: the last Check() that saw it
+  std::vector<size_t> lengths_;  // [slot]: tokens in its KV cache
+  std::vector<uint64_t> seen_;   // [slot]: the last Check() that saw it
   uint64_t checks_ = 0;
   std::vector<MicroBatch> batches_;  // a ring: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;

@@ -51,10 +51,10 @@ TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, chunk), baseline_), "") << "chunks of " << chunk;
   }
   // All at once, logits of the last row only.
-  engine->Reset(0);
+  engine->Reset(SlotId(0));
   std::vector<TokenRow> rows;
   for (size_t i = 0; i < tokens_.size(); ++i)
-    rows.push_back({tokens_[i], 0, static_cast<uint32_t>(i), i + 1 == tokens_.size()});
+    rows.push_back({tokens_[i], SlotId(0), static_cast<uint32_t>(i), i + 1 == tokens_.size()});
   engine->Run(rows);
   const auto last = engine->logits(0);
   EXPECT_EQ(FirstDifference({last.begin(), last.end()},
@@ -104,15 +104,15 @@ TEST_F(EngineBitsTest, NeighboursInABatchDoNotMatter) {
     others.push_back(slot == 3 ? tokens_ : TestTokens(400, 301, 100 + slot));
     if (slot != 3)
       RunChunks(*engine, {others[slot].begin(), others[slot].begin() + 10 * slot}, 32,
-                static_cast<int32_t>(slot));
+                SlotId(static_cast<int32_t>(slot)));
   }
   const size_t vocab = 301;
   for (size_t i = 0; i < tokens_.size(); ++i) {
     std::vector<TokenRow> rows;
     for (uint32_t slot = 0; slot < 8; ++slot) {
       const size_t position = slot == 3 ? i : 10 * slot + i;
-      rows.push_back(
-          {others[slot][position], static_cast<int32_t>(slot), static_cast<uint32_t>(position), true});
+      rows.push_back({others[slot][position], SlotId(static_cast<int32_t>(slot)),
+                      static_cast<uint32_t>(position), true});
     }
     engine->Run(rows);
     const auto logits = engine->logits(3);

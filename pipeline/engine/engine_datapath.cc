@@ -24,8 +24,7 @@ bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
 uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
   std::fill(left_.begin(), left_.end(), 0);  // [socket]: rows that still go to the first half
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto end =
-        std::upper_bound(slot_ends_.begin(), slot_ends_.end(), static_cast<size_t>(rows[i].slot));
+    const auto end = std::upper_bound(slot_ends_.begin(), slot_ends_.end(), rows[i].slot);
     socket_of_[i] = static_cast<uint32_t>(end - slot_ends_.begin());
     ++left_[socket_of_[i]];
   }
@@ -61,7 +60,7 @@ void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   uint32_t wanted = 0;
   for (uint32_t i = 0; i < batch.rows; ++i) {
     if (rows[i].logits) batch.logit_at[wanted++] = rank_[i];
-    lengths_[static_cast<size_t>(rows[i].slot)] = rows[i].position + 1;
+    lengths_[rows[i].slot.index()] = rows[i].position + 1;
   }
 }
 

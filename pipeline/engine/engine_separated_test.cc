@@ -41,7 +41,7 @@ TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
   for (size_t i = 0; i < 40; ++i) {
     std::vector<TokenRow> rows;
     for (const int32_t slot : order)
-      rows.push_back({tokens_[i], slot, static_cast<uint32_t>(i), slot % 2 == 0});
+      rows.push_back({tokens_[i], SlotId(slot), static_cast<uint32_t>(i), slot % 2 == 0});
     engine->Run(rows);
     const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * vocab);
     for (size_t k = 0; k < 3; ++k) {  // slots 4, 0, 2 wanted logits
@@ -56,9 +56,9 @@ TEST_F(EngineSeparatedTest, SequencesLiveOnTheirSockets) {
 // Sequences on different sockets do not affect each other.
 TEST_F(EngineSeparatedTest, DifferentSequencesOnDifferentSockets) {
   auto engine = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 1}, {1, 1}}});
-  RunChunks(*engine, TestTokens(64, 301, 9), 50, 1);
-  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 50, 0), baseline_), "");
-  const auto other = RunChunks(*engine, TestTokens(64, 301, 9), 64, 1);
+  RunChunks(*engine, TestTokens(64, 301, 9), 50, SlotId(1));
+  EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 50, SlotId(0)), baseline_), "");
+  const auto other = RunChunks(*engine, TestTokens(64, 301, 9), 64, SlotId(1));
   auto colocated = MakeEngine(model_.file(), {});
   EXPECT_EQ(FirstDifference(other, RunChunks(*colocated, TestTokens(64, 301, 9), 32)), "");
 }
@@ -93,7 +93,7 @@ TEST_F(EngineSeparatedTest, HalvesGiveTheSameBits) {
                                            TestEngineOptions{.threads = 2, .attention = {{5, 1}, {1, 1}}}}) {
     auto engine = MakeEngine(model_.file(), options);
     Stage& stage = engine->stage();
-    const std::vector<int32_t> slots(tokens_.size(), 0);
+    const std::vector<SlotId> slots(tokens_.size(), SlotId(0));
     std::vector<uint32_t> positions(tokens_.size());
     std::iota(positions.begin(), positions.end(), 0u);
     size_t done = 0;
@@ -126,8 +126,8 @@ TEST_F(EngineSeparatedTest, OneProcessForEachSocket) {
                                {kTestWait, {kTestWait, kTestWait}});
   {
     auto engine = MakeEngine(model_.file(), options);
-    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100, 0), baseline_), "");
-    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9, 1), baseline_), "");
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100, SlotId(0)), baseline_), "");
+    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 9, SlotId(1)), baseline_), "");
   }
   EXPECT_EQ(processes.Statuses(), (std::vector<int>{0, 0}));
 }

@@ -94,7 +94,7 @@ inline std::vector<int32_t> TestTokens(size_t n, size_t vocab, uint32_t seed = 1
 
 // Logits of every position of `tokens` in `slot`, run `chunk` rows at a time: [tokens][vocab].
 inline std::vector<float> RunChunks(Engine& engine, const std::vector<int32_t>& tokens, size_t chunk,
-                                    int32_t slot = 0) {
+                                    SlotId slot = SlotId(0)) {
   const size_t vocab = engine.plan().config.vocab;
   std::vector<float> all;
   engine.Reset(slot);

@@ -92,7 +92,7 @@ class HostileChain : public testing::Test {
                      .logit_rows = kLogitRows,
                      .residual_rows = kRows};
     for (uint32_t m = 0; m < kRows; ++m) {
-      view.slot()[m] = m < kRows / 2 ? 0 : 1;
+      view.slot()[m] = SlotId(m < kRows / 2 ? 0 : 1);
       view.position()[m] = m % (kRows / 2);
     }
     for (uint32_t i = 0; i < kLogitRows; ++i) view.logit_row()[i] = 2 * i;
@@ -190,7 +190,7 @@ TEST_F(HostileChainOfManyLogits, MoreThanThereIsRoomForAreRefused) {
       view.header().rows = view.header().residual_rows = 256;
       view.header().logit_rows = logit_rows;
       for (uint32_t m = 0; m < 256; ++m) {
-        view.slot()[m] = 0;
+        view.slot()[m] = SlotId(0);
         view.position()[m] = m;
         view.logit_row()[m] = m;
       }
@@ -253,7 +253,7 @@ class HostileWeights {
                  .reserved = 0,
                  .half = {{.rows = kRows, .first_row = 0}, {}}};
       for (uint32_t m = 0; m < kRows; ++m) {
-        message.slot()[m] = m < kRows / 2 ? 0 : 1;
+        message.slot()[m] = SlotId(m < kRows / 2 ? 0 : 1);
         message.position(max_rows)[m] = m % (kRows / 2);
       }
       std::unique_ptr<Flipper> flipper;
@@ -315,8 +315,8 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"another epoch than expected", [](FrameMessage& m) { ++m.base_epoch; }},
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].rows = rows + 1; }},
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
-      {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = 2; }},
-      {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = -1; }},
+      {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(2); }},
+      {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(-1); }},
       {"a position beyond the context", [=](FrameMessage& m) { m.position(max_rows)[3] = 1u << 30; }},
       // A tile of three rows would take these positions to be `context` and beyond.
       {"a gap in the positions of a slot", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},

@@ -24,12 +24,15 @@ class ScalarThreadsTest : public testing::Test {
     return options;
   }
   // Runs prefill in chunks, and token by token, in every slot of the engine.
-  void ExpectSameBits(const TestEngineOptions& options, int32_t slots) {
+  void ExpectSameBits(const TestEngineOptions& options, size_t slots) {
     auto engine = MakeEngine(model_.file(), Options(options));
-    for (int32_t slot = 0; slot < slots; ++slot) {
-      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 15, slot), baseline_), "") << "slot " << slot;
+    for (SlotId slot(0); slot.index() < slots; ++slot) {
+      EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 15, slot), baseline_), "")
+          << "slot " << slot.value;
     }
-    EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 1, slots - 1), baseline_), "");
+    EXPECT_EQ(
+        FirstDifference(RunChunks(*engine, tokens_, 1, SlotId(static_cast<int32_t>(slots) - 1)), baseline_),
+        "");
   }
 
   TestModel model_;
@@ -50,7 +53,7 @@ TEST_F(ScalarThreadsTest, SequencesOfAllSocketsInOneFrame) {
   auto engine = MakeEngine(model_.file(), Options({.threads = 4, .attention = {{2, 2}, {2, 2}}}));
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
     std::vector<TokenRow> rows;
-    for (int32_t slot = 0; slot < 4; ++slot) rows.push_back({tokens_[i], slot, i, true});
+    for (SlotId slot(0); slot.index() < 4; ++slot) rows.push_back({tokens_[i], slot, i, true});
     engine->Run(rows);
     const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>(i * 301);
     for (size_t slot = 0; slot < 4; ++slot) {

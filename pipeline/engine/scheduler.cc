@@ -114,21 +114,21 @@ void Scheduler::DropCancelled() {
     sequence->Ended(SequenceEnd::kCancelled, "");
     return true;
   });
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    const auto& active = slots_[slot].active;
-    if (active && !active->ended && active->sequence->cancelled()) End(slot, SequenceEnd::kCancelled, "");
+  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+    const auto& active = slots_[id.index()].active;
+    if (active && !active->ended && active->sequence->cancelled()) End(id, SequenceEnd::kCancelled, "");
   }
 }
 
-size_t Scheduler::SocketOf(size_t slot) const {
+size_t Scheduler::SocketOf(SlotId id) const {
   const auto ends = engine_.attention_slot_ends();
-  return static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), slot) - ends.begin());
+  return static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), id) - ends.begin());
 }
 
 size_t Scheduler::SlotsOf(size_t socket) const {
   const auto ends = engine_.attention_slot_ends();
   if (ends.empty()) return slots_.size();
-  return ends[socket] - (socket == 0 ? 0 : ends[socket - 1]);
+  return ends[socket].index() - (socket == 0 ? 0 : ends[socket - 1].index());
 }
 
 size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const {
@@ -141,27 +141,29 @@ size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const
 
 // Returns the idle slot with the longest cached prefix of the prompt, if one is worth reusing; else the least
 // recently used slot of the least busy attention socket.
-std::optional<size_t> Scheduler::ChooseSlot(const Sequence& sequence) const {
+std::optional<SlotId> Scheduler::ChooseSlot(const Sequence& sequence) const {
   const size_t prompt_tokens = sequence.prompt().size();
   std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
-  for (size_t slot = 0; slot < slots_.size(); ++slot) used[SocketOf(slot)] += slots_[slot].active != nullptr;
-  std::optional<size_t> best;
-  const auto key = [&](size_t slot) {
-    const size_t common = CommonPrefix(slots_[slot], sequence);
+  for (SlotId id(0); id.index() < slots_.size(); ++id)
+    used[SocketOf(id)] += slots_[id.index()].active != nullptr;
+  std::optional<SlotId> best;
+  const auto key = [&](SlotId id) {
+    const Slot& slot = slots_[id.index()];
+    const size_t common = CommonPrefix(slot, sequence);
     const bool worth = common >= std::min(kWorthReusing, (prompt_tokens + 1) / 2);
-    const size_t socket = SocketOf(slot);
+    const size_t socket = SocketOf(id);
     const double share = static_cast<double>(used[socket]) / static_cast<double>(SlotsOf(socket));
-    return std::tuple(worth ? SIZE_MAX - common : SIZE_MAX, share, slots_[slot].last_used);
+    return std::tuple(worth ? SIZE_MAX - common : SIZE_MAX, share, slot.last_used);
   };
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (!slots_[slot].active && (!best || key(slot) < key(*best))) best = slot;
+  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+    if (!slots_[id.index()].active && (!best || key(id) < key(*best))) best = id;
   }
   return best;
 }
 
 void Scheduler::Admit() {
   while (!queue_.empty() && actives_ < slots_.size()) {
-    const std::optional<size_t> slot = ChooseSlot(*queue_.front());
+    const std::optional<SlotId> slot = ChooseSlot(*queue_.front());
     LARDER_CHECK(slot.has_value());
     std::unique_ptr<Sequence> sequence = std::move(queue_.front());
     queue_.pop_front();
@@ -170,8 +172,8 @@ void Scheduler::Admit() {
   Set(status_.waiting, queue_.size());
 }
 
-void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
-  Slot& slot = slots_[index];
+void Scheduler::Begin(SlotId id, std::unique_ptr<Sequence> sequence) {
+  Slot& slot = slots_[id.index()];
   const size_t reused = CommonPrefix(slot, *sequence);
   slot.tokens.resize(reused);
   slot.tenant = sequence->tenant();
@@ -180,12 +182,12 @@ void Scheduler::Begin(size_t index, std::unique_ptr<Sequence> sequence) {
   slot.active->sequence = std::move(sequence);
   slot.active->order = clock_;
   ++actives_;
-  prefilling_.push_back(index);
+  prefilling_.push_back(id);
   Add(status_.prefix_hits, reused > 0);
   Add(status_.reused_tokens, reused);
-  Set(slot_status_[index].state, SlotStatus::kPrefill);
-  Set(slot_status_[index].cached_tokens, reused);
-  Set(slot_status_[index].generated_tokens, 0);
+  Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
+  Set(slot_status_[id.index()].cached_tokens, reused);
+  Set(slot_status_[id.index()].generated_tokens, 0);
   slot.active->sequence->Admitted(reused);
 }
 
@@ -208,11 +210,10 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch) {
   const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
   most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
   while (batch.decode_rows < most && !ready_.empty()) {
-    const size_t index = ready_.pop_front();
-    const Slot& slot = slots_[index];
-    rows_.push_back({slot.active->next_token, static_cast<int32_t>(index),
-                     static_cast<uint32_t>(slot.tokens.size()), true});
-    batch.parts.push_back({index, 1, true});
+    const SlotId id = ready_.pop_front();
+    const Slot& slot = slots_[id.index()];
+    rows_.push_back({slot.active->next_token, id, static_cast<uint32_t>(slot.tokens.size()), true});
+    batch.parts.push_back({id, 1, true});
     ++batch.decode_rows;
   }
 }
@@ -236,8 +237,8 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch) {
   size_t budget = PromptBudget(batch);
   size_t logits = batch.decode_rows;
   for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
-    const size_t index = prefilling_[i];
-    const Slot& slot = slots_[index];
+    const SlotId id = prefilling_[i];
+    const Slot& slot = slots_[id.index()];
     const auto prompt = slot.active->sequence->prompt();
     const size_t begin = slot.tokens.size();
     size_t n = std::min(budget, prompt.size() - begin);
@@ -247,10 +248,9 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch) {
       last = false;
     }
     for (size_t k = 0; k < n; ++k) {
-      rows_.push_back({prompt[begin + k], static_cast<int32_t>(index), static_cast<uint32_t>(begin + k),
-                       last && k + 1 == n});
+      rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k), last && k + 1 == n});
     }
-    batch.parts.push_back({index, n, last});
+    batch.parts.push_back({id, n, last});
     batch.prefill_rows += n;
     budget -= n;
     logits += last;
@@ -267,10 +267,10 @@ void Scheduler::Submit(ScheduledBatch& batch) {
   engine_.Submit(rows_);
   size_t row = 0;
   for (const Part& part : batch.parts) {
-    Slot& slot = slots_[part.slot];
+    Slot& slot = slots_[part.slot.index()];
     for (const size_t end = row + part.rows; row < end; ++row) slot.tokens.push_back(rows_[row].token);
     slot.active->rows_in_flight += part.rows;
-    Set(slot_status_[part.slot].cached_tokens, slot.tokens.size());
+    Set(slot_status_[part.slot.index()].cached_tokens, slot.tokens.size());
   }
   ++in_flight_;
 }
@@ -296,7 +296,7 @@ void Scheduler::CollectOldest() {
   Add(status_.decode_rows, batch.decode_rows);
   size_t logits = 0;
   for (const Part& part : batch.parts) {
-    Slot& slot = slots_[part.slot];
+    Slot& slot = slots_[part.slot.index()];
     slot.active->rows_in_flight -= part.rows;
     if (part.logits) {
       const size_t i = logits++;
@@ -324,52 +324,52 @@ void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
   }
 }
 
-void Scheduler::Continue(size_t index, std::span<const float> logits) {
-  Slot& slot = slots_[index];
+void Scheduler::Continue(SlotId id, std::span<const float> logits) {
+  Slot& slot = slots_[id.index()];
   Active& active = *slot.active;
   std::optional<int32_t> next;
   try {
     next = active.sequence->Next(logits);
   } catch (const Error& error) {
-    End(index, SequenceEnd::kFailed, error.what());
+    End(id, SequenceEnd::kFailed, error.what());
     return;
   }
   ++active.generated;
-  Set(slot_status_[index].generated_tokens, active.generated);
+  Set(slot_status_[id.index()].generated_tokens, active.generated);
   if (!next) {
-    End(index, SequenceEnd::kComplete, "");
+    End(id, SequenceEnd::kComplete, "");
   } else if (slot.tokens.size() >= engine_.plan().options.context) {
-    End(index, SequenceEnd::kContextFull, "");
+    End(id, SequenceEnd::kContextFull, "");
   } else {
     LARDER_CHECK(*next >= 0 && static_cast<size_t>(*next) < engine_.plan().config.vocab, "token {}", *next);
     active.next_token = *next;
-    ready_.push_back(index);
+    ready_.push_back(id);
     if (active.generated == 1) {
       ++decoding_;
-      Set(slot_status_[index].state, SlotStatus::kDecode);
+      Set(slot_status_[id.index()].state, SlotStatus::kDecode);
     }
   }
 }
 
-void Scheduler::End(size_t index, SequenceEnd end, const std::string& why) {
-  Active& active = *slots_[index].active;
+void Scheduler::End(SlotId id, SequenceEnd end, const std::string& why) {
+  Active& active = *slots_[id.index()].active;
   if (active.generated > 0 &&
-      slot_status_[index].state.load(std::memory_order_relaxed) == SlotStatus::kDecode)
+      slot_status_[id.index()].state.load(std::memory_order_relaxed) == SlotStatus::kDecode)
     --decoding_;
   active.ended = true;
-  std::erase(prefilling_, index);
-  ready_.Remove(index);
+  std::erase(prefilling_, id);
+  ready_.Remove(id);
   active.sequence->Ended(end, why);
-  FreeIfDone(index);
+  FreeIfDone(id);
 }
 
-void Scheduler::FreeIfDone(size_t index) {
-  Slot& slot = slots_[index];
+void Scheduler::FreeIfDone(SlotId id) {
+  Slot& slot = slots_[id.index()];
   if (!slot.active || !slot.active->ended || slot.active->rows_in_flight > 0) return;
   slot.active.reset();
   slot.last_used = ++clock_;
   --actives_;
-  Set(slot_status_[index].state, SlotStatus::kIdle);
+  Set(slot_status_[id.index()].state, SlotStatus::kIdle);
 }
 
 // No micro-batch is in flight any more and every slot is empty. Sequences without a token so far restart
@@ -388,20 +388,20 @@ void Scheduler::ChainWasLost(const std::string& why) {
   lost_ = true;
   in_flight_ = 0;
   std::vector<std::unique_ptr<Active>> again;
-  for (size_t index = 0; index < slots_.size(); ++index) {
-    Slot& slot = slots_[index];
+  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+    Slot& slot = slots_[id.index()];
     slot.tokens.clear();
-    Set(slot_status_[index].cached_tokens, 0);
+    Set(slot_status_[id.index()].cached_tokens, 0);
     if (!slot.active) continue;
     slot.active->rows_in_flight = 0;
     if (slot.active->ended) {
-      FreeIfDone(index);
+      FreeIfDone(id);
     } else if (slot.active->generated > 0) {
-      End(index, SequenceEnd::kUnavailable, why);
+      End(id, SequenceEnd::kUnavailable, why);
     } else {
       again.push_back(std::move(slot.active));
       --actives_;
-      Set(slot_status_[index].state, SlotStatus::kIdle);
+      Set(slot_status_[id.index()].state, SlotStatus::kIdle);
     }
   }
   prefilling_.clear();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/engine/request.h"
 
@@ -79,7 +80,7 @@ class Scheduler {
     std::unique_ptr<Active> active;  // null: idle
   };
   struct Part {  // adjacent rows of one slot in a micro-batch
-    size_t slot;
+    SlotId slot;
     size_t rows;
     bool logits;  // its last row wants logits
   };
@@ -95,14 +96,14 @@ class Scheduler {
     explicit SlotQueue(size_t slots) : slots_(slots) {}
     bool empty() const { return count_ == 0; }
     void clear() { count_ = 0; }
-    void push_back(size_t slot) { at(count_++) = slot; }
-    size_t pop_front() {
-      const size_t slot = at(0);
+    void push_back(SlotId slot) { at(count_++) = slot; }
+    SlotId pop_front() {
+      const SlotId slot = at(0);
       first_ = (first_ + 1) % slots_.size();
       --count_;
       return slot;
     }
-    void Remove(size_t slot) {
+    void Remove(SlotId slot) {
       size_t kept = 0;
       for (size_t i = 0; i < count_; ++i) {
         if (at(i) != slot) at(kept++) = at(i);
@@ -111,8 +112,8 @@ class Scheduler {
     }
 
    private:
-    size_t& at(size_t i) { return slots_[(first_ + i) % slots_.size()]; }
-    std::vector<size_t> slots_;
+    SlotId& at(size_t i) { return slots_[(first_ + i) % slots_.size()]; }
+    std::vector<SlotId> slots_;
     size_t first_ = 0, count_ = 0;
   };
 
@@ -120,32 +121,32 @@ class Scheduler {
   void DropCancelled();
   void Admit();
   size_t CommonPrefix(const Slot&, const Sequence&) const;
-  std::optional<size_t> ChooseSlot(const Sequence&) const;
-  void Begin(size_t slot, std::unique_ptr<Sequence>);
-  bool FillBatch();
-  void AddDecodeRows(ScheduledBatch&);
-  void AddPromptRows(ScheduledBatch&);
-  size_t PromptBudget(const ScheduledBatch&) const;
-  void Submit(ScheduledBatch&);
+  std::optional<SlotId> ChooseSlot(const Sequence&) const;
+  void Begin(SlotId, std::unique_ptr<Sequence>);
+  bool FillMicroBatch();
+  void AddDecodeRows(MicroBatch&);
+  void AddPromptRows(MicroBatch&);
+  size_t PromptBudget(const MicroBatch&) const;
+  void Submit(MicroBatch&);
   void CollectOldest();
-  void Continue(size_t slot, std::span<const float> logits);
-  void End(size_t slot, SequenceEnd, const std::string& why);
-  void FreeIfDone(size_t slot);
-  void UpdateStepCosts(const ScheduledBatch&, double step_ns);
-  void ChainWasLost(const std::string& why);
-  void ChainIsBack();
+  void Continue(SlotId, std::span<const float> logits);
+  void End(SlotId, SequenceEnd, const std::string& why);
+  void FreeIfDone(SlotId);
+  void UpdateStepCosts(const MicroBatch&, double step_ns);
+  void PipelineWasLost(const std::string& why);
+  void PipelineIsBack();
   bool PatienceIsOver(int64_t since_ns) const;
   void RefuseQueued(Intake&);
   bool Rest(Intake&);
-  size_t SocketOf(size_t slot) const;  // attention socket
+  size_t SocketOf(SlotId) const;  // attention socket
   size_t SlotsOf(size_t socket) const;
   bool busy() const { return actives_ > 0 || !queue_.empty(); }
 
   Engine& engine_;
   SchedulerOptions options_;
   std::deque<std::unique_ptr<Sequence>> queue_;
-  std::vector<Slot> slots_;
-  std::vector<size_t> prefilling_;  // slots, in order of admission
+  std::vector<Slot> slots_;         // [slot]
+  std::vector<SlotId> prefilling_;  // in order of admission
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
@@ -162,7 +163,7 @@ class Scheduler {
   mutable std::mutex outage_mutex_;
   std::optional<Outage> outage_;
   std::string first_loss_;
-  std::vector<SlotStatus> slot_status_;
+  std::vector<SlotStatus> slot_status_;  // [slot]
   SchedulerStatus status_;
 };
 

@@ -121,7 +121,7 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
   StageOptions stage_options;
   stage_options.wait = kTestWait;
   Stage stage(plan, *model_.file(), stage_options);
-  const std::vector<int32_t> slots(tokens_.size(), 0);
+  const std::vector<SlotId> slots(tokens_.size(), SlotId(0));
   std::vector<uint32_t> positions(tokens_.size());
   std::iota(positions.begin(), positions.end(), 0u);
   size_t done = 0;

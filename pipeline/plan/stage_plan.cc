@@ -46,7 +46,7 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
 }
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
-  size_t first_slot = 0;
+  SlotId first_slot(0);
   for (const PlanOptions::Attention& socket : plan.options.attention) {
     if (socket.slots == 0 || socket.cores.empty())
       throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
@@ -61,7 +61,7 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
       out.threads.push_back(
           {socket.cores[t], cpus[t], topology.core(socket.cores[t]).numa_node, groups[t], 0});
     }
-    first_slot += socket.slots;
+    first_slot = out.end_slot();
     plan.attention.push_back(std::move(out));
   }
 }
@@ -244,7 +244,7 @@ std::string StagePlan::Table() const {
     for (const PlanThread& thread : socket.threads)
       cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", thread.cpu.value);
     out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n", socket.name,
-                       cpus, socket.first_slot, socket.first_slot + socket.slots, socket.kv_bytes * 1e-6);
+                       cpus, socket.first_slot.value, socket.end_slot().value, socket.kv_bytes * 1e-6);
   }
   for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
   if (!notes.empty()) out += '\n';
@@ -299,7 +299,7 @@ nlohmann::json StagePlan::Json() const {
     for (const PlanThread& thread : socket.threads) cpus.push_back(thread.cpu.value);
     json["attention_sockets"].push_back({{"name", socket.name},
                                          {"cpus", cpus},
-                                         {"first_slot", socket.first_slot},
+                                         {"first_slot", socket.first_slot.value},
                                          {"slots", socket.slots},
                                          {"kv_bytes", socket.kv_bytes}});
   }

@@ -67,9 +67,10 @@ struct PlanL3Group {
 struct PlanAttentionSocket {
   std::string name;
   std::vector<PlanThread> threads;
-  size_t first_slot = 0;  // it holds sequences [first_slot, first_slot + slots)
+  SlotId first_slot{0};  // it holds slots [first_slot, end_slot())
   size_t slots = 0;
   uint64_t kv_bytes = 0;
+  SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
 };
 
 struct StagePlan {

@@ -61,7 +61,7 @@ class AttentionSocket {
   SocketStatus own_status_;
   // The current message, copied out of memory that the weight socket's process can write at any time.
   FrameMessage message_{};
-  std::vector<int32_t> slot_;
+  std::vector<SlotId> slot_;
   std::vector<uint32_t> position_;
   const Exchange& exchange_;
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // the current micro-batch's, for Hangs(); relaxed

@@ -31,11 +31,11 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
     *rows += half.rows;
   }
   const auto* sent = reinterpret_cast<const FrameMessage*>(message);
-  sync::CopyOnce(slot_.data(), sent->slot(), *rows * sizeof(int32_t));
+  sync::CopyOnce(slot_.data(), sent->slot(), *rows * sizeof(SlotId));
   sync::CopyOnce(position_.data(), sent->position(max_rows), *rows * sizeof(uint32_t));
   const attention_node::KvShape& kv = node_->kv().shape();
   for (uint32_t m = 0; m < *rows; ++m) {
-    if (slot_[m] < 0 || static_cast<size_t>(slot_[m]) >= kv.slots) return "a slot that does not exist";
+    if (slot_[m].index() >= kv.slots) return "a slot that does not exist";
     if (position_[m] >= kv.context) return "a position beyond the context";
     // An attention step treats adjacent rows of one slot as one tile and reads only the first row's position.
     const bool first = m == 0 || (message_.halves > 1 && m == message_.half[0].rows);

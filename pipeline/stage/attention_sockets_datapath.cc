@@ -48,14 +48,14 @@ void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, 
   for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
     FrameMessage& message = BeginMessage(socket, FrameMessage::Kind::kRows, base_epoch);
     message.halves = halves;
-    const auto first_slot = static_cast<int32_t>(plan_.attention[socket].first_slot);
-    const auto end_slot = static_cast<int32_t>(first_slot + plan_.attention[socket].slots);
+    const SlotId first_slot = plan_.attention[socket].first_slot;
+    const SlotId end_slot = plan_.attention[socket].end_slot();
     uint32_t rows = 0;
     for (uint32_t h = 0; h < halves; ++h) {
       uint32_t& row = next[h];
       const uint32_t first_row = row;
       for (; row < ends[h] && frame.slot[row] < end_slot; ++row, ++rows) {
-        message.slot()[rows] = frame.slot[row] - first_slot;
+        message.slot()[rows] = SlotId(frame.slot[row].value - first_slot.value);
         message.position(max_rows)[rows] = frame.position[row];
       }
       message.half[h] = {.rows = row - first_row, .first_row = first_row};

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ids.h"
 #include "model/config/config.h"
 #include "pipeline/stage/socket_status.h"
 #include "sync/epoch_flag.h"
@@ -110,8 +111,8 @@ struct FrameMessage {
   static size_t Bytes(size_t max_rows) {
     return RoundUp(sizeof(FrameMessage) + max_rows * 8, kCacheLineBytes);
   }
-  int32_t* slot() { return reinterpret_cast<int32_t*>(this + 1); }
-  const int32_t* slot() const { return reinterpret_cast<const int32_t*>(this + 1); }
+  SlotId* slot() { return reinterpret_cast<SlotId*>(this + 1); }
+  const SlotId* slot() const { return reinterpret_cast<const SlotId*>(this + 1); }
   uint32_t* position(size_t max_rows) { return reinterpret_cast<uint32_t*>(slot() + max_rows); }
   const uint32_t* position(size_t max_rows) const {
     return reinterpret_cast<const uint32_t*>(slot() + max_rows);

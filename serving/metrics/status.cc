@@ -32,7 +32,7 @@ json ToJson(const SocketPlace& socket) {
   return {{"name", socket.name},     {"role", socket.role},
           {"server", socket.server}, {"first_layer", socket.first_layer},
           {"layers", socket.layers}, {"embedding", socket.embedding},
-          {"head", socket.head},     {"first_slot", socket.first_slot},
+          {"head", socket.head},     {"first_slot", socket.first_slot.value},
           {"slots", socket.slots},   {"kv_bytes", socket.kv_bytes},
           {"l3_groups", groups}};
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "serving/metrics/metrics.h"
 
 namespace larder::serving::inline metrics {
@@ -40,7 +41,8 @@ struct SocketPlace {
   std::string server;  // the machine; empty: this one
   size_t first_layer = 0, layers = 0;
   bool embedding = false, head = false;
-  size_t first_slot = 0, slots = 0;  // the slots whose KV cache lies here
+  SlotId first_slot{0};  // of the `slots` whose KV cache lies here
+  size_t slots = 0;
   uint64_t kv_bytes = 0;
   std::vector<L3GroupPlace> l3_groups;
 };
