@@ -29,7 +29,6 @@ using CoreId = Id<struct CoreTag>;          // index of a physical core in the T
 using CpuId = Id<struct CpuTag>;            // the operating system's number of a logical CPU (PU)
 using L3GroupId = Id<struct L3GroupTag>;    // index of a set of cores that share one L3
 using NumaNodeId = Id<struct NumaNodeTag>;  // the operating system's number of a NUMA node
-using SocketId = Id<struct SocketTag>;      // a role's set of cores in the Plan
 using SlotId = Id<struct SlotTag>;          // a sequence's place in the KV cache
 
 // An array of ids can be sent and shared as one of int32_t.
