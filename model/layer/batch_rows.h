@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 
-namespace larder::model {
+namespace larder::model::inline layer {
 
 struct BatchRows {
   uint32_t rows = 0;                    // tokens in this micro-batch

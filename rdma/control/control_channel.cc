@@ -191,9 +191,9 @@ Hello ControlChannel::ExchangeHello(const Hello& mine, int timeout_ms, const Lin
 }
 
 ControlChannel ConnectHello(const std::string& name, const Hello& mine, int timeout_ms, const LinkKey& key) {
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  const auto left_ms = [&] { return timeout_ms < 0 ? kNoTimeout : internal::LeftMs(deadline_ns); };
-  internal::RetryPause pause;
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  const auto left_ms = [&] { return timeout_ms < 0 ? kNoTimeout : LeftMs(deadline_ns); };
+  RetryPause pause;
   for (std::string why;;) {
     ControlChannel channel = Connect(name, left_ms());
     if (channel.TryHello(mine, left_ms(), key, &why)) return channel;

@@ -217,8 +217,8 @@ Hello ControlChannel::AnswerHello(const Hello& mine, int timeout_ms, const LinkK
 
 ControlChannel Connect(const std::string& name, int timeout_ms) {
   const LocalAddress address = AddressOf(name);
-  const int64_t deadline_ns = internal::DeadlineNs(timeout_ms);
-  internal::RetryPause pause;
+  const int64_t deadline_ns = DeadlineNs(timeout_ms);
+  RetryPause pause;
   for (;;) {
     Descriptor fd = NewSocket(name);
     if (connect(fd.get(), address.get(), address.bytes) == 0) {

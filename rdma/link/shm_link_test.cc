@@ -105,7 +105,7 @@ TEST(ShmLink, ImpossibleShapesAreErrors) {
   EXPECT_THROW((ShmLink::RegionBytes({1, 0})), Error);
   EXPECT_THROW((ShmLink::RegionBytes({size_t{1} << 40, 1})), Error);
   EXPECT_THROW((ShmLink::RegionBytes({1, size_t{1} << 20})), Error);
-  EXPECT_EQ((ShmLink::RegionBytes({64, 2})), sizeof(internal::ShmLinkHeader) + 2 * 128);
+  EXPECT_EQ((ShmLink::RegionBytes({64, 2})), sizeof(ShmLinkHeader) + 2 * 128);
 }
 
 std::string AttachError(std::span<std::byte> region, const LinkShape& shape,

@@ -22,7 +22,7 @@ void CheckRegion(std::span<std::byte> region, const LinkShape& shape) {
 }
 
 // The header of a region that Format() or the other process made, after a check of its identity.
-internal::ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const LinkShape& shape) {
+ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const LinkShape& shape) {
   CheckRegion(region, shape);
   auto* header = std::launder(reinterpret_cast<ShmLinkHeader*>(region.data()));
   if (header->magic != kMagic) {
@@ -48,7 +48,7 @@ internal::ShmLinkHeader* CheckedHeader(std::span<std::byte> region, const LinkSh
 }  // namespace
 
 size_t ShmLink::RegionBytes(const LinkShape& shape) {
-  return sizeof(internal::ShmLinkHeader) + shape.slots * shape.SlotStride(kSlotHeaderBytes);
+  return sizeof(ShmLinkHeader) + shape.slots * shape.SlotStride(kSlotHeaderBytes);
 }
 
 void ShmLink::Format(std::span<std::byte> region, const LinkShape& shape, uint32_t first_sequence) {

@@ -24,8 +24,6 @@
 
 namespace larder::rdma::inline shm {
 
-namespace internal {
-
 // One end's counter, on cache lines that it shares only with the number of sleepers that wait for it.
 struct alignas(kFalseSharingBytes) ShmCounter {
   std::atomic<uint32_t> count;

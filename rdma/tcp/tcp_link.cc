@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "rdma/ipc/helper_thread.h"
 
-namespace larder::rdma {
+namespace larder::rdma::inline tcp {
 
 TcpLink::TcpLink(Descriptor connection, const LinkShape& shape, LinkSide side, FaultSignal& fault)
     : shape_(shape),
