@@ -11,6 +11,10 @@
 
 namespace larder::kernels::inline formats {
 
+// Grows whenever the bits of a result change. Part of the Plan's hash, so that processes which would disagree
+// refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks).
+inline constexpr uint32_t kArithmeticVersion = 2;
+
 namespace numerics {
 
 // Exp: below kExpLow the result would be denormal (< 2^-126); above kExpHigh it would overflow.

@@ -22,6 +22,11 @@ inline constexpr size_t kVectorInputs = 4;
 inline constexpr size_t kVectorBytes = kPanelRows * kVectorInputs;
 inline constexpr size_t kBlockVectors = kBlock / kVectorInputs;
 
+// A product's inputs are summed in chunks of this many blocks (1,024 inputs), and chunks are added in
+// ascending order, whoever computes them: so neither slices of the inputs nor threads that share them change
+// a bit.
+inline constexpr size_t kSumBlocks = 32;
+
 enum class PanelFormatId : uint8_t { kQ8 };
 
 // A panel of `blocks` blocks of 32 inputs. Blocks are stored in pairs, so that scales fill whole cache lines:

@@ -3,23 +3,24 @@
 namespace larder::kernels::inline formats {
 namespace {
 
-// 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them, so tiles of more
-// rows have fewer panels. 24 registers hold sums of values, the others the values being added. 28 queries
-// are two tiles of 14 in the score product; with 2 blocks per head their scores and weights take about 90 KB
-// of L2.
+// 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them. 24 registers hold
+// sums of values, the others the values being added. 28 queries are two tiles of 14 in the score product;
+// with 2 blocks per head their scores and weights take about 90 KB of L2.
 KernelTuning Avx512() {
-  KernelTuning tuning{.tile_rows = 14, .value_sums = 24, .value_queries = 16};
-  for (size_t rows = 1; rows <= tuning.tile_rows; ++rows) {
-    tuning.panels_for_rows[rows] = rows == 1 ? 4 : rows <= 4 ? 3 : rows <= 6 ? 2 : 1;
-  }
+  KernelTuning tuning{.value_sums = 24, .value_queries = 16};
+  tuning.tiles.fill({4, 3});
+  tuning.tiles[1] = {1, 4};
+  tuning.tiles[2] = {2, 4};
+  tuning.tiles[5] = {5, 2};
+  tuning.tiles[6] = {6, 2};
   return tuning;
 }
 
 // 16 registers, and a panel's 16 outputs take two of them. 6 x 2 hold sums of values, two hold a value and
 // one a broadcast weight.
 KernelTuning Avx2(size_t tile_rows) {
-  KernelTuning tuning{.tile_rows = tile_rows, .value_sums = 6, .value_queries = 6};
-  for (size_t rows = 1; rows <= tile_rows; ++rows) tuning.panels_for_rows[rows] = 1;
+  KernelTuning tuning{.value_sums = 6, .value_queries = 6};
+  tuning.tiles.fill({tile_rows, 1});
   return tuning;
 }
 

@@ -10,16 +10,26 @@
 
 namespace larder::kernels::inline formats {
 
+// A tile of a matrix product: rows of activations times panels of weights, whose sums all stay in registers.
+struct TileSpec {
+  size_t rows = 1;
+  size_t panels = 1;
+  bool operator==(const TileSpec&) const = default;
+};
+
 struct KernelTuning {
   static constexpr size_t kMaxTileRows = 16;
+  static constexpr size_t kMaxTilePanels = 8;
 
-  // Matrix products (kernels/gemm/). A tile is a number of rows of activations times a number of panels whose
-  // sums all stay in registers; Gemm::Make refuses tiles that do not fit.
-  size_t tile_rows = 1;                                    // rows of the largest tile, 1 .. kMaxTileRows
-  std::array<size_t, kMaxTileRows + 1> panels_for_rows{};  // [rows]: panels of a tile of that many rows
-  // For products of more than tile_rows rows: bytes of a group of panels, which stays in L1 besides the
-  // activations while all tiles pass over it. A group has at least one panel.
+  // Matrix products (kernels/gemm/). tiles[m]: the largest tile for a product of m rows; the last one is for
+  // all larger m. A product is cut into as few tiles as that allows, of nearly equal size. Gemm::Make refuses
+  // tiles that do not fit the registers.
+  std::array<TileSpec, kMaxTileRows + 1> tiles{};
+  // For products of several tiles: bytes of a group of panels (of one chunk of inputs), over which all tiles
+  // pass before the next group is read. A group has at least the panels of one tile.
   size_t group_bytes = 24 * 1024;
+
+  const TileSpec& tile(size_t m) const { return tiles[m < kMaxTileRows ? m : kMaxTileRows]; }
 
   // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
   size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk

@@ -1,9 +1,11 @@
 #include "kernels/gemm/gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -13,42 +15,86 @@
 namespace larder::kernels::inline gemm {
 namespace {
 
-GemmFn Generate(Isa isa, const GemmShape& shape, size_t rows, size_t panels) {
-  if (isa == Isa::kAvx512Vnni) return GenerateGemmAvx512(shape, rows, panels);
-  return GenerateGemmAvx2(shape, rows, panels, isa == Isa::kAvxVnni);
+GemmFn GenerateTile(Isa isa, const TileShape& tile) {
+  return isa == Isa::kAvx512Vnni ? GenerateGemmAvx512(tile) : GenerateGemmAvx2(tile, isa == Isa::kAvxVnni);
 }
 
-void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows);
-
 }  // namespace
+
+bool TileFits(Isa isa, const TileSpec& tile) {
+  const auto [rows, panels] = tile;
+  if (rows < 1 || rows > KernelTuning::kMaxTileRows || panels < 1 || panels > KernelTuning::kMaxTilePanels)
+    return false;
+  switch (isa) {
+    case Isa::kAvx512Vnni:
+      return 2 * rows * panels + 2 * panels + 1 <= 32;
+    case Isa::kAvxVnni:
+      return panels == 1 && 4 * rows + 3 <= 16;
+    case Isa::kAvx2:
+      return panels == 1 && 4 * rows + 5 <= 16;
+    case Isa::kScalar:
+      break;
+  }
+  return false;
+}
 
 Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
-  if (tuning.tile_rows == 0 || tuning.tile_rows > KernelTuning::kMaxTileRows) {
-    throw Error("kernels: tiles of {} rows; expected 1 to {}", tuning.tile_rows, KernelTuning::kMaxTileRows);
+  for (size_t m = 1; m <= kMaxRows && isa != Isa::kScalar; ++m) {
+    if (TileFits(isa, tuning.tiles[m])) continue;
+    throw Error(
+        "kernels: a tile of {} rows x {} panels, for products of {} rows, does not fit the registers of {}",
+        tuning.tiles[m].rows, tuning.tiles[m].panels, m, IsaName(isa));
   }
   Gemm gemm;
   gemm.shape_ = shape;
   gemm.panel_bytes_ = shape.panel.bytes();
-  gemm.max_tile_ = tuning.tile_rows;
-  gemm.group_panels_ = std::max<size_t>(1, tuning.group_bytes / gemm.panel_bytes_);
+  gemm.chunk_bytes_ = shape.panel.format.bytes(std::min(shape.panel.blocks, kSumBlocks));
+  gemm.tuning_ = tuning;
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
-  for (size_t rows = 1; rows <= gemm.max_tile_; ++rows) {
-    const size_t panels = tuning.panels_for_rows[rows];
-    gemm.tiles_[rows] = {Generate(isa, shape, rows, panels),
-                         panels == 1 ? nullptr : Generate(isa, shape, rows, 1), panels};
-  }
-  CheckAgainstReference(isa, gemm, gemm.max_tile_);
+  gemm.Generate(isa, tuning);
+  gemm.CheckAgainstReference(isa);
   return gemm;
 }
 
-namespace {
+void Gemm::Generate(Isa isa, const KernelTuning& tuning) {
+  // Every number of rows that a tile may get, and every number of panels that may be left over.
+  std::array<size_t, kMaxRows + 1> most_panels{};  // [rows]; 0: no such tile
+  for (size_t m = 1; m <= kMaxRows; ++m) {
+    const TileSpec& tile = tuning.tiles[m];
+    const size_t n_tiles = CeilDiv(m, tile.rows);
+    // Products of more rows than the table has cut them into tiles of more than half of the largest.
+    const size_t first = m == kMaxRows ? CeilDiv(tile.rows, size_t{2}) : m / n_tiles;
+    const size_t last = m == kMaxRows ? tile.rows : CeilDiv(m, n_tiles);
+    for (size_t rows = first; rows <= last; ++rows)
+      most_panels[rows] = std::max(most_panels[rows], tile.panels);
+  }
+  const size_t blocks = shape_.panel.blocks;
+  std::vector<std::pair<size_t, bool>> kinds;  // of chunks: blocks, whether it accumulates
+  for (size_t block = 0; block < blocks; block += kSumBlocks) {
+    const std::pair kind{std::min(kSumBlocks, blocks - block), block > 0 || shape_.accumulate};
+    const auto known = std::find(kinds.begin(), kinds.end(), kind);
+    chunks_.push_back({.panel_offset = shape_.panel.format.scale_offset(block),
+                       .x_offset = block * sizeof(ActBlock),
+                       .tiles = static_cast<size_t>(known - kinds.begin())});
+    if (known == kinds.end()) kinds.push_back(kind);
+  }
+  for (const auto& [chunk_blocks, accumulate] : kinds) {
+    Tiles& tiles = tiles_.emplace_back();
+    for (size_t rows = 1; rows <= kMaxRows; ++rows) {
+      for (size_t panels = 1; panels <= most_panels[rows]; ++panels)
+        tiles[rows][panels] = GenerateTile(isa, {shape_, {rows, panels}, chunk_blocks, accumulate});
+    }
+  }
+}
 
-void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
-  const GemmShape& shape = gemm.shape();
-  // 5 panels, which no default tile divides evenly, or as many as the caller's rows of y have room for.
-  const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 5);
+void Gemm::CheckAgainstReference(Isa isa) const {
+  const GemmShape& shape = shape_;
+  // 7 panels: of the tiles that take up to 4, each runs and each number of panels is left over; or as many as
+  // the caller's rows of y have room for.
+  const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 7);
+  const size_t max_rows = kMaxRows;
   const size_t blocks = shape.panel.blocks, panel_bytes = shape.panel.bytes();
   std::minstd_rand random(20260101);
   auto allocate = [](size_t bytes) {
@@ -85,27 +131,34 @@ void CheckAgainstReference(Isa isa, const Gemm& gemm, size_t max_rows) {
     }
   }
   const auto* acts = reinterpret_cast<const ActBlock*>(x.get());
-  // A row's result does not depend on the number of rows, so one reference serves the tiles of all sizes.
+  // An output does not depend on the number of rows or panels, so one reference serves all tiles.
   constexpr float kUntouched = 0.25f;
   std::vector<float> reference(y_floats, kUntouched), got(y_floats);
   GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);
-  for (size_t rows = 1; rows <= max_rows; ++rows) {
+  const auto check = [&](const TileSpec& tile) {
     std::fill(got.begin(), got.end(), kUntouched);
-    gemm.Run(panels.get(), acts, got.data(), n_panels, rows);
+    for (const Chunk& chunk : chunks_) {
+      RunTile(tiles_[chunk.tiles], panels.get() + chunk.panel_offset,
+              reinterpret_cast<const ActBlock*>(x.get() + chunk.x_offset), got.data(), n_panels, tile);
+    }
     for (size_t m = 0; m < max_rows; ++m) {
       for (size_t i = 0; i < n_panels * kPanelRows; ++i) {
         const size_t at = m * shape.y_stride_bytes / sizeof(float) + i;
-        const float expected = m < rows ? reference[at] : kUntouched;
+        const float expected = m < tile.rows ? reference[at] : kUntouched;
         if (__builtin_bit_cast(uint32_t, expected) == __builtin_bit_cast(uint32_t, got[at])) continue;
         throw Error(
-            "kernels: the generated {} product of {} blocks x {} rows differs from its reference: row {}, "
-            "output {} is {:a}, expected {:a}; "
-            "run with --isa scalar and report this CPU",
-            IsaName(isa), blocks, rows, m, i, got[at], expected);
+            "kernels: the generated {} product of {} blocks with tiles of {} rows x {} panels differs from "
+            "its "
+            "reference: row {}, output {} is {:a}, expected {:a}; run with --isa scalar and report this CPU",
+            IsaName(isa), blocks, tile.rows, tile.panels, m, i, got[at], expected);
       }
+    }
+  };
+  for (size_t rows = 1; rows <= max_rows; ++rows) {
+    for (size_t of_panels = 1; of_panels <= kMaxPanels; ++of_panels) {
+      if (tiles_[0][rows][of_panels]) check({rows, of_panels});
     }
   }
 }
 
-}  // namespace
 }  // namespace larder::kernels::gemm

@@ -1,12 +1,14 @@
 // Matrix products over panels of weights (PanelFormat): y[m][row] = sum over blocks of (float(isum) *
 // d_activation) * d_weight, where isum is the exact integer dot product of 32 weights and 32 activations. The
-// order, for every instruction set, batch and split:
-//   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, F16ToF32(scale_b,row), acc).
-// With `accumulate`, y += acc at the end (one addition); otherwise y = acc.
+// order, for every instruction set, batch and split: for each chunk of kSumBlocks blocks, ascending,
+//   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, F16ToF32(scale_b,row), acc);
+//   y = y + acc, but y = acc for the first chunk unless `accumulate`.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/isa.h"
@@ -22,7 +24,10 @@ struct GemmShape {
   bool accumulate = false;
 };
 
-// m rows (1 .. tile_rows) times n_panels consecutive panels; y[m] gets 16 * n_panels floats.
+// Whether the sums of a tile, and what it multiplies, fit the registers. False for the scalar set.
+bool TileFits(Isa, const TileSpec&);
+
+// rows of a tile times n_panels consecutive panels, a multiple of the tile's; y[m] gets 16 * n_panels floats.
 using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels);
 
 // All tiles of one shape. Made at set-up, then immutable; Run is on the data path.
@@ -32,25 +37,31 @@ class Gemm {
   // differs, if the host lacks `isa`, or if a tile of `tuning` does not fit the registers.
   static Gemm Make(Isa, const GemmShape&, const KernelTuning&);
 
-  // Any m >= 1. If m exceeds the largest tile, all tiles pass over one group of panels before the next, so
-  // that each panel is read from the last-level cache once.
+  // Any m >= 1. A product of several tiles is cut into slices, a group of panels x a chunk of inputs; all
+  // tiles pass over one slice before the next, so that each panel is read from the last-level cache once.
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
   const GemmShape& shape() const { return shape_; }
 
  private:
-  struct Tile {
-    GemmFn wide = nullptr;    // takes multiples of `panels` panels
-    GemmFn narrow = nullptr;  // takes any number of panels; null when panels == 1
-    size_t panels = 1;
+  static constexpr size_t kMaxRows = KernelTuning::kMaxTileRows, kMaxPanels = KernelTuning::kMaxTilePanels;
+  using Tiles = std::array<std::array<GemmFn, kMaxPanels + 1>, kMaxRows + 1>;  // [rows][panels]
+
+  struct Chunk {                    // of the inputs
+    size_t panel_offset, x_offset;  // bytes
+    size_t tiles;                   // index in tiles_
   };
-  void RunTile(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows) const;
+  void Generate(Isa, const KernelTuning&);
+  void CheckAgainstReference(Isa) const;
+  void RunTile(const Tiles&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
+               const TileSpec&) const;
 
   GemmShape shape_;
-  size_t panel_bytes_ = 0;   // per panel
-  size_t max_tile_ = 0;      // rows of the largest tile
-  size_t group_panels_ = 0;  // panels of a group, which stays in L1 while all tiles of a large m pass over it
-  Tile tiles_[KernelTuning::kMaxTileRows + 1];
+  size_t panel_bytes_ = 0;  // per panel
+  size_t chunk_bytes_ = 0;  // of a panel's largest chunk
+  KernelTuning tuning_;
+  std::vector<Chunk> chunks_;
+  std::vector<Tiles> tiles_;  // for the first chunk, the others, and a shorter last one
 };
 
 // The scalar reference.

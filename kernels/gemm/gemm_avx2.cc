@@ -7,7 +7,6 @@
 // (2 * 255 * 127 > 2^15).
 #include <asmjit/x86.h>
 
-#include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
 #include "kernels/jit/jit.h"
@@ -21,11 +20,7 @@ constexpr int kHalves = 2;
 
 class Avx2Tile final : public GemmTile {
  public:
-  Avx2Tile(x86::Assembler& a, const GemmShape& shape, int rows, bool avx_vnni)
-      : GemmTile(a, shape, rows, 1), vnni_(avx_vnni) {
-    if (4 * rows + (vnni_ ? 3 : 5) > 16)
-      throw Error("kernels: a tile of {} rows does not fit 16 registers", rows);
-  }
+  Avx2Tile(x86::Assembler& a, const TileShape& tile, bool avx_vnni) : GemmTile(a, tile), vnni_(avx_vnni) {}
 
  private:
   x86::Ymm Int(int h, int m) const { return x86::ymm(h * rows_ + m); }
@@ -57,7 +52,7 @@ class Avx2Tile final : public GemmTile {
     for (int m = 0; m < rows_; ++m) {
       for (int h = 0; h < kHalves; ++h) {
         const x86::Mem out = Out(m, static_cast<size_t>(h) * (kPanelRows / kHalves * sizeof(float)));
-        if (shape_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
+        if (tile_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
         a_.vmovups(out, Sum(h, m));
       }
     }
@@ -130,11 +125,9 @@ class Avx2Tile final : public GemmTile {
 
 }  // namespace
 
-GemmFn GenerateGemmAvx2(const GemmShape& shape, size_t rows, size_t panels, bool avx_vnni) {
-  if (panels != 1) throw Error("kernels: a tile of {} panels; this instruction set takes one", panels);
-  return Jit::Generate<GemmFn>(
-      TileName(shape, rows, panels, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
-      [&](x86::Assembler& a) { Avx2Tile(a, shape, static_cast<int>(rows), avx_vnni).Emit(); });
+GemmFn GenerateGemmAvx2(const TileShape& tile, bool avx_vnni) {
+  return Jit::Generate<GemmFn>(TileName(tile, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
+                               [&](x86::Assembler& a) { Avx2Tile(a, tile, avx_vnni).Emit(); });
 }
 
 }  // namespace larder::kernels::gemm

@@ -11,7 +11,6 @@
 // With two panels one broadcast load serves two vpdpbusd.
 #include <asmjit/x86.h>
 
-#include "base/error.h"
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
 #include "kernels/jit/jit.h"
@@ -23,11 +22,7 @@ namespace x86 = asmjit::x86;
 
 class Avx512Tile final : public GemmTile {
  public:
-  Avx512Tile(x86::Assembler& a, const GemmShape& shape, int rows, int panels)
-      : GemmTile(a, shape, rows, panels) {
-    if (panels < 1 || 2 * rows * panels + 2 * panels + 1 > 32)
-      throw Error("kernels: a tile of {} rows x {} panels does not fit 32 registers", rows, panels);
-  }
+  using GemmTile::GemmTile;
 
  private:
   x86::Zmm Int(int p, int m) const { return x86::zmm(p * rows_ + m); }
@@ -85,7 +80,7 @@ class Avx512Tile final : public GemmTile {
     for (int m = 0; m < rows_; ++m) {
       for (int p = 0; p < panels_; ++p) {
         const x86::Mem out = Out(m, static_cast<size_t>(p) * kPanelRows * sizeof(float));
-        if (shape_.accumulate) a_.vaddps(Sum(p, m), Sum(p, m), out);
+        if (tile_.accumulate) a_.vaddps(Sum(p, m), Sum(p, m), out);
         a_.vmovups(out, Sum(p, m));
       }
     }
@@ -94,10 +89,9 @@ class Avx512Tile final : public GemmTile {
 
 }  // namespace
 
-GemmFn GenerateGemmAvx512(const GemmShape& shape, size_t rows, size_t panels) {
-  return Jit::Generate<GemmFn>(TileName(shape, rows, panels, Isa::kAvx512Vnni), [&](x86::Assembler& a) {
-    Avx512Tile(a, shape, static_cast<int>(rows), static_cast<int>(panels)).Emit();
-  });
+GemmFn GenerateGemmAvx512(const TileShape& tile) {
+  return Jit::Generate<GemmFn>(TileName(tile, Isa::kAvx512Vnni),
+                               [&](x86::Assembler& a) { Avx512Tile(a, tile).Emit(); });
 }
 
 }  // namespace larder::kernels::gemm

@@ -1,5 +1,4 @@
-// Internal to kernels/: the generators behind Gemm::Make. Each returns a function for exactly `rows`
-// activation rows that takes a number of panels divisible by `panels`.
+// Internal to kernels/: the generators behind Gemm::Make.
 #pragma once
 
 #include <string>
@@ -8,12 +7,22 @@
 
 namespace larder::kernels::inline gemm {
 
-// A tile's name for perf: larder::gemm.q8.64blocks.14x1.avx512-vnni, with .add before the instruction set if
-// it accumulates.
-std::string TileName(const GemmShape&, size_t rows, size_t panels, Isa);
+// What one generated function computes: exactly spec.rows rows, a number of panels that spec.panels divides,
+// `blocks` blocks of inputs from the first one of a pair on.
+struct TileShape {
+  const GemmShape& gemm;
+  TileSpec spec;
+  size_t blocks;
+  bool accumulate;
+};
 
-GemmFn GenerateGemmAvx512(const GemmShape&, size_t rows, size_t panels);
+// A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni, with .add before the instruction set if
+// it accumulates.
+std::string TileName(const TileShape&, Isa);
+
+// The tile must fit the registers (TileFits).
+GemmFn GenerateGemmAvx512(const TileShape&);
 // avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
-GemmFn GenerateGemmAvx2(const GemmShape&, size_t rows, size_t panels, bool avx_vnni);
+GemmFn GenerateGemmAvx2(const TileShape&, bool avx_vnni);
 
 }  // namespace larder::kernels::gemm

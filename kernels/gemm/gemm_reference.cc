@@ -1,4 +1,5 @@
 // The scalar reference of the matrix products: it defines their bits, for every panel format.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/gemm/gemm.h"
@@ -15,15 +16,17 @@ void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock
       float* out =
           reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(y) + m * shape.y_stride_bytes) + p * kPanelRows;
       for (size_t r = 0; r < kPanelRows; ++r) {
-        float acc = 0;
-        for (size_t b = 0; b < shape.panel.blocks; ++b) {
-          model::Q8Block weights;
-          shape.panel.format.unpack(panel, b, r, &weights);
-          int32_t isum = 0;
-          for (size_t k = 0; k < kBlock; ++k) isum += int32_t{weights.q[k]} * row[b].q[k];
-          acc = std::fma(static_cast<float>(isum) * row[b].d, model::F16ToF32(weights.d), acc);
+        for (size_t chunk = 0; chunk < shape.panel.blocks; chunk += kSumBlocks) {
+          float acc = 0;
+          for (size_t b = chunk; b < std::min(chunk + kSumBlocks, shape.panel.blocks); ++b) {
+            model::Q8Block weights;
+            shape.panel.format.unpack(panel, b, r, &weights);
+            int32_t isum = 0;
+            for (size_t k = 0; k < kBlock; ++k) isum += int32_t{weights.q[k]} * row[b].q[k];
+            acc = std::fma(static_cast<float>(isum) * row[b].d, model::F16ToF32(weights.d), acc);
+          }
+          out[r] = chunk > 0 || shape.accumulate ? out[r] + acc : acc;
         }
-        out[r] = shape.accumulate ? out[r] + acc : acc;
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -65,21 +66,25 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
     const GemmShape shape{
         {blocks}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
     const Gemm gemm = Gemm::Make(isa, shape, tuning);
-    for (const size_t m : {1, 2, 3, 13, 14, 15, 33}) {
-      AlignedBytes x(m * shape.x_stride_bytes);
-      for (size_t i = 0; i < m; ++i) {
-        std::vector<float> row(matrix.values.begin(),
-                               matrix.values.begin() + static_cast<std::ptrdiff_t>(blocks * kBlock));
-        for (float& v : row) v *= static_cast<float>(i) - 6.5f;
-        GetElementwise(Isa::kScalar)
-            .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes), row.size());
-      }
-      const size_t floats = m * shape.y_stride_bytes / sizeof(float);
-      std::vector<float> expected(floats, -0.75f), got(floats, -0.75f);
-      const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
-      GemmReference(shape, matrix.packed.data, acts, expected.data(), n_panels, m);
+    constexpr size_t kMostRows = 33;
+    AlignedBytes x(kMostRows * shape.x_stride_bytes);
+    for (size_t i = 0; i < kMostRows; ++i) {
+      std::vector<float> row(matrix.values.begin(),
+                             matrix.values.begin() + static_cast<std::ptrdiff_t>(blocks * kBlock));
+      for (float& v : row) v *= static_cast<float>(i) - 6.5f;
+      GetElementwise(Isa::kScalar)
+          .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes), row.size());
+    }
+    const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
+    const size_t row_floats = shape.y_stride_bytes / sizeof(float);
+    constexpr float kBefore = -0.75f;
+    std::vector<float> reference(kMostRows * row_floats, kBefore);
+    GemmReference(shape, matrix.packed.data, acts, reference.data(), n_panels, kMostRows);
+    for (const size_t m : {1, 2, 3, 13, 14, 15, 17, 33}) {
+      std::vector<float> expected(reference.size(), kBefore), got(reference.size(), kBefore);
+      std::copy_n(reference.begin(), m * row_floats, expected.begin());
       gemm.Run(matrix.packed.data, acts, got.data(), n_panels, m);
-      ASSERT_EQ(std::memcmp(expected.data(), got.data(), floats * sizeof(float)), 0)
+      ASSERT_EQ(std::memcmp(expected.data(), got.data(), got.size() * sizeof(float)), 0)
           << IsaName(isa) << ", " << blocks << " blocks, " << n_panels << " panels, " << m << " rows";
     }
   }
@@ -91,7 +96,9 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
       std::printf("skipped: this CPU has no %s\n", std::string(IsaName(isa)).c_str());
       continue;
     }
-    for (const size_t blocks : {1, 2, 5, 32}) {
+    // From 33 blocks on, several chunks of kSumBlocks: of whole ones, and with a last one of an odd or even
+    // number.
+    for (const size_t blocks : {1, 2, 5, 32, 33, 66, 96}) {
       for (const size_t n_panels : {1, 2, 7}) ExpectReference(isa, DefaultTuning(isa), blocks, n_panels);
     }
   }
@@ -102,36 +109,55 @@ TEST(Gemm, OtherTilesGiveTheSameBits) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
     KernelTuning narrow = DefaultTuning(isa), small = narrow, wide = narrow;
-    narrow.panels_for_rows.fill(1);
+    for (TileSpec& tile : narrow.tiles) tile.panels = 1;
     narrow.group_bytes = 1;
-    small.tile_rows = 1;
+    for (TileSpec& tile : small.tiles) tile.rows = 1;
     small.group_bytes = 3 * kQ8Panel.bytes(5);
     wide.group_bytes = size_t{1} << 20;
     if (isa == Isa::kAvx512Vnni) {
-      wide.tile_rows = 5;
-      wide.panels_for_rows = {0, 7, 5, 3, 3, 2};
+      wide.tiles.fill({5, 2});
+      wide.tiles[1] = {1, 7};
+      wide.tiles[2] = {2, 5};
+      wide.tiles[13] = {13, 1};
+      wide.tiles[14] = {14, 1};
     }
     for (const KernelTuning& tuning : {narrow, small, wide}) {
-      ExpectReference(isa, tuning, 5, 7);
-      ExpectReference(isa, tuning, 32, 2);
+      for (const size_t blocks : {5, 32, 70}) {
+        for (const size_t n_panels : {2, 7}) ExpectReference(isa, tuning, blocks, n_panels);
+      }
     }
   }
 }
 
+// Every tile that fits the registers, for every number of rows.
+TEST(Gemm, EveryTileGivesTheSameBits) {
+  const Isa isa = BestIsa();
+  if (isa == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
+  const GemmShape shape{{35}, ActRowBytes(35), 8 * kPanelRows * sizeof(float), true};
+  size_t fit = 0;
+  for (size_t rows = 1; rows <= KernelTuning::kMaxTileRows; ++rows) {
+    for (size_t panels = 1; panels <= KernelTuning::kMaxTilePanels; ++panels) {
+      if (!TileFits(isa, {rows, panels})) continue;
+      KernelTuning tuning = DefaultTuning(isa);
+      tuning.tiles.fill({rows, panels});
+      EXPECT_NO_THROW(Gemm::Make(isa, shape, tuning))
+          << rows << " x " << panels;  // compares with the reference
+      ++fit;
+    }
+  }
+  EXPECT_EQ(fit, isa == Isa::kAvx512Vnni ? 30u : isa == Isa::kAvxVnni ? 3u : 2u);
+}
+
 TEST(Gemm, RefusesTilesThatDoNotFit) {
   const GemmShape shape{{2}, ActRowBytes(2), 64, false};
-  KernelTuning none = DefaultTuning(Isa::kScalar), many = none;
-  none.tile_rows = 0;
-  many.tile_rows = KernelTuning::kMaxTileRows + 1;
-  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, none), Error);
-  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, many), Error);
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
-    KernelTuning rows = DefaultTuning(isa), panels = rows, no_panels = rows;
-    rows.panels_for_rows[++rows.tile_rows] = 1;
-    ++panels.panels_for_rows[panels.tile_rows];
-    no_panels.panels_for_rows[1] = 0;
-    for (const KernelTuning& tuning : {rows, panels, no_panels}) {
+    KernelTuning rows = DefaultTuning(isa), panels = rows, no_panels = rows, no_rows = rows;
+    no_rows.tiles[3].rows = 0;
+    ++rows.tiles[4].rows;
+    ++panels.tiles[4].panels;
+    no_panels.tiles[1].panels = 0;
+    for (const KernelTuning& tuning : {rows, panels, no_panels, no_rows}) {
       EXPECT_THROW(Gemm::Make(isa, shape, tuning), Error) << IsaName(isa);
     }
   }
@@ -178,10 +204,10 @@ TEST(Gemm, TilesHaveNamesForPerf) {
   while (file >> std::hex >> start >> size && std::getline(file >> std::ws, name))
     functions[name] = {start, size};
   std::filesystem::remove(path);
-  for (size_t rows = 1; rows <= tuning.tile_rows; ++rows) {
-    const std::string tile = "larder::gemm.q8.3blocks." + std::to_string(rows) + "x" +
-                             std::to_string(tuning.panels_for_rows[rows]) + ".add." +
-                             std::string(IsaName(isa));
+  for (size_t m = 1; m <= KernelTuning::kMaxTileRows; ++m) {
+    const auto& [rows, panels] = tuning.tiles[m];
+    const std::string tile = "larder::gemm.q8.3blocks." + std::to_string(std::min(m, rows)) + "x" +
+                             std::to_string(panels) + ".add." + std::string(IsaName(isa));
     ASSERT_TRUE(functions.contains(tile)) << tile;
     const auto [at, bytes] = functions[tile];
     ASSERT_GT(bytes, 100u) << tile;

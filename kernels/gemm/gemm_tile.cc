@@ -2,17 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "kernels/gemm/gemm_generate.h"
-
 namespace larder::kernels::inline gemm {
 
-std::string TileName(const GemmShape& shape, size_t rows, size_t panels, Isa isa) {
-  return fmt::format("larder::gemm.{}.{}blocks.{}x{}{}.{}", shape.panel.format.name, shape.panel.blocks, rows,
-                     panels, shape.accumulate ? ".add" : "", IsaName(isa));
+std::string TileName(const TileShape& tile, Isa isa) {
+  return fmt::format("larder::gemm.{}.{}blocks.{}x{}{}.{}", tile.gemm.panel.format.name, tile.blocks,
+                     tile.spec.rows, tile.spec.panels, tile.accumulate ? ".add" : "", IsaName(isa));
 }
 
 void GemmTile::Emit() {
-  const size_t blocks = shape_.panel.blocks;
+  const size_t blocks = tile_.blocks, slice_bytes = format().bytes(blocks);
   asmjit::Label next_group = a_.newLabel(), done = a_.newLabel();
   a_.test(count_, count_);
   a_.jz(done);
@@ -36,7 +34,8 @@ void GemmTile::Emit() {
     a_.add(panel_, format().odd_block_bytes());
   }
   Store();
-  if (panels_ > 1) a_.add(panel_, static_cast<int64_t>((panels_ - 1) * shape_.panel.bytes()));
+  const size_t next_panels = static_cast<size_t>(panels_) * shape_.panel.bytes() - slice_bytes;
+  if (next_panels > 0) a_.add(panel_, next_panels);
   a_.add(y_, panels_ * static_cast<int64_t>(kPanelRows * sizeof(float)));
   a_.sub(count_, panels_);
   a_.jnz(next_group);

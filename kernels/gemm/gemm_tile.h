@@ -5,14 +5,18 @@
 
 #include <asmjit/x86.h>
 
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_generate.h"
 
 namespace larder::kernels::inline gemm {
 
 class GemmTile {
  public:
-  GemmTile(asmjit::x86::Assembler& a, const GemmShape& shape, int rows, int panels)
-      : a_(a), shape_(shape), rows_(rows), panels_(panels) {}
+  GemmTile(asmjit::x86::Assembler& a, const TileShape& tile)
+      : a_(a),
+        tile_(tile),
+        shape_(tile.gemm),
+        rows_(static_cast<int>(tile.spec.rows)),
+        panels_(static_cast<int>(tile.spec.panels)) {}
   virtual ~GemmTile() = default;
 
   // Emits the whole function: for each group of `panels` panels Zero, Block for each block, Store.
@@ -38,6 +42,7 @@ class GemmTile {
   const PanelFormat& format() const { return shape_.panel.format; }
 
   asmjit::x86::Assembler& a_;
+  const TileShape& tile_;
   const GemmShape& shape_;
   const int rows_, panels_;
 

@@ -86,8 +86,7 @@ TEST_F(EngineBitsTest, TilesDoNotMatter) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!kernels::HostHas(isa)) continue;
     kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
-    --tuning.tile_rows;
-    tuning.panels_for_rows.fill(1);
+    for (kernels::TileSpec& tile : tuning.tiles) tile = {tile.rows - (tile.rows > 1), 1};
     tuning.group_bytes = 1;
     tuning.value_sums = tuning.value_queries = 3;
     tuning.tile_queries = 9;

@@ -186,10 +186,18 @@ uint64_t HashOf(const nlohmann::json& key) {
 }
 
 nlohmann::json KeyOf(const model::ModelConfig& config) {
-  return {
-      config.architecture_name, config.layers,    config.dim,   config.ffn,          config.heads,
-      config.kv_heads,          config.head_size, config.vocab, config.norm_epsilon, config.layer.rotary.base,
-      config.layer.rotary.dim};
+  return {kernels::kArithmeticVersion,
+          config.architecture_name,
+          config.layers,
+          config.dim,
+          config.ffn,
+          config.heads,
+          config.kv_heads,
+          config.head_size,
+          config.vocab,
+          config.norm_epsilon,
+          config.layer.rotary.base,
+          config.layer.rotary.dim};
 }
 
 uint64_t StagePlan::hash() const {

@@ -281,11 +281,11 @@ TEST(StagePlan, TilesAreNotPartOfTheHash) {
   options.isa = kernels::Isa::kAvx2;
   const StagePlan plan = MakeStagePlan(Llama3b(), machine, options);
   ASSERT_TRUE(plan.options.tuning);
-  EXPECT_EQ(plan.options.tuning->tile_rows, kernels::DefaultTuning(kernels::Isa::kAvx2).tile_rows);
+  EXPECT_EQ(plan.options.tuning->group_bytes, kernels::DefaultTuning(kernels::Isa::kAvx2).group_bytes);
   options.tuning = kernels::DefaultTuning(kernels::Isa::kAvx2);
-  options.tuning->tile_rows = 1;
+  options.tuning->group_bytes = 1;
   const StagePlan tuned = MakeStagePlan(Llama3b(), machine, options);
-  EXPECT_EQ(tuned.options.tuning->tile_rows, 1u);
+  EXPECT_EQ(tuned.options.tuning->group_bytes, 1u);
   EXPECT_EQ(tuned.hash(), plan.hash());
 }
 

@@ -1,0 +1,184 @@
+// What the ports of this CPU allow: every tile of the matrix product that fits the registers, on data in L1,
+// against the core's peak of integer multiply-adds in the same run. The rounds of all tiles and of the peak
+// alternate, and the best round of each counts: neighbours slow down single rounds, not all of them. A bound
+// for bench_gemm, which has memory besides, and for the engine, which has everything.
+//   bench_ports [--isa NAME] [--rounds N] [--cpu N]
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "bench/ratio.h"
+#include "bench/vnni_peak.h"
+#include "kernels/formats/panel_format.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/rows/elementwise.h"
+#include "topology/arena.h"
+#include "topology/host.h"
+#include "topology/probe.h"
+
+namespace larder::bench {
+namespace {
+
+using kernels::Isa;
+using kernels::KernelTuning;
+using kernels::TileSpec;
+
+// Weights of a tile in half of L1: the activations and outputs take the rest.
+constexpr size_t kDefaultL1Bytes = 32 * 1024;
+// Long against a clock reading, short against a time slice.
+constexpr double kRoundSeconds = 100e-6;
+
+// One tile over panels that fit L1, again and again.
+class TileRun {
+ public:
+  TileRun(Isa isa, const TileSpec& tile, size_t weight_bytes)
+      : tile_(tile), blocks_(BlocksOf(tile, weight_bytes)), stride_(kernels::ActRowBytes(blocks_)) {
+    KernelTuning tuning = kernels::DefaultTuning(isa);
+    tuning.tiles.fill(tile);
+    gemm_ = kernels::Gemm::Make(isa,
+                                {.panel = {blocks_},
+                                 .x_stride_bytes = stride_,
+                                 .y_stride_bytes = tile.panels * kernels::kPanelRows * sizeof(float)},
+                                tuning);
+    arena_ = topology::Arena(tile.panels * kernels::PanelShape{blocks_}.bytes() + tile.rows * stride_ +
+                                 tile.rows * tile.panels * kernels::kPanelRows * sizeof(float) + kPageBytes,
+                             Machine().core(Machine().PickCores(1)[0]).numa_node);
+    panels_ = reinterpret_cast<uint8_t*>(
+        arena_.Allocate(tile.panels * kernels::PanelShape{blocks_}.bytes(), kCacheLineBytes));
+    auto* x = arena_.Allocate(tile.rows * stride_, kCacheLineBytes);
+    y_ = arena_.AllocateArray<float>(tile.rows * tile.panels * kernels::kPanelRows).data();
+    Fill(x);
+    x_ = reinterpret_cast<kernels::ActBlock*>(x);
+    turns_ = 1;
+    while (Seconds() < kRoundSeconds) turns_ *= 2;
+  }
+
+  // One round: turns_ products.
+  void Round() { best_gops_ = std::max(best_gops_, Ops() / Seconds() * 1e-9); }
+  double best_gops() const { return best_gops_; }
+  const TileSpec& tile() const { return tile_; }
+  size_t blocks() const { return blocks_; }
+
+ private:
+  static size_t BlocksOf(const TileSpec& tile, size_t weight_bytes) {
+    const size_t block_bytes = kernels::kQ8Panel.pair_bytes() / 2;
+    return std::clamp<size_t>(weight_bytes / tile.panels / block_bytes / 2 * 2, 2, kernels::kSumBlocks);
+  }
+  void Fill(std::byte* x) {
+    std::mt19937 random(1);
+    std::uniform_int_distribution<int> weight(-127, 127);
+    std::vector<model::Q8Block> rows(kernels::kPanelRows * blocks_);
+    const model::Q8Block* row[kernels::kPanelRows];
+    for (size_t r = 0; r < kernels::kPanelRows; ++r) row[r] = &rows[r * blocks_];
+    for (size_t p = 0; p < tile_.panels; ++p) {
+      for (model::Q8Block& block : rows) {
+        block.d = model::F32ToF16(0.01f);  // a subnormal product would be slow
+        for (int8_t& q : block.q) q = static_cast<int8_t>(weight(random));
+      }
+      kernels::kQ8Panel.pack(row, blocks_, panels_ + p * kernels::PanelShape{blocks_}.bytes());
+    }
+    std::normal_distribution<float> normal;
+    std::vector<float> values(blocks_ * kernels::kBlock);
+    for (size_t m = 0; m < tile_.rows; ++m) {
+      for (float& value : values) value = normal(random);
+      kernels::GetElementwise(Isa::kScalar)
+          .quantize(values.data(), reinterpret_cast<kernels::ActBlock*>(x + m * stride_), values.size());
+    }
+  }
+  double Ops() const {
+    return 2.0 * static_cast<double>(turns_ * tile_.rows * tile_.panels * kernels::kPanelRows * blocks_ *
+                                     kernels::kBlock);
+  }
+  double Seconds() {
+    const int64_t start = NowNs();
+    for (size_t i = 0; i < turns_; ++i) gemm_.Run(panels_, x_, y_, tile_.panels, tile_.rows);
+    return SecondsSince(start);
+  }
+
+  TileSpec tile_;
+  size_t blocks_, stride_;
+  kernels::Gemm gemm_;
+  topology::Arena arena_;
+  uint8_t* panels_ = nullptr;
+  const kernels::ActBlock* x_ = nullptr;
+  float* y_ = nullptr;
+  size_t turns_ = 1;
+  double best_gops_ = 0;
+};
+
+std::vector<TileSpec> TilesThatFit(Isa isa) {
+  std::vector<TileSpec> tiles;
+  for (size_t panels = 1; panels <= KernelTuning::kMaxTilePanels; ++panels) {
+    for (size_t rows = 1; rows <= KernelTuning::kMaxTileRows; ++rows) {
+      if (kernels::TileFits(isa, {rows, panels})) tiles.push_back({rows, panels});
+    }
+  }
+  return tiles;
+}
+
+void Measure(Isa isa, int rounds) {
+  const long known = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+  const size_t l1 = known > 0 ? static_cast<size_t>(known) : kDefaultL1Bytes;
+  std::vector<TileRun> runs;
+  for (const TileSpec& tile : TilesThatFit(isa)) runs.emplace_back(isa, tile, l1 / 2);
+  double peak = 0;
+  for (int round = 0; round < rounds; ++round) {
+    peak = std::max(peak, PeakGops(isa, 0));
+    for (TileRun& run : runs) run.Round();
+  }
+  fmt::print("{}, {}: peak {:.0f} GOP/s; data in L1 ({} KB), best of {} alternating rounds\n",
+             topology::CpuName(), kernels::IsaName(isa), peak, l1 / 1024, rounds);
+  fmt::print("| rows x panels | blocks | GOP/s | of peak |\n|---|--:|--:|--:|\n");
+  std::stable_sort(runs.begin(), runs.end(),
+                   [](const TileRun& a, const TileRun& b) { return a.best_gops() > b.best_gops(); });
+  for (const TileRun& run : runs) {
+    fmt::print("| {} x {} | {} | {:.0f} | {:.1f} % |\n", run.tile().rows, run.tile().panels, run.blocks(),
+               run.best_gops(), 100 * run.best_gops() / peak);
+  }
+}
+
+int Main(int argc, char** argv) {
+  Isa isa = kernels::BestIsa();
+  int rounds = 300;
+  CpuId cpu = Cpus(1)[0];
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view option = argv[i];
+    if (option == "--isa") {
+      const std::optional<Isa> named = kernels::IsaByName(argv[i + 1]);
+      if (!named) throw Error("--isa {}: unknown; expected avx512-vnni, avx-vnni or avx2", argv[i + 1]);
+      isa = *named;
+    } else if (option == "--rounds") {
+      rounds = std::max(1, static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)));
+    } else if (option == "--cpu") {
+      cpu = CpuId(static_cast<int32_t>(std::strtol(argv[i + 1], nullptr, 10)));
+    } else {
+      throw Error("{}: unknown option; expected --isa, --rounds or --cpu", option);
+    }
+  }
+  if (isa == Isa::kScalar) throw Error("the scalar set has no tiles");
+  const Pinned pinned(cpu);
+  Measure(isa, rounds);
+  return 0;
+}
+
+}  // namespace
+}  // namespace larder::bench
+
+int main(int argc, char** argv) {
+  try {
+    return larder::bench::Main(argc, argv);
+  } catch (const larder::Error& error) {
+    fmt::print(stderr, "bench_ports: {}\n", error.what());
+    return 1;
+  }
+}
