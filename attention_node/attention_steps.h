@@ -24,8 +24,8 @@ struct AttentionShape {
   float query_scale;                    // 1 / LayerSpec::attention_divisor
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const kernels::Elementwise* elementwise;
-  const kernels::Gemm* scores;           // query blocks x key pages
-  size_t scores_stride, weights_stride;  // floats: between queries of scores; between blocks of weights
+  const kernels::Gemm* scores;  // query blocks x key pages
+  size_t chunk_stride;          // floats between queries of scores, and between blocks of weights
   size_t max_values_queries;
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
@@ -36,8 +36,8 @@ struct AttentionShape {
 struct AttentionScratch {
   kernels::ActBlock* act;  // [blocks]
   uint8_t* queries;        // [tile_queries] rows of ActRowBytes(blocks)
-  float* scores;           // [tile_queries][scores_stride]
-  float* weights;          // [tile_queries][blocks][weights_stride]
+  float* scores;           // [tile_queries][chunk_stride]
+  float* weights;          // [tile_queries][blocks][chunk_stride]
   float* chunk;            // [tile_queries][32 * blocks]: one chunk's weighted values
   float* running;          // [tile_queries][32 * blocks]
   float* max;              // [tile_queries]

@@ -62,21 +62,26 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
     const size_t first_query = first_row * shape.group;
     shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
-                      scratch.scores + first_query * shape.scores_stride, pages, queries - first_query);
+                      scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
     for (size_t q = first_query; q < queries; ++q) {
       const size_t visible = std::min(in_chunk, tile.position + q / shape.group + 1 - chunk);
-      float* p = scratch.scores + q * shape.scores_stride;
+      float* p = scratch.scores + q * shape.chunk_stride;
       elementwise.softmax_chunk(p, visible, padded, &chunk_max[q], &chunk_sum[q]);
-      elementwise.scale_weights(p, kv.values, scratch.weights + q * shape.blocks * shape.weights_stride,
-                                shape.blocks, padded, shape.weights_stride);
     }
+    elementwise.scale_weights(scratch.scores + first_query * shape.chunk_stride, kv.values,
+                              scratch.weights + first_query * shape.blocks * shape.chunk_stride, shape.blocks,
+                              padded, shape.chunk_stride, queries - first_query);
+    // While this chunk's values are summed, the next one is fetched.
+    const bool last = chunk + kChunkPositions >= end;
+    const KvChunk next =
+        last ? kv : shape.kv->chunk(tile.slot, chunk / kChunkPositions + 1, op.layer, op.kv_head);
     // The first chunk sets the running state; later chunks are merged into it.
     float* weighted = chunk == 0 ? scratch.running : scratch.chunk;
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
-      shape.values[n](kv.values, scratch.weights + q * shape.blocks * shape.weights_stride,
-                      weighted + q * padded_head, in_chunk);
+      shape.values[n](kv.values, scratch.weights + q * shape.blocks * shape.chunk_stride,
+                      weighted + q * padded_head, in_chunk, next.keys, next.values);
     }
     for (size_t q = first_query; q < queries; ++q) {
       if (chunk == 0) {

@@ -48,10 +48,11 @@ struct Elementwise {
   // = Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
   void (*softmax_chunk)(float* scores, size_t valid, size_t padded, float* max, float* sum);
 
-  // Weights of values: out[b * stride + i] = p[i] * F16ToF32(scale of block b, position i), for the value
-  // pages of one chunk that start at `pages` (ValuePage{blocks}.bytes() apart). padded is a multiple of 16.
+  // Weights of values: out[(q * blocks + b) * stride + i] = p[q * stride + i] * F16ToF32(scale of block b,
+  // position i), for the value pages of one chunk that start at `pages` (ValuePage{blocks}.bytes() apart).
+  // padded is a multiple of 16. Each scale is converted once for all queries.
   void (*scale_weights)(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
-                        size_t stride);
+                        size_t stride, size_t queries);
 
   // Merges a chunk into a running attention state of one query: (o, m, l) <- (o, m, l) + (oc, mc, lc): mn =
   // max(m, mc) + 0, a = Exp(m - mn), b = Exp(mc - mn), o[i] = fma(o[i], a, oc[i] * b), l = fma(l, a, lc * b),
@@ -72,8 +73,10 @@ const Elementwise& GetElementwise(Isa);
 //   o[m][32 * blocks] (row stride o_stride floats) starts at 0;
 //   for each position t: o[m][i] = fma(w[m][i / 32][t], float(value[t][i]), o[m][i]).
 // w: [queries][blocks][w_stride floats], as scale_weights writes it. Each value is converted once for all
-// queries.
-using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions);
+// queries. Meanwhile the chunk of keys at next_keys and that of values at next_values are fetched into L2, as
+// many pages of each as this one has: the sums keep the vector ports busy, and nothing else needs the memory.
+using ValuesFn = void (*)(const uint8_t* pages, const float* w, float* o, size_t positions,
+                          const uint8_t* next_keys, const uint8_t* next_values);
 struct ValuesShape {
   size_t blocks;    // per head: ceil(head_size / 32)
   size_t queries;   // 1 .. KernelTuning::value_queries

@@ -117,17 +117,17 @@ class Comparison {
   }
 
   void ScaleWeights() const {
-    const size_t blocks = n_ % 5 + 1, padded = RoundUp(n_, kPagePositions);
-    const auto p = MakeInput(pattern_, padded, 5);
+    const size_t blocks = n_ % 5 + 1, queries = n_ % 3 + 1, padded = RoundUp(n_, kPagePositions);
+    const size_t stride = padded + 16;
+    const auto p = MakeInput(pattern_, queries * stride, 5);
     std::vector<uint8_t> pages(padded / kPagePositions * ValuePage{blocks}.bytes());
     std::mt19937 random(6);
     for (auto& byte : pages) byte = static_cast<uint8_t>(random());
     // Clears the highest exponent bit of each half, so that there are no infinities and NaNs.
     for (size_t i = 1; i < pages.size(); i += 2) pages[i] &= 0xBF;
     Compare("scale_weights", [&](const Elementwise& set) {
-      const size_t stride = padded + 16;
-      auto out = Output(blocks * stride);
-      set.scale_weights(p.data(), pages.data(), out.data(), blocks, padded, stride);
+      auto out = Output(queries * blocks * stride);
+      set.scale_weights(p.data(), pages.data(), out.data(), blocks, padded, stride, queries);
       return out;
     });
   }

@@ -239,7 +239,8 @@ void ScaleWeights(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto p = e.PointerArg(0), page = e.PointerArg(1), out = e.PointerArg(2);
   const auto blocks = e.PointerArg(3), padded = e.PointerArg(4), stride = e.PointerArg(5);
-  const x86::Gp page_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
+  const auto queries = e.PointerArg(6);
+  const x86::Gp page_bytes = cc.newUIntPtr(), query_bytes = cc.newUIntPtr(), t = cc.newUIntPtr();
   // Computes ValuePage{blocks}.bytes(), since blocks is known only at run time: 32 bytes of scales per block,
   // rounded up to 64, then 512 bytes of values per block.
   static_assert(ValuePage{3}.bytes() == 128 + 3 * 512 && ValuePage{4}.bytes() == 128 + 4 * 512);
@@ -250,24 +251,36 @@ void ScaleWeights(Vec16Emitter& e) {
   cc.mov(page_bytes, blocks);
   cc.shl(page_bytes, 9);
   cc.add(page_bytes, t);
+  cc.shl(stride, 2);  // bytes
+  cc.mov(query_bytes, stride);
+  cc.imul(query_bytes, blocks);
   e.Sweep(padded, [&](const x86::Gp& at, const Mask16* mask) {
     if (mask != nullptr) return;  // never happens: padded is a multiple of 16
-    const x86::Gp to = cc.newUIntPtr(), scales = cc.newUIntPtr(), left = cc.newUIntPtr();
-    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
-    const Vec16 weight = e.Load(x86::ptr(p, at));
-    cc.lea(to, x86::ptr(out, at));
+    const x86::Gp block_to = cc.newUIntPtr(), scales = cc.newUIntPtr(), blocks_left = cc.newUIntPtr();
+    const x86::Gp from = cc.newUIntPtr(), to = cc.newUIntPtr(), left = cc.newUIntPtr();
+    const asmjit::Label block_loop = cc.newLabel(), loop = cc.newLabel(), done = cc.newLabel();
+    cc.lea(block_to, x86::ptr(out, at));
     cc.mov(scales, page);
-    cc.mov(left, blocks);
-    cc.test(left, left);
+    cc.mov(blocks_left, blocks);
+    cc.test(queries, queries);
     cc.jz(done);
-    cc.bind(loop);
+    cc.bind(block_loop);
     const Vec16 scale = e.HalvesToFloats(x86::ptr(scales));
-    e.Op(I::kIdVmulps, scale, scale, weight);
-    e.Store(x86::ptr(to), scale);
-    cc.add(scales, ValuePage::kBlockScaleBytes);
-    cc.lea(to, x86::ptr(to, stride, 2));
+    cc.lea(from, x86::ptr(p, at));
+    cc.mov(to, block_to);
+    cc.mov(left, queries);
+    cc.bind(loop);
+    const Vec16 weight = e.New();
+    e.Op(I::kIdVmulps, weight, scale, x86::ptr(from));
+    e.Store(x86::ptr(to), weight);
+    cc.add(from, stride);
+    cc.add(to, query_bytes);
     cc.dec(left);
     cc.jnz(loop);
+    cc.add(scales, ValuePage::kBlockScaleBytes);
+    cc.add(block_to, stride);
+    cc.dec(blocks_left);
+    cc.jnz(block_loop);
     cc.bind(done);
     cc.add(page, page_bytes);
   });

@@ -129,9 +129,9 @@ TEST(CheckElementwise, NamesABrokenKernel) {
   });
   ExpectNamed("scale_weights", [](Elementwise& e) {
     e.scale_weights = [](const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
-                         size_t stride) {
-      good.scale_weights(p, pages, out, blocks, padded, stride);
-      Nudge(out[(blocks - 1) * stride + padded - 1]);
+                         size_t stride, size_t queries) {
+      good.scale_weights(p, pages, out, blocks, padded, stride, queries);
+      Nudge(out[(queries * blocks - 1) * stride + padded - 1]);
     };
   });
   ExpectNamed("merge", [](Elementwise& e) {

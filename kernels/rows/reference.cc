@@ -84,14 +84,16 @@ void SoftmaxChunk(float* scores, size_t valid, size_t padded, float* max, float*
 }
 
 void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
-                  size_t stride) {
+                  size_t stride, size_t queries) {
   const ValuePage layout{blocks};
-  for (size_t i = 0; i < padded; ++i) {
-    const uint8_t* page = pages + i / kPagePositions * layout.bytes();
-    for (size_t b = 0; b < blocks; ++b) {
-      uint16_t scale;
-      std::memcpy(&scale, page + layout.scale_offset(b, i % kPagePositions), sizeof(scale));
-      out[b * stride + i] = p[i] * model::F16ToF32(scale);
+  for (size_t q = 0; q < queries; ++q) {
+    for (size_t i = 0; i < padded; ++i) {
+      const uint8_t* page = pages + i / kPagePositions * layout.bytes();
+      for (size_t b = 0; b < blocks; ++b) {
+        uint16_t scale;
+        std::memcpy(&scale, page + layout.scale_offset(b, i % kPagePositions), sizeof(scale));
+        out[(q * blocks + b) * stride + i] = p[q * stride + i] * model::F16ToF32(scale);
+      }
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 
 #include "base/check.h"
@@ -21,9 +22,17 @@ namespace I = x86::Inst;
 
 constexpr size_t kLanes = 16;
 
-// One pass over columns [16 * first, 16 * (first + count)).
+// Registers that advance over the pages to be fetched, and how far per page.
+struct Ahead {
+  x86::Gp at;
+  size_t page_bytes;
+  size_t lines() const { return CeilDiv(page_bytes, kCacheLineBytes); }
+};
+
+// One pass over columns [16 * first, 16 * (first + count)). Fetches a page of each `ahead` per page of
+// values, evenly over its positions: in bursts, the fetches would wait for each other.
 void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count, const x86::Gp& pages,
-          const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions) {
+          const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions, std::span<const Ahead> ahead) {
   x86::Compiler& cc = e.cc;
   const ValuePage layout{shape.blocks};
   const auto offset = [](size_t bytes) { return static_cast<int32_t>(bytes); };
@@ -44,7 +53,22 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
   cc.cmova(in_page, page_positions);
   cc.sub(left, in_page);
   cc.mov(value, page);
+  const auto fetch = [&](const Ahead& from, size_t line) {
+    cc.prefetcht1(x86::ptr(from.at, offset(line * kCacheLineBytes)));
+  };
+  for (const Ahead& from : ahead) {
+    const size_t rest = from.lines() % kPagePositions, per_position = from.lines() / kPagePositions;
+    for (size_t line = 0; line < rest; ++line) fetch(from, per_position * kPagePositions + line);
+  }
+  const x86::Gp fetched = cc.newUIntPtr();
+  if (!ahead.empty()) cc.xor_(fetched.r32(), fetched.r32());
   cc.bind(position_loop);
+  for (const Ahead& from : ahead) {
+    for (size_t line = 0; line < from.lines() / kPagePositions; ++line) {
+      cc.prefetcht1(x86::ptr(from.at, fetched, 0, offset(line * kPagePositions * kCacheLineBytes)));
+    }
+  }
+  if (!ahead.empty()) cc.add(fetched, kCacheLineBytes);
   for (size_t unit = first; unit < first + count; ++unit) {
     const size_t block = unit * kLanes / kBlock;
     const Vec16 v = e.BytesToFloats(x86::ptr(value, offset(unit * kLanes)));
@@ -59,6 +83,7 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
   cc.dec(in_page);
   cc.jnz(position_loop);
   cc.add(page, offset(layout.bytes()));
+  for (const Ahead& from : ahead) cc.add(from.at, offset(from.page_bytes));
   cc.test(left, left);
   cc.jnz(page_loop);
   cc.bind(store);
@@ -75,12 +100,15 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
   const std::string name = fmt::format("values.{}blocks.{}queries", shape.blocks, shape.queries);
   GenerateVec16(name, isa, &values, [&](Vec16Emitter& e) {
     const auto pages = e.PointerArg(0), w = e.PointerArg(1), o = e.PointerArg(2), positions = e.PointerArg(3);
+    const Ahead ahead[] = {{e.PointerArg(4), kKeyPanel.bytes(shape.blocks)},
+                           {e.PointerArg(5), ValuePage{shape.blocks}.bytes()}};
     const size_t units = shape.blocks * kBlock / kLanes;
     const size_t most = sums / shape.queries;
     const size_t passes = CeilDiv(units, most);
     const size_t count = CeilDiv(units, passes);
     for (size_t first = 0; first < units; first += count) {
-      Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions);
+      Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions,
+           first == 0 ? std::span<const Ahead>(ahead) : std::span<const Ahead>());
     }
   });
   return values;
@@ -135,7 +163,7 @@ void CheckValues(Isa isa, ValuesFn candidate, const ValuesShape& shape, size_t p
   const size_t width = shape.blocks * kBlock;
   // Gaps between rows and the floats after the last one must not change.
   std::vector<float> got((shape.queries - 1) * shape.o_stride + width + kLanes, -1.0f), want = got;
-  candidate(pages.data(), w.data(), got.data(), positions);
+  candidate(pages.data(), w.data(), got.data(), positions, pages.data(), pages.data());
   ValuesReference(shape, pages.data(), w.data(), want.data(), positions);
   RequireSameBits(isa, "values", "gaussian", positions, got.data(), want.data(), want.size());
 }

@@ -93,9 +93,10 @@ TEST(Values, WeightedSum) {
   std::vector<float> w(blocks * padded), o(blocks * kBlock);
   for (const Isa isa : kIsas) {
     if (!HostHas(isa)) continue;
-    GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded, padded);
+    GetElementwise(isa).scale_weights(p.data(), pages.data(), w.data(), blocks, padded, padded, 1);
     const ValuesShape shape = {.blocks = blocks, .queries = 1, .w_stride = padded, .o_stride = o.size()};
-    MakeValues(isa, shape, DefaultTuning(isa))(pages.data(), w.data(), o.data(), positions);
+    MakeValues(isa, shape, DefaultTuning(isa))(pages.data(), w.data(), o.data(), positions, pages.data(),
+                                               pages.data());
     for (size_t i = 0; i < o.size(); ++i) EXPECT_EQ(o[i], i < kBlock ? 190.0f : 210.0f) << IsaName(isa) << i;
   }
 }
@@ -103,14 +104,16 @@ TEST(Values, WeightedSum) {
 // An error in the last column, or a write past the row, must be detected.
 TEST(Values, CheckNoticesABrokenKernel) {
   static constexpr ValuesShape kShape = {.blocks = 2, .queries = 2, .w_stride = 32, .o_stride = 70};
-  const ValuesFn off_by_one = [](const uint8_t* pages, const float* w, float* o, size_t positions) {
-    ValuesReference(kShape, pages, w, o, positions - 1);
-  };
-  const ValuesFn negated = [](const uint8_t* pages, const float* w, float* o, size_t positions) {
+  const ValuesFn off_by_one = [](const uint8_t* pages, const float* w, float* o, size_t positions,
+                                 const uint8_t*,
+                                 const uint8_t*) { ValuesReference(kShape, pages, w, o, positions - 1); };
+  const ValuesFn negated = [](const uint8_t* pages, const float* w, float* o, size_t positions,
+                              const uint8_t*, const uint8_t*) {
     ValuesReference(kShape, pages, w, o, positions);
     o[70 + 63] = -o[70 + 63];
   };
-  const ValuesFn beyond = [](const uint8_t* pages, const float* w, float* o, size_t positions) {
+  const ValuesFn beyond = [](const uint8_t* pages, const float* w, float* o, size_t positions, const uint8_t*,
+                             const uint8_t*) {
     ValuesReference(kShape, pages, w, o, positions);
     o[64] = 0;
   };
