@@ -37,14 +37,6 @@ inline std::vector<int64_t> ThreadCounts(size_t from) {
   return counts;
 }
 
-inline bool PinSelf(CpuId cpu) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (!cpu.valid() || cpu.value >= CPU_SETSIZE) return false;
-  CPU_SET(cpu.index(), &mask);
-  return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
-}
-
 // Pins the calling thread to `cpu` for this object's lifetime.
 class Pinned {
  public:

@@ -14,38 +14,6 @@
 #include "topology/affinity.h"
 
 namespace larder::threadpool {
-namespace {
-
-constexpr int kMaxCpus = 1 << 14;
-
-// Returns 0 or an error number.
-int SetAffinity(pthread_t thread, std::span<const CpuId> cpus) {
-  cpu_set_t* mask = CPU_ALLOC(kMaxCpus);
-  if (mask == nullptr) return ENOMEM;
-  const size_t bytes = CPU_ALLOC_SIZE(kMaxCpus);
-  CPU_ZERO_S(bytes, mask);
-  for (CpuId cpu : cpus) CPU_SET_S(cpu.index(), bytes, mask);
-  const int error = pthread_setaffinity_np(thread, bytes, mask);
-  CPU_FREE(mask);
-  return error;
-}
-
-std::vector<CpuId> GetAffinity(pthread_t thread) {
-  std::vector<CpuId> cpus;
-  cpu_set_t* mask = CPU_ALLOC(kMaxCpus);
-  if (mask == nullptr) return cpus;
-  const size_t bytes = CPU_ALLOC_SIZE(kMaxCpus);
-  CPU_ZERO_S(bytes, mask);
-  if (pthread_getaffinity_np(thread, bytes, mask) == 0) {
-    for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
-      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, mask)) cpus.push_back(CpuId(cpu));
-    }
-  }
-  CPU_FREE(mask);
-  return cpus;
-}
-
-}  // namespace
 
 Pool::Pool(PoolOptions options) {
   const size_t threads = options.cpus.size();

@@ -31,7 +31,7 @@ int SetAffinity(pthread_t thread, std::span<const CpuId> cpus) {
   if (mask.get() == nullptr) return ENOMEM;
   for (const CpuId cpu : cpus) {
     if (!cpu.valid() || cpu.value >= kMaxCpus) return EINVAL;
-    CPU_SET_S(static_cast<size_t>(cpu.value), mask.bytes(), mask.get());
+    CPU_SET_S(cpu.index(), mask.bytes(), mask.get());
   }
   return pthread_setaffinity_np(thread, mask.bytes(), mask.get());
 }

@@ -25,14 +25,6 @@ constexpr double kGiga = 1e9;
 // A sample shorter than this measures the clock (25 ns per reading) and interrupts rather than the memory.
 constexpr double kSampleSeconds = 50e-6;
 
-bool PinTo(CpuId cpu) {
-  if (!cpu.valid() || cpu.value >= CPU_SETSIZE) return false;
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  CPU_SET(cpu.index(), &mask);
-  return pthread_setaffinity_np(pthread_self(), sizeof(mask), &mask) == 0;
-}
-
 // Threads meet here between samples. It spins with a yield, so that a probe on a busy machine still ends.
 class Gate {
  public:

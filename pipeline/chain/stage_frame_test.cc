@@ -57,7 +57,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[5] = SlotId(5); }},
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = SlotId(-1); }},
       {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
-      {"positions of a slot with a gap", [](TestFrame& f) { f.view().position()[1] = 12; }},
+      {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
       {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = SlotId(0); }},
   };
   for (const auto& [expected, spoil] : table) {

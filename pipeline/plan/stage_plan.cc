@@ -6,6 +6,7 @@
 #include "attention_node/kv_region.h"
 #include "base/error.h"
 #include "kernels/formats/act_block.h"
+#include "kernels/formats/numerics.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
