@@ -33,7 +33,6 @@ using kernels::Isa;
 using kernels::KernelTuning;
 using kernels::TileSpec;
 
-// Weights of a tile in half of L1: the activations and outputs take the rest.
 constexpr size_t kDefaultL1Bytes = 32 * 1024;
 // Long against a clock reading, short against a time slice.
 constexpr double kRoundSeconds = 100e-6;
@@ -41,10 +40,11 @@ constexpr double kRoundSeconds = 100e-6;
 // One tile over panels that fit L1, again and again.
 class TileRun {
  public:
-  TileRun(Isa isa, const TileSpec& tile, size_t weight_bytes)
-      : tile_(tile), blocks_(BlocksOf(tile, weight_bytes)), stride_(kernels::ActRowBytes(blocks_)) {
+  TileRun(Isa isa, const TileSpec& tile, size_t l1_bytes)
+      : tile_(tile), blocks_(BlocksOf(tile, l1_bytes)), stride_(kernels::ActRowBytes(blocks_)) {
     KernelTuning tuning = kernels::DefaultTuning(isa);
     tuning.tiles.fill(tile);
+    tuning.prefetch_bytes = 0;  // all data is in L1
     gemm_ = kernels::Gemm::Make(isa,
                                 {.panel = {blocks_},
                                  .x_stride_bytes = stride_,
@@ -70,9 +70,11 @@ class TileRun {
   size_t blocks() const { return blocks_; }
 
  private:
-  static size_t BlocksOf(const TileSpec& tile, size_t weight_bytes) {
-    const size_t block_bytes = kernels::kQ8Panel.pair_bytes() / 2;
-    return std::clamp<size_t>(weight_bytes / tile.panels / block_bytes / 2 * 2, 2, kernels::kSumBlocks);
+  // As many as let weights and activations fill 7/8 of L1; outputs take the rest.
+  static size_t BlocksOf(const TileSpec& tile, size_t l1_bytes) {
+    const size_t block_bytes =
+        tile.panels * kernels::kQ8Panel.pair_bytes() / 2 + tile.rows * sizeof(kernels::ActBlock);
+    return std::clamp<size_t>(l1_bytes * 7 / 8 / block_bytes / 2 * 2, 2, kernels::kSumBlocks);
   }
   void Fill(std::byte* x) {
     std::mt19937 random(1);
@@ -130,7 +132,7 @@ void Measure(Isa isa, int rounds) {
   const long known = sysconf(_SC_LEVEL1_DCACHE_SIZE);
   const size_t l1 = known > 0 ? static_cast<size_t>(known) : kDefaultL1Bytes;
   std::vector<TileRun> runs;
-  for (const TileSpec& tile : TilesThatFit(isa)) runs.emplace_back(isa, tile, l1 / 2);
+  for (const TileSpec& tile : TilesThatFit(isa)) runs.emplace_back(isa, tile, l1);
   double peak = 0;
   for (int round = 0; round < rounds; ++round) {
     peak = std::max(peak, PeakGops(isa, 0));

@@ -28,6 +28,9 @@ struct KernelTuning {
   // For products of several tiles: bytes of a group of panels (of one chunk of inputs), over which all tiles
   // pass before the next group is read. A group has at least the panels of one tile.
   size_t group_bytes = 24 * 1024;
+  // A tile fetches the weights of its panels this many bytes ahead into L1; 0: leaves it to the CPU, whose
+  // prefetchers lose a panel's stream where the next panel begins.
+  size_t prefetch_bytes = 0;
 
   const TileSpec& tile(size_t m) const { return tiles[m < kMaxTileRows ? m : kMaxTileRows]; }
 

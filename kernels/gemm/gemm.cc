@@ -84,7 +84,8 @@ void Gemm::Generate(Isa isa, const KernelTuning& tuning) {
     Tiles& tiles = tiles_.emplace_back();
     for (size_t rows = 1; rows <= kMaxRows; ++rows) {
       for (size_t panels = 1; panels <= most_panels[rows]; ++panels)
-        tiles[rows][panels] = GenerateTile(isa, {shape_, {rows, panels}, chunk_blocks, accumulate});
+        tiles[rows][panels] =
+            GenerateTile(isa, {shape_, {rows, panels}, chunk_blocks, accumulate, tuning.prefetch_bytes});
     }
   }
 }

@@ -14,6 +14,7 @@ struct TileShape {
   TileSpec spec;
   size_t blocks;
   bool accumulate;
+  size_t prefetch_bytes;  // KernelTuning's
 };
 
 // A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni, with .add before the instruction set if

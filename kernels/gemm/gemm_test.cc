@@ -111,9 +111,11 @@ TEST(Gemm, OtherTilesGiveTheSameBits) {
     KernelTuning narrow = DefaultTuning(isa), small = narrow, wide = narrow;
     for (TileSpec& tile : narrow.tiles) tile.panels = 1;
     narrow.group_bytes = 1;
+    narrow.prefetch_bytes = 64;
     for (TileSpec& tile : small.tiles) tile.rows = 1;
     small.group_bytes = 3 * kQ8Panel.bytes(5);
     wide.group_bytes = size_t{1} << 20;
+    wide.prefetch_bytes = 0;
     if (isa == Isa::kAvx512Vnni) {
       wide.tiles.fill({5, 2});
       wide.tiles[1] = {1, 7};

@@ -9,6 +9,15 @@ std::string TileName(const TileShape& tile, Isa isa) {
                      tile.spec.rows, tile.spec.panels, tile.accumulate ? ".add" : "", IsaName(isa));
 }
 
+void GemmTile::Prefetch(size_t block_in_pair) {
+  if (tile_.prefetch_bytes == 0) return;
+  const size_t weights = format().weight_offset(block_in_pair), end = weights + format().weight_bytes;
+  for (int p = 0; p < panels_; ++p) {
+    for (size_t at = block_in_pair == 0 ? 0 : weights; at < end; at += kCacheLineBytes)
+      a_.prefetcht0(Panel(p, at + tile_.prefetch_bytes));
+  }
+}
+
 void GemmTile::Emit() {
   const size_t blocks = tile_.blocks, slice_bytes = format().bytes(blocks);
   asmjit::Label next_group = a_.newLabel(), done = a_.newLabel();
@@ -22,7 +31,9 @@ void GemmTile::Emit() {
     a_.mov(pairs_, static_cast<int64_t>(blocks / 2));
     a_.align(asmjit::AlignMode::kCode, 64);
     a_.bind(next_pair);
+    Prefetch(0);
     Block(0);
+    Prefetch(1);
     Block(1);
     a_.add(panel_, format().pair_bytes());
     a_.add(block_x_, 2 * sizeof(ActBlock));
@@ -30,6 +41,7 @@ void GemmTile::Emit() {
     a_.jnz(next_pair);
   }
   if (blocks % 2) {
+    Prefetch(0);
     Block(0);
     a_.add(panel_, format().odd_block_bytes());
   }

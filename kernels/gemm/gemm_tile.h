@@ -23,6 +23,10 @@ class GemmTile {
   void Emit();
 
  protected:
+  // Fetches the cache lines of a block's weights, with the first block of a pair those of both blocks'
+  // scales, tile_.prefetch_bytes ahead.
+  void Prefetch(size_t block_in_pair);
+
   virtual void Zero() = 0;
   virtual void Block(size_t block_in_pair) = 0;
   virtual void Store() = 0;
