@@ -124,7 +124,7 @@ TEST_F(Cli, BenchOfAChain) {
     GTEST_SKIP() << "needs two cores: " << got.err;
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(nlohmann::json::parse(got.out).size(), 3u);
-  ExpectError(bench("4"), "has 3 slots");
+  ExpectError(bench("4"), "has only 3 slots");
 }
 
 TEST_F(Cli, SplitsAModelForACluster) {

@@ -294,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
             "",
             "[[server]]\nname = \"a\"\n[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"all\"\n"
             "[[server.socket]]\nname = \"t\"\nrole = \"serving\"\ncores = \"all\"\n",
-            {"bad.toml:7", "line 3 has one already"}},
+            {"bad.toml:7", "line 3 already has one"}},
         Bad{"address",
             "name = \"a\"",
             "name = \"a\"\naddress = \"host:0\"",
@@ -397,7 +397,7 @@ INSTANTIATE_TEST_SUITE_P(
             "layers = \"0-3\"\n[[server.socket]]\nname = \"w2\"\nrole = \"weight\"\ncores = \"all\"\n"
             "[[server.socket]]\nname = \"k2\"\nrole = \"attention\"\ncores = \"all\"\nfor = \"w2\"\n"
             "[[server.socket]]\nfor = \"w\"\nname = \"kv\"",
-            {"bad.toml:11", "no layers, but socket \"w\" says its own"}},
+            {"bad.toml:11", "no layers, but socket \"w\" sets its own"}},
         Bad{"shm_far",
             "",
             "[link]\ntransport = \"shm\"\n[[server]]\nname = \"a\"\naddress = \"a\"\n[[server.socket]]\nname "
