@@ -52,6 +52,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     }
   }
 
+
   const size_t end = tile.position + tile.rows;  // number of positions that the last row sees
   for (size_t chunk = 0; chunk < end; chunk += kChunkPositions) {
     const size_t in_chunk = std::min(kChunkPositions, end - chunk);
@@ -64,10 +65,10 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
                       scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
-    for (size_t q = first_query; q < queries; ++q) {
-      const size_t visible = std::min(in_chunk, tile.position + q / shape.group + 1 - chunk);
-      float* p = scratch.scores + q * shape.chunk_stride;
-      elementwise.softmax_chunk(p, visible, padded, &chunk_max[q], &chunk_sum[q]);
+    for (size_t r = first_row; r < tile.rows; ++r) {  // the queries of a row see as many positions
+      const size_t visible = std::min(in_chunk, tile.position + r + 1 - chunk), q = r * shape.group;
+      elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride, shape.group,
+                                visible, padded, &chunk_max[q], &chunk_sum[q]);
     }
     elementwise.scale_weights(scratch.scores + first_query * shape.chunk_stride, kv.values,
                               scratch.weights + first_query * shape.blocks * shape.chunk_stride, shape.blocks,

@@ -156,9 +156,9 @@ class Attention {
     scores_gemm_.Run(keys(c), reinterpret_cast<const kernels::ActBlock*>(x_), p_, kPages, queries_);
   }
   void Softmax(size_t) {
-    for (size_t q = 0; q < queries_; ++q)
-      elementwise_.softmax_chunk(p_ + q * kStride, kChunkPositions, kChunkPositions, &max_[q],
-                                 &max_[queries_ + q]);
+    for (size_t q = 0; q < queries_; q += options_.group)
+      elementwise_.softmax_chunk(p_ + q * kStride, kStride, options_.group, kChunkPositions, kChunkPositions,
+                                 &max_[q], &max_[queries_ + q]);
   }
   void Scales(size_t c) {
     elementwise_.scale_weights(p_, values(c), w_, blocks_, kChunkPositions, kStride, queries_);

@@ -43,10 +43,13 @@ struct Elementwise {
   // y[n] = y[n] + b[n].
   void (*add)(float* y, const float* b, size_t n);
 
-  // One query's softmax numerators over one chunk, in place. scores[0, valid) are scaled scores; [valid,
-  // padded) may hold anything and becomes 0. m = max + 0 (so never -0); scores[i] = Exp(scores[i] - m); *sum
-  // = Sum16(lane sums, ascending). padded is a multiple of 16; valid >= 1.
-  void (*softmax_chunk)(float* scores, size_t valid, size_t padded, float* max, float* sum);
+  // Softmax numerators of `queries` queries over one chunk, in place; a query's scores are `stride` floats
+  // after the last one's. scores[0, valid) are scaled scores; [valid, padded) may hold anything and becomes
+  // 0. m = max
+  // + 0 (so never -0); scores[i] = Exp(scores[i] - m); sum[q] = Sum16(lane sums, ascending); max[q] = m.
+  // padded is a multiple of 16; valid >= 1.
+  void (*softmax_chunk)(float* scores, size_t stride, size_t queries, size_t valid, size_t padded, float* max,
+                        float* sum);
 
   // Weights of values: out[(q * blocks + b) * stride + i] = p[q * stride + i] * F16ToF32(scale of block b,
   // position i), for the value pages of one chunk that start at `pages` (ValuePage{blocks}.bytes() apart).

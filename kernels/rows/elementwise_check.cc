@@ -102,16 +102,20 @@ class Comparison {
   }
 
   void SoftmaxChunk() const {
-    const size_t padded = RoundUp(n_, kPagePositions) + kPagePositions;
-    auto scores = MakeInput(pattern_, padded, 4);
-    scores[n_] = std::nanf("");  // must be ignored
-    scores[padded - 1] = 1e38f;
+    // As many queries as are taken at once, and some more.
+    const size_t queries = n_ % 8 + 1, padded = RoundUp(n_, kPagePositions) + kPagePositions;
+    const size_t stride = padded + 16;
+    auto scores = MakeInput(pattern_, queries * stride, 4);
+    for (size_t q = 0; q < queries; ++q) {
+      scores[q * stride + n_] = std::nanf("");  // must be ignored
+      scores[q * stride + padded - 1] = 1e38f;
+    }
     Compare("softmax_chunk", [&](const Elementwise& set) {
       auto out = Guarded(scores);
-      float max = 0, sum = 0;
-      set.softmax_chunk(out.data(), n_, padded, &max, &sum);
-      out.push_back(max);
-      out.push_back(sum);
+      auto max_and_sum = Output(2 * queries);
+      set.softmax_chunk(out.data(), stride, queries, n_, padded, max_and_sum.data(),
+                        max_and_sum.data() + queries);
+      out.insert(out.end(), max_and_sum.begin(), max_and_sum.end());
       return out;
     });
   }

@@ -1,6 +1,7 @@
 // The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes (kernels/jit/vec16.h).
 // reference.cc says what they compute.
 #include <cstddef>
+#include <vector>
 
 #include "kernels/jit/vec16.h"
 #include "kernels/rows/elementwise_sets.h"
@@ -196,43 +197,90 @@ void Add(Vec16Emitter& e) {
   });
 }
 
-void SoftmaxChunk(Vec16Emitter& e) {
+// The rows of `count` queries at once: a row's two reductions are latency, in which another's vectors fit.
+void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86::Gp& stride,
+                 const x86::Gp& valid, const x86::Gp& padded, const x86::Gp& max_out,
+                 const x86::Gp& sum_out) {
   x86::Compiler& cc = e.cc;
-  const auto scores = e.PointerArg(0), valid = e.PointerArg(1), padded = e.PointerArg(2);
-  const auto max_out = e.PointerArg(3), sum_out = e.PointerArg(4);
-  const Vec16 largest = e.New(), sums = e.Zero();
-  e.Op(I::kIdVmovups, largest, e.Constant(Const::kMinusInfinity));
+  struct Row {
+    x86::Gp at;
+    Vec16 largest, max, sums;
+  };
+  std::vector<Row> rows(count);
+  for (size_t i = 0; i < count; ++i) {
+    rows[i] = {cc.newUIntPtr(), e.New(), {}, e.Zero()};
+    if (i == 0) {
+      cc.mov(rows[i].at, scores);
+    } else {
+      cc.lea(rows[i].at, x86::ptr(rows[i - 1].at, stride));
+    }
+    e.Op(I::kIdVmovups, rows[i].largest, e.Constant(Const::kMinusInfinity));
+  }
   e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
-    const Vec16 v = e.Load(x86::ptr(scores, at), mask);
-    if (mask != nullptr) e.Select(v, *mask, largest);
-    e.Op(I::kIdVmaxps, largest, largest, v);
+    for (Row& row : rows) {
+      const Vec16 v = e.Load(x86::ptr(row.at, at), mask);
+      if (mask != nullptr) e.Select(v, *mask, row.largest);
+      e.Op(I::kIdVmaxps, row.largest, row.largest, v);
+    }
   });
-  const x86::Xmm max = e.Reduce(I::kIdVmaxps, largest), zero = cc.newXmm();
+  const x86::Xmm zero = cc.newXmm();
   cc.vxorps(zero, zero, zero);
-  cc.vaddss(max, max, zero);  // which of two zeros is the maximum depends on the order: make it +0
-  cc.vmovss(x86::ptr(max_out), max);
-  const Vec16 m = e.Broadcast(max), nothing = e.Zero();
+  for (size_t i = 0; i < count; ++i) {
+    const x86::Xmm max = e.Reduce(I::kIdVmaxps, rows[i].largest);
+    cc.vaddss(max, max, zero);  // which of two zeros is the maximum depends on the order: make it +0
+    cc.vmovss(x86::ptr(max_out, static_cast<int32_t>(i * sizeof(float))), max);
+    rows[i].max = e.Broadcast(max);
+  }
+  const Vec16 nothing = e.Zero();
   e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
-    const Vec16 v = e.Load(x86::ptr(scores, at), mask);
-    e.Op(I::kIdVsubps, v, v, m);
-    e.Exp(v);
-    if (mask != nullptr) e.Select(v, *mask, nothing);
-    e.Op(I::kIdVaddps, sums, sums, v);
-    e.Store(x86::ptr(scores, at), v);
+    for (Row& row : rows) {
+      const Vec16 v = e.Load(x86::ptr(row.at, at), mask);
+      e.Op(I::kIdVsubps, v, v, row.max);
+      e.Exp(v);
+      if (mask != nullptr) e.Select(v, *mask, nothing);
+      e.Op(I::kIdVaddps, row.sums, row.sums, v);
+      e.Store(x86::ptr(row.at, at), v);
+    }
   });
-  cc.vmovss(x86::ptr(sum_out), e.Reduce(I::kIdVaddps, sums));
+  for (size_t i = 0; i < count; ++i) {
+    cc.vmovss(x86::ptr(sum_out, static_cast<int32_t>(i * sizeof(float))),
+              e.Reduce(I::kIdVaddps, rows[i].sums));
+  }
   // Zeros the vectors after the last valid score.
   const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
-  cc.add(valid, 15);
-  cc.and_(valid, -16);
-  cc.cmp(valid, padded);
+  const x86::Gp rest = cc.newUIntPtr();
+  cc.lea(rest, x86::ptr(valid, 15));
+  cc.and_(rest, -16);
+  cc.cmp(rest, padded);
   cc.jae(done);
   cc.bind(loop);
-  e.Store(x86::ptr(scores, valid, 2), nothing);
-  cc.add(valid, 16);
-  cc.cmp(valid, padded);
+  for (Row& row : rows) e.Store(x86::ptr(row.at, rest, 2), nothing);
+  cc.add(rest, 16);
+  cc.cmp(rest, padded);
   cc.jb(loop);
   cc.bind(done);
+}
+
+void SoftmaxChunk(Vec16Emitter& e) {
+  x86::Compiler& cc = e.cc;
+  const auto scores = e.PointerArg(0), stride = e.PointerArg(1), queries = e.PointerArg(2);
+  const auto valid = e.PointerArg(3), padded = e.PointerArg(4);
+  const auto max = e.PointerArg(5), sum = e.PointerArg(6);
+  cc.shl(stride, 2);  // bytes
+  // AVX2 has no registers for more than one row at a time.
+  for (size_t count = e.avx512() ? 4 : 1; count > 0; count /= 2) {
+    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+    cc.bind(loop);
+    cc.cmp(queries, count);
+    cc.jb(done);
+    SoftmaxRows(e, count, scores, stride, valid, padded, max, sum);
+    for (size_t i = 0; i < count; ++i) cc.add(scores, stride);
+    cc.add(max, count * sizeof(float));
+    cc.add(sum, count * sizeof(float));
+    cc.sub(queries, count);
+    cc.jmp(loop);
+    cc.bind(done);
+  }
 }
 
 void ScaleWeights(Vec16Emitter& e) {
@@ -258,7 +306,7 @@ void ScaleWeights(Vec16Emitter& e) {
     if (mask != nullptr) return;  // never happens: padded is a multiple of 16
     const x86::Gp block_to = cc.newUIntPtr(), scales = cc.newUIntPtr(), blocks_left = cc.newUIntPtr();
     const x86::Gp from = cc.newUIntPtr(), to = cc.newUIntPtr(), left = cc.newUIntPtr();
-    const asmjit::Label block_loop = cc.newLabel(), loop = cc.newLabel(), done = cc.newLabel();
+    const asmjit::Label block_loop = cc.newLabel(), done = cc.newLabel();
     cc.lea(block_to, x86::ptr(out, at));
     cc.mov(scales, page);
     cc.mov(blocks_left, blocks);
@@ -269,14 +317,22 @@ void ScaleWeights(Vec16Emitter& e) {
     cc.lea(from, x86::ptr(p, at));
     cc.mov(to, block_to);
     cc.mov(left, queries);
-    cc.bind(loop);
-    const Vec16 weight = e.New();
-    e.Op(I::kIdVmulps, weight, scale, x86::ptr(from));
-    e.Store(x86::ptr(to), weight);
-    cc.add(from, stride);
-    cc.add(to, query_bytes);
-    cc.dec(left);
-    cc.jnz(loop);
+    for (const int count : {4, 1}) {
+      const asmjit::Label loop = cc.newLabel(), last = cc.newLabel();
+      cc.bind(loop);
+      cc.cmp(left, count);
+      cc.jb(last);
+      for (int i = 0; i < count; ++i) {
+        const Vec16 weight = e.New();
+        e.Op(I::kIdVmulps, weight, scale, x86::ptr(from));
+        e.Store(x86::ptr(to), weight);
+        cc.add(from, stride);
+        cc.add(to, query_bytes);
+      }
+      cc.sub(left, count);
+      cc.jmp(loop);
+      cc.bind(last);
+    }
     cc.add(scales, ValuePage::kBlockScaleBytes);
     cc.add(block_to, stride);
     cc.dec(blocks_left);

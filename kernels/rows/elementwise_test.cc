@@ -122,9 +122,10 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("softmax_chunk", [](Elementwise& e) {
-    e.softmax_chunk = [](float* scores, size_t valid, size_t padded, float* max, float* sum) {
-      good.softmax_chunk(scores, valid, padded, max, sum);
-      Nudge(*sum);
+    e.softmax_chunk = [](float* scores, size_t stride, size_t queries, size_t valid, size_t padded,
+                         float* max, float* sum) {
+      good.softmax_chunk(scores, stride, queries, valid, padded, max, sum);
+      Nudge(sum[queries - 1]);
     };
   });
   ExpectNamed("scale_weights", [](Elementwise& e) {
@@ -184,7 +185,7 @@ TEST_P(ElementwiseOf, ExpHasTheBitsOfNumericsH) {
     }
     float got[32], max, sum;
     std::memcpy(got, x, sizeof(x));
-    set.softmax_chunk(got, 32, 32, &max, &sum);
+    set.softmax_chunk(got, 32, 1, 32, 32, &max, &sum);
     for (size_t i = 0; i < 32; ++i) {
       ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(Exp(x[i]))) << x[i];
     }
@@ -199,7 +200,7 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
   set.quantize(x.data(), blocks.data(), 64);
   set.swiglu_quantize(x.data(), x.data(), blocks.data(), 64);
-  set.softmax_chunk(x.data(), 50, 64, &m, &l);
+  set.softmax_chunk(x.data(), 64, 1, 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
   for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 anyway
 }
@@ -299,7 +300,7 @@ TEST(Scalar, SoftmaxChunksMergeToASoftmax) {
                              scores.begin() + static_cast<long>(begin + n));
     chunk.resize(48);
     float mc, lc;
-    set.softmax_chunk(chunk.data(), n, 48, &mc, &lc);
+    set.softmax_chunk(chunk.data(), 48, 1, n, 48, &mc, &lc);
     float oc = 0;
     for (const float p : chunk) oc += p;
     set.merge(&o, &m, &l, &oc, mc, lc, 1);

@@ -71,16 +71,19 @@ void Add(float* y, const float* b, size_t n) {
   for (size_t i = 0; i < n; ++i) y[i] = y[i] + b[i];
 }
 
-void SoftmaxChunk(float* scores, size_t valid, size_t padded, float* max, float* sum) {
-  const float m = *std::max_element(scores, scores + valid) + 0.0f;
-  float s[kLanes] = {};
-  for (size_t i = 0; i < valid; ++i) {
-    scores[i] = Exp(scores[i] - m);
-    s[i % kLanes] += scores[i];
+void SoftmaxChunk(float* scores, size_t stride, size_t queries, size_t valid, size_t padded, float* max,
+                  float* sum) {
+  for (size_t q = 0; q < queries; ++q, scores += stride) {
+    const float m = *std::max_element(scores, scores + valid) + 0.0f;
+    float s[kLanes] = {};
+    for (size_t i = 0; i < valid; ++i) {
+      scores[i] = Exp(scores[i] - m);
+      s[i % kLanes] += scores[i];
+    }
+    std::fill(scores + valid, scores + padded, 0.0f);
+    max[q] = m;
+    sum[q] = Sum16(s);
   }
-  std::fill(scores + valid, scores + padded, 0.0f);
-  *max = m;
-  *sum = Sum16(s);
 }
 
 void ScaleWeights(const float* p, const uint8_t* pages, float* out, size_t blocks, size_t padded,
