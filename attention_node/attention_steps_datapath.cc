@@ -3,7 +3,9 @@
 #include "attention_node/attention_steps.h"
 #include "kernels/formats/kv_page.h"
 #include "model/layer/batch_rows.h"
+#include "model/layer/step_kind.h"
 #include "threadpool/share.h"
+#include "threadpool/timeline.h"
 
 namespace larder::attention_node {
 namespace {
@@ -13,6 +15,8 @@ using kernels::kBlock;
 using kernels::kChunkPositions;
 using kernels::kPagePositions;
 using model::BatchRows;
+using model::StepKind;
+using threadpool::EndLap;
 
 // Quantises a head's elements to Q8_0 blocks with an f16 scale, the format of the KV cache.
 inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act, model::Q8Block* out) {
@@ -52,6 +56,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     }
   }
 
+  EndLap(StepKind::kQueries);
 
   const size_t end = tile.position + tile.rows;  // number of positions that the last row sees
   for (size_t chunk = 0; chunk < end; chunk += kChunkPositions) {
@@ -64,12 +69,14 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     const size_t first_query = first_row * shape.group;
     shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
                       scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
+    EndLap(StepKind::kScores);
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
     for (size_t r = first_row; r < tile.rows; ++r) {  // the queries of a row see as many positions
       const size_t visible = std::min(in_chunk, tile.position + r + 1 - chunk), q = r * shape.group;
       elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride, shape.group,
                                 visible, padded, &chunk_max[q], &chunk_sum[q]);
     }
+    EndLap(StepKind::kSoftmax);
     elementwise.scale_weights(scratch.scores + first_query * shape.chunk_stride, kv.values,
                               scratch.weights + first_query * shape.blocks * shape.chunk_stride, shape.blocks,
                               padded, shape.chunk_stride, queries - first_query);
@@ -84,6 +91,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
       shape.values[n](kv.values, scratch.weights + q * shape.blocks * shape.chunk_stride,
                       weighted + q * padded_head, in_chunk, next.keys, next.values);
     }
+    EndLap(StepKind::kValues);
     for (size_t q = first_query; q < queries; ++q) {
       if (chunk == 0) {
         scratch.max[q] = chunk_max[q];
@@ -93,12 +101,14 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
                           scratch.chunk + q * padded_head, chunk_max[q], chunk_sum[q], shape.head_size);
       }
     }
+    EndLap(StepKind::kMerge);
   }
   for (size_t q = 0; q < queries; ++q) {
     float* out =
         op.out + (tile.shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
     elementwise.finish(scratch.running + q * padded_head, scratch.sum[q], out, shape.head_size);
   }
+  EndLap(StepKind::kMerge);
 }
 
 }  // namespace

@@ -124,12 +124,7 @@ void Pool::ForEach(void (*fn)(void* context, int thread), void* context) {
 }
 
 void Pool::EnableTimeline(size_t capacity) {
-  for (Worker& worker : shared_->workers) {
-    worker.timeline.assign(capacity, StepTime{});  // writes it, so that no frame touches a page first
-    if (capacity == 0) worker.timeline.shrink_to_fit();
-    worker.recorded = 0;
-    worker.frames = 0;
-  }
+  for (Worker& worker : shared_->workers) worker.timeline.Reset(capacity);
 }
 
 uint64_t Pool::waited_ns() const {
@@ -138,8 +133,7 @@ uint64_t Pool::waited_ns() const {
 }
 
 std::span<const StepTime> Pool::Timeline(int thread) const {
-  const Worker& worker = shared_->workers.at(static_cast<size_t>(thread));
-  return {worker.timeline.data(), worker.recorded};
+  return shared_->workers[static_cast<size_t>(thread)].timeline.recorded();
 }
 
 double Pool::TicksPerSecond() {

@@ -14,6 +14,7 @@
 #include "sync/barrier.h"
 #include "sync/wait.h"
 #include "threadpool/program.h"
+#include "threadpool/timeline.h"
 
 namespace larder::threadpool {
 
@@ -21,16 +22,6 @@ struct PoolOptions {
   std::vector<CpuId> cpus;           // one per thread; an invalid CpuId leaves its thread unpinned
   std::vector<int> group_of_thread;  // the L3 group of each thread, any numbering; empty: one group
   sync::WaitPolicy wait;
-};
-
-// When a step ran, in ticks of TicksPerSecond(). start is after the waits, so start - the previous end is the
-// time spent waiting (flags and barrier).
-struct StepTime {
-  uint64_t start_ticks = 0;
-  uint64_t end_ticks = 0;
-  uint16_t kind = 0;
-  uint16_t layer = 0;
-  uint32_t frame = 0;  // counts Executes since EnableTimeline
 };
 
 class Pool {
@@ -70,7 +61,7 @@ class Pool {
   // another socket. Call between Executes.
   uint64_t waited_ns() const;
 
-  // Records the first `capacity` steps of each thread from now on. 0 switches recording off.
+  // Records the first `capacity` steps and laps of each thread from now on. 0 switches recording off.
   void EnableTimeline(size_t capacity);
   // What thread t recorded. Valid until the next EnableTimeline; call between Executes.
   std::span<const StepTime> Timeline(int thread) const;

@@ -8,6 +8,7 @@ template <bool kTimeline>
 void Pool::Shared::Walk(const Command& now, int thread) {
   const Program& program = now.programs[static_cast<size_t>(thread)];
   Worker& worker = workers[static_cast<size_t>(thread)];
+  if constexpr (kTimeline) current_timeline = &worker.timeline;
   for (const Step *step = program.steps, *end = step + program.count; step != end; ++step) {
     const uint32_t target = now.base_epoch + step->epoch_offset;
     for (uint32_t w = 0; w < step->wait_count; ++w) {
@@ -16,24 +17,22 @@ void Pool::Shared::Walk(const Command& now, int thread) {
       step->waits[w]->Wait(target, wait);
       worker.waited_ticks += ReadTicks() - begin;
     }
-    [[maybe_unused]] uint64_t start = 0;
-    if constexpr (kTimeline) start = ReadTicks();
+    if constexpr (kTimeline) worker.timeline.Begin(step->layer);
     if (step->kernel != nullptr) step->kernel(step->operand, now.frames[step->part]);
-    if constexpr (kTimeline) {
-      if (worker.recorded < worker.timeline.size()) {
-        worker.timeline[worker.recorded++] = {start, ReadTicks(), step->kind, step->layer, worker.frames};
-      }
-    }
+    if constexpr (kTimeline) worker.timeline.End(step->kind);
     if (step->signal != nullptr) step->signal->Signal(target, step->waiters);
     if (step->barrier) barrier.Wait(thread);
   }
-  if constexpr (kTimeline) ++worker.frames;
+  if constexpr (kTimeline) {
+    worker.timeline.EndFrame();
+    current_timeline = nullptr;
+  }
 }
 
 void Pool::Shared::Run(const Command& now, int thread) {
   if (now.kind == Command::Kind::kExecute) {
     // the timeline is chosen once per frame, so that a step pays nothing for it
-    if (workers[static_cast<size_t>(thread)].timeline.empty()) [[likely]] {
+    if (!workers[static_cast<size_t>(thread)].timeline.on()) [[likely]] {
       Walk<false>(now, thread);
     } else {
       Walk<true>(now, thread);

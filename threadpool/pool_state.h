@@ -16,18 +16,6 @@
 
 namespace larder::threadpool {
 
-inline uint64_t ReadTicks() {
-#if defined(__x86_64__) || defined(__i386__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-#error "no cycle counter is known for this architecture"
-#endif
-}
-
 // The command that all threads carry out next. Thread 0 writes it, then signals the go flags (release); the
 // others read it after their wait (acquire). It is not written again before all have met in the join.
 struct Command {
@@ -42,9 +30,7 @@ struct Command {
 
 // Each thread's record of itself; only that thread writes it while frames run.
 struct alignas(kFalseSharingBytes) Pool::Worker {
-  std::vector<StepTime> timeline;  // sized by EnableTimeline; empty: off
-  size_t recorded = 0;
-  uint32_t frames = 0;
+  StepTimeline timeline;
   uint64_t waited_ticks = 0;  // spent waiting for flags, over all Executes
 };
 

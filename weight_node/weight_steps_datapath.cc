@@ -3,7 +3,9 @@
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/panel_format.h"
 #include "model/layer/batch_rows.h"
+#include "model/layer/step_kind.h"
 #include "threadpool/share.h"
+#include "threadpool/timeline.h"
 #include "weight_node/weight_steps.h"
 
 namespace larder::weight_node {
@@ -11,6 +13,8 @@ namespace {
 
 using kernels::ActBlock;
 using model::BatchRows;
+using model::StepKind;
+using threadpool::EndLap;
 
 inline ActBlock* ActRow(const ActRows& rows, size_t m) { return reinterpret_cast<ActBlock*>(rows.row(m)); }
 
@@ -71,7 +75,9 @@ void NormStep(const void* operand, void* frame) {
   for (uint32_t m = begin; m < end; ++m) {
     const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : first + m);
     op.elementwise->rms_norm(x, op.weight, op.scratch, op.n, op.epsilon);
+    EndLap(StepKind::kNorm);
     op.elementwise->quantize(op.scratch, ActRow(op.out, first + m), op.n);
+    EndLap(StepKind::kQuantize);
   }
 }
 
@@ -101,11 +107,13 @@ void FfnStep(const void* operand, void* frame) {
   const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
   for (size_t unit = 0; unit < op.n_units; ++unit) {
     op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);
+    EndLap(StepKind::kGateUp);
     for (uint32_t m = 0; m < rows.rows; ++m) {
       const float* tile = op.tile.row(m);
       op.elementwise->swiglu_quantize(tile, tile + model::kBlock, ActRow(op.out, rows.first_row + m) + unit,
                                       model::kBlock);
     }
+    EndLap(StepKind::kActivation);
   }
 }
 

@@ -5,7 +5,9 @@
 
 namespace larder::model::inline layer {
 
-// The kind of a step, for timelines, traces and the test that counts synchronisation points.
+// The kind of a step, for timelines, traces and the test that counts synchronisation points. Some occur only
+// as a part of a step (threadpool/timeline.h): the queries' rotation and quantisation, and what follows it in
+// kAttention; the activation, in kGateUp.
 enum class StepKind : uint16_t {
   kEmbed,
   kReceive,
@@ -14,9 +16,15 @@ enum class StepKind : uint16_t {
   kQkv,
   kAppend,
   kAttention,
+  kQueries,
+  kScores,
+  kSoftmax,
+  kValues,
+  kMerge,
   kQuantize,
   kO,
   kGateUp,
+  kActivation,
   kDown,
   kHeadNorm,
   kHead

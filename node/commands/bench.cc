@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "node/commands/command.h"
@@ -23,6 +24,7 @@ struct BenchOptions {
   std::string prompts = "512", generates = "128", batches = "1", threads, depths = "0", format = "md";
   size_t repetitions = 5;
   double probe_s = 1.0;
+  bool breakdown = false;
 };
 
 // Parses a list such as "1,8,32". Throws CLI::ValidationError.
@@ -61,11 +63,17 @@ std::vector<BenchTest> Tests(const BenchOptions& o) {
   return tests;
 }
 
+// What is measured with one number of threads: speeds, or a breakdown.
+struct ThreadsRun {
+  BenchRun speeds;
+  std::vector<Breakdown> breakdowns;
+};
+
 // The bandwidths are measured first: a thread pool that existed already would wait on the same cores.
-BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const topology::Topology& machine,
-                            const std::shared_ptr<const model::GgufFile>& file,
-                            const std::optional<ManifestAndServer>& where, size_t threads) {
-  BenchRun run;
+ThreadsRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const topology::Topology& machine,
+                              const std::shared_ptr<const model::GgufFile>& file,
+                              const std::optional<ManifestAndServer>& where, size_t threads) {
+  ThreadsRun run;
   pipeline::PlanOptions plan = ToPlanOptions(o.model);
   plan.threads = threads != 0 ? threads : machine.cores().size();
   plan.context = 0;
@@ -73,10 +81,10 @@ BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const 
     plan.slots = std::max(plan.slots, test.batch);
     plan.context = std::max(plan.context, test.context());
   }
-  run.threads = plan.threads;
-  if (!machine.from_xml()) {
-    auto cpus = machine.CpusOf(machine.PickCores(std::min(run.threads, machine.cores().size())));
-    run.machine = topology::MeasureBandwidth(machine, cpus, 0, spec.probe_budget_s);
+  run.speeds.threads = plan.threads;
+  if (!machine.from_xml() && !o.breakdown) {
+    auto cpus = machine.CpusOf(machine.PickCores(std::min(plan.threads, machine.cores().size())));
+    run.speeds.machine = topology::MeasureBandwidth(machine, cpus, 0, spec.probe_budget_s);
   }
   const PlannedModel planned = PlanModel(*file, where, machine, plan, o.model);
   const auto engine = LoadEngine(file, planned, o.model);
@@ -88,12 +96,36 @@ BenchRun MeasureWithThreads(const BenchOptions& o, const BenchSpec& spec, const 
   }
   const InterruptGuard guard;
   Progress progress("");
-  MeasureBench(*engine, spec, run, [&](const BenchTest& test, size_t repetition) {
-    progress.Rename(fmt::format("{} threads, {}", run.threads, test.name()));
+  const auto go_on = [&](const BenchTest& test, size_t repetition) {
+    progress.Rename(fmt::format("{} threads, {}", plan.threads, test.name()));
     progress.Update(repetition, spec.repetitions, false);
     return Interrupts() == 0;
-  });
+  };
+  if (o.breakdown) {
+    run.breakdowns = MeasureBreakdown(*engine, spec, go_on);
+  } else {
+    MeasureBench(*engine, spec, run.speeds, go_on);
+  }
   return run;
+}
+
+void Print(const BenchOptions& o, const BenchModel& model, std::vector<ThreadsRun> runs) {
+  const bool json = o.format == "json";
+  if (!o.breakdown) {
+    std::vector<BenchRun> speeds;
+    for (ThreadsRun& run : runs) speeds.push_back(std::move(run.speeds));
+    fmt::print("{}", json ? BenchJson(model, speeds) : BenchMarkdown(model, speeds));
+    return;
+  }
+  std::vector<std::pair<size_t, std::vector<Breakdown>>> breakdowns;
+  for (ThreadsRun& run : runs) breakdowns.emplace_back(run.speeds.threads, std::move(run.breakdowns));
+  if (json) {
+    fmt::print("{}", BreakdownJson(model, breakdowns));
+    return;
+  }
+  for (const auto& [threads, tests] : breakdowns)
+    fmt::print("{}{}", &tests == &breakdowns.front().second ? "" : "\n",
+               BreakdownMarkdown(model, threads, tests));
 }
 
 int Run(const BenchOptions& o) {
@@ -110,12 +142,12 @@ int Run(const BenchOptions& o) {
   BenchModel model{file->path(), model::ReadModelConfig(*file), 0,
                    std::string(kernels::IsaName(ResolveIsa(o.model.isa))), topology::CpuName()};
   for (const auto& tensor : file->tensors()) model.tensor_bytes += tensor.size_bytes;
-  std::vector<BenchRun> runs;
+  std::vector<ThreadsRun> runs;
   for (const size_t n : threads) {
     runs.push_back(MeasureWithThreads(o, spec, machine, file, where, n));
     if (Interrupts() > 0) break;
   }
-  fmt::print("{}", o.format == "json" ? BenchJson(model, runs) : BenchMarkdown(model, runs));
+  Print(o, model, std::move(runs));
   return Interrupts() > 0 ? InterruptExitCode() : 0;
 }
 
@@ -146,6 +178,10 @@ Command AddBench(CLI::App& program) {
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.01, 60.0).description(""))
+      ->group(group);
+  command
+      ->add_flag("--breakdown", o->breakdown,
+                 "show where the time of a step goes (products, norms, attention, waiting) instead of speeds")
       ->group(group);
   command->add_option("-o,--output", o->format, "md or json (default: md)")
       ->check(CLI::IsMember({"md", "json"}).description(""))

@@ -8,6 +8,36 @@
 namespace larder::node::inline commands {
 namespace {
 
+// The parts of a step add up to it, and those that every step has took time.
+TEST_F(Cli, BenchBreakdown) {
+  const std::vector<std::string> tests = {"bench", "-m", Tiny(), "--breakdown", "-p",  "16", "-n",
+                                          "4",     "-b", "1,3",  "-t",          "1,2", "-r", "2"};
+  std::vector<std::string> json = tests;
+  json.insert(json.end(), {"-o", "json"});
+  const Outcome got = Run(json);
+  ASSERT_EQ(got.code, 0) << got.err;
+  const auto rows = nlohmann::json::parse(got.out);
+  ASSERT_EQ(rows.size(), 6u);  // two thread counts x (pp16, tg4, tg4 b3)
+  for (const auto& row : rows) {
+    EXPECT_EQ(row["n_steps"], row["test"] == "pp16" ? 1 : 4) << row;
+    double sum = 0;
+    for (const auto& [part, us] : row["parts_us"].items()) {
+      sum += us.get<double>();
+      EXPECT_GE(us.get<double>(), 0) << part;
+    }
+    EXPECT_NEAR(sum, row["step_us"].get<double>(), 1e-3 * sum) << row;
+    for (const char* part : {"norm", "product q, k, v", "rope and append", "scores", "softmax", "values",
+                             "product gate, up", "activation, quantise", "product down", "product lm_head"}) {
+      EXPECT_GT(row["parts_us"][part].get<double>(), 0) << part << row;
+    }
+  }
+  const Outcome table = Run(tests);
+  ASSERT_EQ(table.code, 0) << table.err;
+  for (const char* text :
+       {"2 thread(s)", "| part of a step ", "tg4 b3", "| waiting: barriers, flags ", "| a step "})
+    EXPECT_NE(table.out.find(text), std::string::npos) << text;
+}
+
 TEST_F(Cli, BenchJson) {
   const Outcome got = Run({"bench", "-m", Tiny(), "-p", "16", "-n", "4", "-b", "1,3", "-t", "1,2", "-r", "2",
                            "-o", "json", "--probe-seconds", "0.02"});
@@ -125,6 +155,8 @@ TEST_F(Cli, BenchOfAChain) {
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(nlohmann::json::parse(got.out).size(), 3u);
   ExpectError(bench("4"), "has only 3 slots");
+  ExpectError(Run({"bench", "-m", Tiny(), "--manifest", manifest, "-p", "8", "-n", "4", "--breakdown"}),
+              "expected one socket that does everything");
 }
 
 TEST_F(Cli, SplitsAModelForACluster) {

@@ -5,16 +5,21 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <span>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
+#include "model/layer/step_kind.h"
 #include "node/service/signals.h"
 
 namespace larder::node::inline tasks {
 namespace {
 
 constexpr double kShardBudgetS = 0.3;
+constexpr size_t kTimelineSteps = size_t{1} << 20;  // per thread; 32 MB
 
 class Bench {
  public:
@@ -106,6 +111,67 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   return 2 * weights;
 }
 
+// The parts of a breakdown, each of one or several kinds of steps and laps.
+struct PartKinds {
+  const char* name;
+  std::vector<model::StepKind> kinds;
+};
+const std::vector<PartKinds>& PartsOfAStep() {
+  using enum model::StepKind;
+  static const std::vector<PartKinds> parts = {{"embedding, frame in and out", {kEmbed, kReceive, kSend}},
+                                               {"norm", {kNorm, kHeadNorm}},
+                                               {"quantise", {kQuantize}},
+                                               {"product q, k, v", {kQkv}},
+                                               {"rope and append", {kAppend, kQueries}},
+                                               {"scores", {kScores}},
+                                               {"softmax", {kSoftmax}},
+                                               {"values", {kValues}},
+                                               {"merge and finish", {kMerge, kAttention}},
+                                               {"product o", {kO}},
+                                               {"product gate, up", {kGateUp}},
+                                               {"activation, quantise", {kActivation}},
+                                               {"product down", {kDown}},
+                                               {"product lm_head", {kHead}}};
+  return parts;
+}
+
+// Of what all threads recorded since the timeline was enabled.
+Breakdown BreakdownOf(const threadpool::Pool& pool, const BenchTest& test) {
+  std::vector<uint64_t> first, last;  // [frame]
+  std::vector<double> ticks;          // [kind]
+  for (int t = 0; t < pool.threads(); ++t) {
+    for (const threadpool::StepTime& step : pool.Timeline(t)) {
+      if (step.frame >= first.size()) {
+        first.resize(step.frame + 1, UINT64_MAX);
+        last.resize(step.frame + 1, 0);
+      }
+      first[step.frame] = std::min(first[step.frame], step.start_ticks);
+      last[step.frame] = std::max(last[step.frame], step.end_ticks);
+      if (step.kind >= ticks.size()) ticks.resize(step.kind + 1, 0);
+      ticks[step.kind] += static_cast<double>(step.end_ticks - step.start_ticks);
+    }
+  }
+  Breakdown result;
+  result.test = test;
+  result.steps = std::max<size_t>(1, first.size());
+  const double us = 1e6 / threadpool::Pool::TicksPerSecond() / static_cast<double>(result.steps);
+  for (size_t f = 0; f < first.size(); ++f) {
+    if (last[f] > first[f]) result.step_us += static_cast<double>(last[f] - first[f]) * us;
+  }
+  double waiting = result.step_us;
+  for (const PartKinds& part : PartsOfAStep()) {
+    double sum = 0;
+    for (const model::StepKind kind : part.kinds) {
+      const auto k = static_cast<size_t>(kind);
+      if (k < ticks.size()) sum += ticks[k] * us / pool.threads();
+    }
+    result.parts.push_back({part.name, sum});
+    waiting -= sum;
+  }
+  result.parts.push_back({"waiting: barriers, flags", std::max(0.0, waiting)});
+  return result;
+}
+
 }  // namespace
 
 std::string BenchTest::name() const {
@@ -166,6 +232,41 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
   }
   if (engine.client()) return;
   for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS)) run.shard_gbps += shard.reread_gbps;
+}
+
+std::vector<Breakdown> MeasureBreakdown(
+    pipeline::Engine& engine, const BenchSpec& spec,
+    const std::function<bool(const BenchTest&, size_t repetition)>& go_on) {
+  if (engine.client() || !engine.plan().attention.empty()) {
+    throw Error(
+        "--breakdown: the model's layers or its attention run in other sockets, whose time is not in this "
+        "process; expected one socket that does everything: leave out --manifest");
+  }
+  threadpool::Pool& pool = engine.packed().pool();
+  Bench bench(engine);
+  std::vector<Breakdown> results;
+  for (const BenchTest& test : spec.tests) {
+    if (!go_on(test, 0)) return results;
+    bench.FillDepth(test);
+    bench.Measure(test);
+    std::optional<Breakdown> fastest;
+    for (size_t r = 0; r < spec.repetitions && go_on(test, r + 1); ++r) {
+      pool.EnableTimeline(kTimelineSteps);
+      bench.Measure(test);
+      if (Interrupts() > 0) break;  // interrupted: the repetition does not count
+      for (int t = 0; t < pool.threads(); ++t) {
+        if (pool.Timeline(t).size() < kTimelineSteps) continue;
+        throw Error("--breakdown: {} has more than {} parts to time; measure fewer tokens", test.name(),
+                    kTimelineSteps);
+      }
+      Breakdown one = BreakdownOf(pool, test);
+      if (!fastest || one.step_us < fastest->step_us) fastest = std::move(one);
+    }
+    pool.EnableTimeline(0);
+    if (!fastest) return results;
+    results.push_back(*std::move(fastest));
+  }
+  return results;
 }
 
 }  // namespace larder::node::tasks

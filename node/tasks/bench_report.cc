@@ -126,4 +126,51 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std::vector<Breakdown>& tests) {
+  constexpr size_t kPartWidth = 28, kCellWidth = 18;
+  std::string out =
+      fmt::format("{}, {} thread(s), {} kernels on {}.\nMicroseconds per step, and their share.\n\n",
+                  model.config.name, threads, model.isa, model.cpu);
+  std::string header = fmt::format("| {:<{}} |", "part of a step", kPartWidth), rule(kPartWidth + 2, '-');
+  rule = "|" + rule + "|";
+  for (const Breakdown& test : tests) {
+    header += fmt::format(" {:>{}} |", test.test.name(), kCellWidth);
+    rule += fmt::format("{:->{}}|", ":", kCellWidth + 2);
+  }
+  out += header + "\n" + rule + "\n";
+  const auto row = [&](const std::string& name, auto cell) {
+    out += fmt::format("| {:<{}} |", name, kPartWidth);
+    for (const Breakdown& test : tests) out += fmt::format(" {:>{}} |", cell(test), kCellWidth);
+    out += "\n";
+  };
+  for (size_t p = 0; !tests.empty() && p < tests.front().parts.size(); ++p) {
+    row(tests.front().parts[p].name, [&](const Breakdown& test) {
+      return fmt::format("{:.1f} ({:>2.0f} %)", test.parts[p].us, 100 * test.parts[p].us / test.step_us);
+    });
+  }
+  row("a step", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.step_us); });
+  row("steps", [](const Breakdown& test) { return fmt::format("{}        ", test.steps); });
+  return out;
+}
+
+std::string BreakdownJson(const BenchModel& model,
+                          const std::vector<std::pair<size_t, std::vector<Breakdown>>>& runs) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const auto& [threads, tests] : runs) {
+    for (const Breakdown& test : tests) {
+      nlohmann::json parts = nlohmann::json::object();
+      for (const Breakdown::Part& part : test.parts) parts[part.name] = part.us;
+      out.push_back({{"model_filename", model.path},
+                     {"cpu_info", model.cpu},
+                     {"isa", model.isa},
+                     {"n_threads", threads},
+                     {"test", test.test.name()},
+                     {"n_steps", test.steps},
+                     {"step_us", test.step_us},
+                     {"parts_us", std::move(parts)}});
+    }
+  }
+  return out.dump(2) + "\n";
+}
+
 }  // namespace larder::node::tasks
