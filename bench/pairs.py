@@ -68,6 +68,15 @@ def describe_noise(seconds=0.5):
             f"{': ' + names if names else ''}; load average {os.getloadavg()[0]:.1f}")
 
 
+def cpu_name():
+    """The CPU's brand, family and model, as lscpu has them."""
+    fields = {}
+    for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].split("\n"):
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
+    return f"{fields.get('model name', 'unknown CPU')}, family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
+
+
 # --- What a bench said -------------------------------------------------------------------------------------------
 
 def samples_of(text, program):

@@ -22,7 +22,10 @@ import json, sys
 words = sys.argv[1:]
 value = lambda flag, other: int(words[words.index(flag) + 1]) if flag in words else other
 speed = {base} * (1000 * value("-p", 0) + value("-n", 0) + {batch_factor} * value("-b", 0))
-print(json.dumps([{{"avg_ts": 1, "samples_ts": [speed, speed, 9e9]}}]))
+if "-rtr" in words:
+    sys.exit("error: invalid parameter for argument: -rtr")
+speed *= {flash} if "-fa" in words else 1
+print(json.dumps([{{"avg_ts": 1, "samples_ts": [speed, speed, 2 * speed]}}]))
 """
 BATCHED = """#!/usr/bin/env python3
 import sys
@@ -37,8 +40,8 @@ class CompareTest(unittest.TestCase):
     def setUp(self):
         self.root = programs.folder_of(self)
         self.model = self.write("model.gguf", "")
-        self.theirs = self.write("llama-bench", STAND_IN.format(base=1, batch_factor=0))
-        self.ours = self.write("larder", STAND_IN.format(base=3, batch_factor=1))
+        self.theirs = self.write("llama-bench", STAND_IN.format(base=1, batch_factor=0, flash=1))
+        self.ours = self.write("larder", STAND_IN.format(base=3, batch_factor=1, flash=1))
 
     def write(self, name, text):
         return executable(self.root / name, text)
@@ -51,7 +54,7 @@ class CompareTest(unittest.TestCase):
     def test_rows_and_ratios(self):
         status, out, err = self.run_compare("--llama-bench", self.theirs, "-b", "1,8")
         self.assertEqual(status, 0, err)
-        self.assertIn("| pp4 | 4,000.0 | 12,000.0 | 3.00 [3.00..3.00] |", out)
+        self.assertIn("| pp4 | 4,000.0 | 12,000.0 | 3.00 [3.00..3.00] | 8,000.0 | 24,000.0 | 3.00 | defaults |", out)
         self.assertIn("| tg16 | 16.0 | 51.0 | 3.19 [3.19..3.19] |", out)  # ours also sees -b 1
         self.assertIn("skipped: tg16 x 8", out)
         self.assertNotIn("| tg16 x 8", out)
@@ -63,9 +66,19 @@ class CompareTest(unittest.TestCase):
             self.assertEqual(status, 0, err)
             self.assertIn("| tg16 x 8 | 50.0 | 72.0 | 1.44 [1.44..1.44] |", out)
 
+    def test_theirs_has_its_best_setting(self):
+        fast = self.write("llama-fast", STAND_IN.format(base=1, batch_factor=0, flash=2))
+        status, out, err = self.run_compare("--llama-bench", fast, "-b", "1")
+        self.assertEqual(status, 0, err)
+        self.assertIn("| pp4 | 8,000.0 | 12,000.0 | 1.50 [1.50..1.50] | 16,000.0 | 24,000.0 | 1.50 | -fa 1 |", out)
+        self.assertIn("pp4: their program does not run with -rtr 1 -fa 1\n", err)
+        status, out, err = self.run_compare("--llama-bench", fast, "-b", "1", "--llama-args", "-ctk q8_0")
+        self.assertEqual(status, 0, err)
+        self.assertIn("| 3.00 | -ctk q8_0 |", out)
+
     def test_median_and_spread(self):
-        table = compare.speed_table({"t": [(10, 10), (10, 30), (20, 40)]})
-        self.assertIn("| t | 10.0 | 30.0 | 2.00 [1.00..3.00] |", table)
+        table = compare.speed_table([("t", "-x", [([10], [10]), ([10, 12, 10], [30]), ([20], [40, 44, 36])])])
+        self.assertIn("| t | 10.0 | 30.0 | 2.00 [1.00..3.00] | 20.0 | 44.0 | 2.20 | -x |", table)
 
     def test_batched_row_must_be_there(self):
         with self.assertRaisesRegex(compare.BenchError, "no row for B = 32"):
