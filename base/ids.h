@@ -32,7 +32,8 @@ using NumaNodeId = Id<struct NumaNodeTag>;  // the operating system's number of 
 using SlotId = Id<struct SlotTag>;          // a sequence's place in the KV cache
 
 // An array of ids can be sent and shared as one of int32_t.
-static_assert(sizeof(SlotId) == sizeof(int32_t) && alignof(SlotId) == alignof(int32_t) &&
-              std::is_standard_layout_v<SlotId> && std::is_trivially_copyable_v<SlotId>);
+static_assert(sizeof(SlotId) == sizeof(int32_t));
+static_assert(alignof(SlotId) == alignof(int32_t));
+static_assert(std::is_standard_layout_v<SlotId> && std::is_trivially_copyable_v<SlotId>);
 
 }  // namespace larder
