@@ -7,18 +7,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "bench/ratio.h"
+#include "bench/table_main.h"
 #include "bench/vnni_peak.h"
 #include "kernels/formats/kv_page.h"
 #include "kernels/gemm/gemm.h"
@@ -40,7 +37,6 @@ struct Options {
   Isa isa = kernels::BestIsa();
   size_t head = 64, group = 4, rows = 1, mb = 8;
   size_t rounds = 40;
-  CpuId cpu = Cpus(1)[0];
 };
 
 struct Part {
@@ -221,45 +217,19 @@ void Measure(const Options& options) {
   fmt::print("The sum of the parts: {:.2f} ns.\n", sum);
 }
 
-int Main(int argc, char** argv) {
-  Options o;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view option = argv[i];
-    const size_t number = std::strtoul(argv[i + 1], nullptr, 10);
-    if (option == "--isa") {
-      const std::optional<Isa> named = kernels::IsaByName(argv[i + 1]);
-      if (!named) throw Error("--isa {}: unknown; expected avx512-vnni, avx-vnni or avx2", argv[i + 1]);
-      o.isa = *named;
-    } else if (option == "--head") {
-      o.head = std::clamp<size_t>(number, 1, 256);
-    } else if (option == "--group") {
-      o.group = std::clamp<size_t>(number, 1, 64);
-    } else if (option == "--rows") {
-      o.rows = std::clamp<size_t>(number, 1, 64);
-    } else if (option == "--mb") {
-      o.mb = number;
-    } else if (option == "--rounds") {
-      o.rounds = std::max<size_t>(1, number);
-    } else if (option == "--cpu") {
-      o.cpu = CpuId(static_cast<int32_t>(number));
-    } else {
-      throw Error("{}: unknown option; bench_attention.cc names them", option);
-    }
-  }
-  if (o.isa == Isa::kScalar) throw Error("the scalar set is a reference: it has no bound worth naming");
-  const Pinned pinned(o.cpu);
-  Measure(o);
-  return 0;
-}
-
 }  // namespace
 }  // namespace larder::bench
 
 int main(int argc, char** argv) {
-  try {
-    return larder::bench::Main(argc, argv);
-  } catch (const larder::Error& error) {
-    fmt::print(stderr, "bench_attention: {}\n", error.what());
-    return 1;
-  }
+  larder::bench::Options o;
+  return larder::bench::RunTable(argc, argv,
+                                 {{"--head", &o.head, 1, 256},
+                                  {"--group", &o.group, 1, 64},
+                                  {"--rows", &o.rows, 1, 64},
+                                  {"--mb", &o.mb, 0, 4096},
+                                  {"--rounds", &o.rounds, 1, 1'000'000}},
+                                 [&](larder::kernels::Isa isa) {
+                                   o.isa = isa;
+                                   larder::bench::Measure(o);
+                                 });
 }

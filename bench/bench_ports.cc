@@ -7,17 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <random>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/error.h"
 #include "bench/ratio.h"
+#include "bench/table_main.h"
 #include "bench/vnni_peak.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
@@ -128,13 +125,13 @@ std::vector<TileSpec> TilesThatFit(Isa isa) {
   return tiles;
 }
 
-void Measure(Isa isa, int rounds) {
+void Measure(Isa isa, size_t rounds) {
   const long known = sysconf(_SC_LEVEL1_DCACHE_SIZE);
   const size_t l1 = known > 0 ? static_cast<size_t>(known) : kDefaultL1Bytes;
   std::vector<TileRun> runs;
   for (const TileSpec& tile : TilesThatFit(isa)) runs.emplace_back(isa, tile, l1);
   double peak = 0;
-  for (int round = 0; round < rounds; ++round) {
+  for (size_t round = 0; round < rounds; ++round) {
     peak = std::max(peak, PeakGops(isa, 0));
     for (TileRun& run : runs) run.Round();
   }
@@ -149,38 +146,11 @@ void Measure(Isa isa, int rounds) {
   }
 }
 
-int Main(int argc, char** argv) {
-  Isa isa = kernels::BestIsa();
-  int rounds = 300;
-  CpuId cpu = Cpus(1)[0];
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view option = argv[i];
-    if (option == "--isa") {
-      const std::optional<Isa> named = kernels::IsaByName(argv[i + 1]);
-      if (!named) throw Error("--isa {}: unknown; expected avx512-vnni, avx-vnni or avx2", argv[i + 1]);
-      isa = *named;
-    } else if (option == "--rounds") {
-      rounds = std::max(1, static_cast<int>(std::strtol(argv[i + 1], nullptr, 10)));
-    } else if (option == "--cpu") {
-      cpu = CpuId(static_cast<int32_t>(std::strtol(argv[i + 1], nullptr, 10)));
-    } else {
-      throw Error("{}: unknown option; expected --isa, --rounds or --cpu", option);
-    }
-  }
-  if (isa == Isa::kScalar) throw Error("the scalar set has no tiles");
-  const Pinned pinned(cpu);
-  Measure(isa, rounds);
-  return 0;
-}
-
 }  // namespace
 }  // namespace larder::bench
 
 int main(int argc, char** argv) {
-  try {
-    return larder::bench::Main(argc, argv);
-  } catch (const larder::Error& error) {
-    fmt::print(stderr, "bench_ports: {}\n", error.what());
-    return 1;
-  }
+  size_t rounds = 300;
+  return larder::bench::RunTable(argc, argv, {{"--rounds", &rounds, 1, 1'000'000}},
+                                 [&](larder::kernels::Isa isa) { larder::bench::Measure(isa, rounds); });
 }
