@@ -113,11 +113,13 @@ void Print(const BenchOptions& o, const BenchModel& model, std::vector<ThreadsRu
   const bool json = o.format == "json";
   if (!o.breakdown) {
     std::vector<BenchRun> speeds;
+    speeds.reserve(runs.size());
     for (ThreadsRun& run : runs) speeds.push_back(std::move(run.speeds));
     fmt::print("{}", json ? BenchJson(model, speeds) : BenchMarkdown(model, speeds));
     return;
   }
   std::vector<std::pair<size_t, std::vector<Breakdown>>> breakdowns;
+  breakdowns.reserve(runs.size());
   for (ThreadsRun& run : runs) breakdowns.emplace_back(run.speeds.threads, std::move(run.breakdowns));
   if (json) {
     fmt::print("{}", BreakdownJson(model, breakdowns));
