@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bench/engine_under_test.h"
+#include "bench/engine/engine_under_test.h"
 #include "bench/ratio.h"
 #include "threadpool/wait_choice.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bench/engine_under_test.h"
+#include "bench/engine/engine_under_test.h"
 #include "bench/ratio.h"
 
 namespace larder::bench {

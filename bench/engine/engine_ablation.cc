@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "bench/engine_under_test.h"
+#include "bench/engine/engine_under_test.h"
 #include "bench/ratio.h"
 
 namespace larder::bench {

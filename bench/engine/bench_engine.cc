@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "bench/bench_main.h"
-#include "bench/engine_under_test.h"
+#include "bench/engine/engine_under_test.h"
 #include "bench/ratio.h"
 #include "bench/vnni_peak.h"
 #include "model/synth/synth.h"
