@@ -133,7 +133,7 @@ uint64_t Pool::waited_ns() const {
 }
 
 std::span<const StepTime> Pool::Timeline(int thread) const {
-  return shared_->workers[static_cast<size_t>(thread)].timeline.recorded();
+  return shared_->workers.at(static_cast<size_t>(thread)).timeline.recorded();
 }
 
 double Pool::TicksPerSecond() {

@@ -35,13 +35,13 @@ bool TileFits(Isa isa, const TileSpec& tile) {
     case Isa::kScalar:
       break;
   }
-  return false;
+  return true;
 }
 
 Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
-  for (size_t m = 1; m <= kMaxRows && isa != Isa::kScalar; ++m) {
+  for (size_t m = 1; m <= kMaxRows; ++m) {
     if (TileFits(isa, tuning.tiles[m])) continue;
     throw Error(
         "kernels: a tile of {} rows x {} panels, for products of {} rows, does not fit the registers of {}",
@@ -53,16 +53,16 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   gemm.chunk_bytes_ = shape.panel.format.bytes(std::min(shape.panel.blocks, kSumBlocks));
   gemm.tuning_ = tuning;
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
-  gemm.Generate(isa, tuning);
+  gemm.Generate(isa);
   gemm.CheckAgainstReference(isa);
   return gemm;
 }
 
-void Gemm::Generate(Isa isa, const KernelTuning& tuning) {
+void Gemm::Generate(Isa isa) {
   // Every number of rows that a tile may get, and every number of panels that may be left over.
   std::array<size_t, kMaxRows + 1> most_panels{};  // [rows]; 0: no such tile
   for (size_t m = 1; m <= kMaxRows; ++m) {
-    const TileSpec& tile = tuning.tiles[m];
+    const TileSpec& tile = tuning_.tiles[m];
     const size_t n_tiles = CeilDiv(m, tile.rows);
     // Products of more rows than the table has cut them into tiles of more than half of the largest.
     const size_t first = m == kMaxRows ? CeilDiv(tile.rows, size_t{2}) : m / n_tiles;
@@ -85,7 +85,7 @@ void Gemm::Generate(Isa isa, const KernelTuning& tuning) {
     for (size_t rows = 1; rows <= kMaxRows; ++rows) {
       for (size_t panels = 1; panels <= most_panels[rows]; ++panels)
         tiles[rows][panels] =
-            GenerateTile(isa, {shape_, {rows, panels}, chunk_blocks, accumulate, tuning.prefetch_bytes});
+            GenerateTile(isa, {shape_, {rows, panels}, chunk_blocks, accumulate, tuning_.prefetch_bytes});
     }
   }
 }

@@ -24,7 +24,8 @@ struct GemmShape {
   bool accumulate = false;
 };
 
-// Whether the sums of a tile, and what it multiplies, fit the registers. False for the scalar set.
+// Whether the sums of a tile, and what it multiplies, fit the registers. The scalar set, which makes
+// no tiles, takes any within the limits of KernelTuning.
 bool TileFits(Isa, const TileSpec&);
 
 // rows of a tile times n_panels consecutive panels, a multiple of the tile's; y[m] gets 16 * n_panels floats.
@@ -51,7 +52,7 @@ class Gemm {
     size_t panel_offset, x_offset;  // bytes
     size_t tiles;                   // index in tiles_
   };
-  void Generate(Isa, const KernelTuning&);
+  void Generate(Isa);
   void CheckAgainstReference(Isa) const;
   void RunTile(const Tiles&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                const TileSpec&) const;

@@ -152,6 +152,11 @@ TEST(Gemm, EveryTileGivesTheSameBits) {
 
 TEST(Gemm, RefusesTilesThatDoNotFit) {
   const GemmShape shape{{2}, ActRowBytes(2), 64, false};
+  KernelTuning none = DefaultTuning(Isa::kScalar), many = none;
+  none.tiles[3].rows = 0;
+  many.tiles[3].rows = KernelTuning::kMaxTileRows + 1;
+  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, none), Error);
+  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, many), Error);
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
     KernelTuning rows = DefaultTuning(isa), panels = rows, no_panels = rows, no_rows = rows;
