@@ -3,17 +3,14 @@
 // shard, and the core's peak rate of integer multiply-adds.
 #include <benchmark/benchmark.h>
 
-#include <cstring>
 #include <memory>
-#include <random>
 
 #include "bench/bench_main.h"
+#include "bench/product_data.h"
 #include "bench/ratio.h"
 #include "bench/vnni_peak.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/rows/elementwise.h"
-#include "topology/arena.h"
 #include "topology/probe.h"
 #include "topology/sysfs.h"
 
@@ -27,79 +24,10 @@ constexpr size_t kMb = size_t{1} << 20;
 constexpr double kLimitSeconds = 0.03;
 constexpr size_t kEvictedShardMb = 7;
 
-NumaNodeId Node() { return Machine().core(Machine().PickCores(1)[0]).numa_node; }
-
-// `shards` shards of n_panels panels of random weights, one after the other.
-class Panels {
- public:
-  Panels(size_t k, size_t shard_mb, size_t shards)
-      : panel_{k / kernels::kBlock},
-        n_panels_(std::max<size_t>(1, shard_mb * kMb / panel_.bytes())),
-        shards_(shards),
-        arena_(shards * shard_bytes(), Node()) {
-    std::mt19937 random(1);
-    std::uniform_int_distribution<int> weight(-127, 127);
-    constexpr size_t kDistinct = 4;  // the kernels' time does not depend on the values
-    std::vector<model::Q8Block> rows(kernels::kPanelRows * blocks());
-    const model::Q8Block* row[kernels::kPanelRows];
-    for (size_t r = 0; r < kernels::kPanelRows; ++r) row[r] = &rows[r * blocks()];
-    for (size_t p = 0; p < shards_ * n_panels_; ++p) {
-      if (p >= kDistinct) {
-        std::memcpy(panel(p), panel(p % kDistinct), panel_.bytes());
-        continue;
-      }
-      for (model::Q8Block& block : rows) {
-        block.d = model::F32ToF16(0.01f);
-        for (int8_t& q : block.q) q = static_cast<int8_t>(weight(random));
-      }
-      panel_.format.pack(row, blocks(), panel(p));
-    }
-  }
-
-  const kernels::PanelShape& shape() const { return panel_; }
-  size_t blocks() const { return panel_.blocks; }
-  size_t n_panels() const { return n_panels_; }
-  size_t shards() const { return shards_; }
-  size_t shard_bytes() const { return n_panels_ * panel_.bytes(); }
-  const uint8_t* shard(size_t i) const {
-    return reinterpret_cast<const uint8_t*>(arena_.data()) + i * shard_bytes();
-  }
-  std::span<const std::byte> bytes() const { return {arena_.data(), shards_ * shard_bytes()}; }
-
- private:
-  uint8_t* panel(size_t p) { return reinterpret_cast<uint8_t*>(arena_.data()) + p * panel_.bytes(); }
-  kernels::PanelShape panel_;
-  size_t n_panels_, shards_;
-  topology::Arena arena_;
-};
-
-// m quantised rows and space for the results.
-class Rows {
- public:
-  Rows(size_t m, size_t blocks, size_t outputs)
-      : stride_(kernels::ActRowBytes(blocks)),
-        arena_(m * stride_ + RoundUp(m * outputs * sizeof(float), kPageBytes), Node()) {
-    std::mt19937 random(2);
-    std::normal_distribution<float> normal;
-    std::vector<float> row(blocks * kernels::kBlock);
-    std::byte* x = arena_.Allocate(m * stride_);
-    for (size_t i = 0; i < m; ++i) {
-      for (float& value : row) value = normal(random);
-      kernels::GetElementwise(Isa::kScalar)
-          .quantize(row.data(), reinterpret_cast<kernels::ActBlock*>(x + i * stride_), row.size());
-    }
-    x_ = reinterpret_cast<kernels::ActBlock*>(x);
-    y_ = arena_.AllocateArray<float>(m * outputs).data();
-  }
-  const kernels::ActBlock* x() const { return x_; }
-  float* y() const { return y_; }
-
- private:
-  size_t stride_;
-  topology::Arena arena_;
-  const kernels::ActBlock* x_;
-  float* y_;
-};
+// As many panels as a shard of that size has.
+size_t PanelCount(size_t k, size_t shard_mb) {
+  return std::max<size_t>(1, shard_mb * kMb / kernels::PanelShape{k / kernels::kBlock}.bytes());
+}
 
 kernels::Gemm MakeGemm(Isa isa, const Panels& panels) {
   return kernels::Gemm::Make(isa,
@@ -127,8 +55,8 @@ const Evicted& EvictedPanels(size_t k) {
   static Evicted evicted;
   if (!evicted.panels || evicted.panels->blocks() != k / kernels::kBlock) {
     evicted.panels.reset();
-    evicted.panels =
-        std::make_unique<Panels>(k, kEvictedShardMb, std::max<size_t>(2, EvictedMb() / kEvictedShardMb));
+    evicted.panels = std::make_unique<Panels>(k, PanelCount(k, kEvictedShardMb),
+                                              std::max<size_t>(2, EvictedMb() / kEvictedShardMb));
     evicted.read_gbps = topology::ReadBandwidthGbps(evicted.panels->bytes(), 0);
   }
   return evicted;
@@ -143,7 +71,7 @@ void SetOps(State& state, const Stopwatch& watch, const Panels& panels, size_t m
 // m rows over one shard, repeatedly.
 void Resident(State& state, Isa isa, size_t k, size_t shard_mb, size_t m) {
   const Pinned pinned(Cpus(1)[0]);
-  const Panels panels(k, shard_mb, 1);
+  const Panels panels(k, PanelCount(k, shard_mb), 1);
   const Rows rows(m, panels.blocks(), panels.n_panels() * kernels::kPanelRows);
   const kernels::Gemm gemm = MakeGemm(isa, panels);
   double read = topology::ReadBandwidthGbps(panels.bytes(), kLimitSeconds);

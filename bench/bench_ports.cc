@@ -7,21 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
-#include <random>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/product_data.h"
 #include "bench/ratio.h"
 #include "bench/table_main.h"
 #include "bench/vnni_peak.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/rows/elementwise.h"
-#include "topology/arena.h"
 #include "topology/host.h"
-#include "topology/probe.h"
 
 namespace larder::bench {
 namespace {
@@ -38,25 +33,17 @@ constexpr double kRoundSeconds = 100e-6;
 class TileRun {
  public:
   TileRun(Isa isa, const TileSpec& tile, size_t l1_bytes)
-      : tile_(tile), blocks_(BlocksOf(tile, l1_bytes)), stride_(kernels::ActRowBytes(blocks_)) {
+      : tile_(tile),
+        panels_(BlocksOf(tile, l1_bytes) * kernels::kBlock, tile.panels, 1),
+        rows_(tile.rows, panels_.blocks(), tile.panels * kernels::kPanelRows) {
     KernelTuning tuning = kernels::DefaultTuning(isa);
     tuning.tiles.fill(tile);
     tuning.prefetch_bytes = 0;  // all data is in L1
     gemm_ = kernels::Gemm::Make(isa,
-                                {.panel = {blocks_},
-                                 .x_stride_bytes = stride_,
+                                {.panel = panels_.shape(),
+                                 .x_stride_bytes = kernels::ActRowBytes(panels_.blocks()),
                                  .y_stride_bytes = tile.panels * kernels::kPanelRows * sizeof(float)},
                                 tuning);
-    arena_ = topology::Arena(tile.panels * kernels::PanelShape{blocks_}.bytes() + tile.rows * stride_ +
-                                 tile.rows * tile.panels * kernels::kPanelRows * sizeof(float) + kPageBytes,
-                             Machine().core(Machine().PickCores(1)[0]).numa_node);
-    panels_ = reinterpret_cast<uint8_t*>(
-        arena_.Allocate(tile.panels * kernels::PanelShape{blocks_}.bytes(), kCacheLineBytes));
-    auto* x = arena_.Allocate(tile.rows * stride_, kCacheLineBytes);
-    y_ = arena_.AllocateArray<float>(tile.rows * tile.panels * kernels::kPanelRows).data();
-    Fill(x);
-    x_ = reinterpret_cast<kernels::ActBlock*>(x);
-    turns_ = 1;
     while (Seconds() < kRoundSeconds) turns_ *= 2;
   }
 
@@ -64,7 +51,7 @@ class TileRun {
   void Round() { best_gops_ = std::max(best_gops_, Ops() / Seconds() * 1e-9); }
   double best_gops() const { return best_gops_; }
   const TileSpec& tile() const { return tile_; }
-  size_t blocks() const { return blocks_; }
+  size_t blocks() const { return panels_.blocks(); }
 
  private:
   // As many as let weights and activations fill 7/8 of L1; outputs take the rest.
@@ -73,44 +60,21 @@ class TileRun {
         tile.panels * kernels::kQ8Panel.pair_bytes() / 2 + tile.rows * sizeof(kernels::ActBlock);
     return std::clamp<size_t>(l1_bytes * 7 / 8 / block_bytes / 2 * 2, 2, kernels::kSumBlocks);
   }
-  void Fill(std::byte* x) {
-    std::mt19937 random(1);
-    std::uniform_int_distribution<int> weight(-127, 127);
-    std::vector<model::Q8Block> rows(kernels::kPanelRows * blocks_);
-    const model::Q8Block* row[kernels::kPanelRows];
-    for (size_t r = 0; r < kernels::kPanelRows; ++r) row[r] = &rows[r * blocks_];
-    for (size_t p = 0; p < tile_.panels; ++p) {
-      for (model::Q8Block& block : rows) {
-        block.d = model::F32ToF16(0.01f);  // a subnormal product would be slow
-        for (int8_t& q : block.q) q = static_cast<int8_t>(weight(random));
-      }
-      kernels::kQ8Panel.pack(row, blocks_, panels_ + p * kernels::PanelShape{blocks_}.bytes());
-    }
-    std::normal_distribution<float> normal;
-    std::vector<float> values(blocks_ * kernels::kBlock);
-    for (size_t m = 0; m < tile_.rows; ++m) {
-      for (float& value : values) value = normal(random);
-      kernels::GetElementwise(Isa::kScalar)
-          .quantize(values.data(), reinterpret_cast<kernels::ActBlock*>(x + m * stride_), values.size());
-    }
-  }
   double Ops() const {
-    return 2.0 * static_cast<double>(turns_ * tile_.rows * tile_.panels * kernels::kPanelRows * blocks_ *
-                                     kernels::kBlock);
+    return 2.0 * static_cast<double>(turns_ * tile_.rows * tile_.panels * kernels::kPanelRows *
+                                     panels_.blocks() * kernels::kBlock);
   }
   double Seconds() {
     const int64_t start = NowNs();
-    for (size_t i = 0; i < turns_; ++i) gemm_.Run(panels_, x_, y_, tile_.panels, tile_.rows);
+    for (size_t i = 0; i < turns_; ++i)
+      gemm_.Run(panels_.shard(0), rows_.x(), rows_.y(), tile_.panels, tile_.rows);
     return SecondsSince(start);
   }
 
   TileSpec tile_;
-  size_t blocks_, stride_;
+  Panels panels_;
+  Rows rows_;
   kernels::Gemm gemm_;
-  topology::Arena arena_;
-  uint8_t* panels_ = nullptr;
-  const kernels::ActBlock* x_ = nullptr;
-  float* y_ = nullptr;
   size_t turns_ = 1;
   double best_gops_ = 0;
 };
