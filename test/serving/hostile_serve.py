@@ -7,11 +7,12 @@ Attacks that are named after a finding of the security review (S1, S2, S7) are p
 uses the server as it is meant (`larder bench-serve`) is held against a calibration: a server may not add more than a millisecond to
 another client's token. On a small machine an attack costs others time whatever the server does, because attacker, kernel and client
 want the same cores. So each attack is first led against a sink, a program that accepts, reads and throws away, beside a process of the
-nice value of the server's background thread that is never idle; then against the server; and so on in turns. What the server adds is
-the difference of the mean TPOT; the bound is a millisecond and the spread of the phases with a sink, which is what the machine does by
-itself. The mean, because it has each stall in it: a server that sends nothing for half a second every second is 0.5 s a token late
-for one token, and each token is late by its share. Where a sanitizer makes the server ten times slower (--only-print-tpot) nothing
-is calibrated, each attack is led once, and what the bystander saw is printed.
+nice value of the server's background thread that is never idle; then against the server. What the server adds is the difference of the
+mean TPOT; the bound is a millisecond and the spread of the phases with a sink, which is what the machine does by itself. The mean,
+because it has each stall in it: a server that sends nothing for half a second every second is 0.5 s a token late for one token, and
+each token is late by its share. The machine may be taken away in just the seconds of an attack, so an attack over the bound is led
+again, MOST_ROUNDS times in all: a server at fault is late each time. Where a sanitizer makes the server ten times slower
+(--only-print-tpot) nothing is calibrated, each attack is led once, and what the bystander saw is printed.
 """
 import json
 import multiprocessing
@@ -36,6 +37,7 @@ from larder_testing.waiting import until
 
 MODEL_TIMEOUT_S = 2  # --timeout of the server under test
 MOST_DELAY_MS = 1.0  # of another client's token, by an attack
+MOST_ROUNDS = 5  # of an attack whose bystander was late
 MOST_HELD = 256 << 20  # what all clients may make the server hold, as serving/admission/admission.h has it
 MOST_BESIDE = 64e6  # memory that is in nobody's account: requests that are being read, what the allocator keeps
 BACKGROUND_NICE = 15  # as serving/admission/background.cc has it
@@ -147,7 +149,8 @@ class Bystander:
     def __init__(self, larder, server, once):
         self.once = once
         self.command = [larder, "bench-serve", "--endpoint", "text", "--port", str(server.text), "--max-concurrency", "1",
-                        "--num-prompts", "10", "--input-len", "8", "--output-len", "100", "--ignore-eos", "-o", "json"]
+                        "--num-prompts", "2" if once else "10", "--input-len", "8", "--output-len", "20" if once else "100",
+                        "--ignore-eos", "-o", "json"]
         self.done = threading.Event()
 
     def tpot_ms(self):
@@ -201,36 +204,53 @@ class Calibration:
         with Processes((attack, *self.ports), (burn,)):
             self.sink_ms.append(self.bystander.during_seconds(seconds))
 
-    def check(self, name, attacked_ms):
-        if self.only_print:
-            print(f"{name}: others' TPOT {attacked_ms:.3f} ms", flush=True)
-            return
-        noise_ms = max(self.sink_ms) - min(self.sink_ms)
-        bound_ms = statistics.mean(self.sink_ms) + MOST_DELAY_MS + noise_ms
-        print(f"{name}: others' TPOT {attacked_ms:.3f} ms, bound {bound_ms:.3f} ms (against a sink {statistics.mean(self.sink_ms):.3f}, "
-              f"spread {noise_ms:.3f})", flush=True)
-        assert attacked_ms <= bound_ms, f"{name}: others' tokens were late"
+    def check(self, attempt):
+        """attempt(), which returns its name and what the bystander saw, until that is within the bound; an error after MOST_ROUNDS."""
+        for _ in range(MOST_ROUNDS):
+            name, attacked_ms = attempt()
+            if self.only_print:
+                print(f"{name}: others' TPOT {attacked_ms:.3f} ms", flush=True)
+                return
+            noise_ms = max(self.sink_ms) - min(self.sink_ms)
+            bound_ms = statistics.mean(self.sink_ms) + MOST_DELAY_MS + noise_ms
+            print(f"{name}: others' TPOT {attacked_ms:.3f} ms, bound {bound_ms:.3f} ms (against a sink {statistics.mean(self.sink_ms):.3f}, "
+                  f"spread {noise_ms:.3f})", flush=True)
+            if attacked_ms <= bound_ms:
+                return
+        raise AssertionError(f"{name}: others' tokens were late {MOST_ROUNDS} times in a row")
 
     def end(self):
         self.sink.kill()
         self.sink.join()
 
 
-def named(server, calibration, attack, rounds, seconds):
-    """Against the sink and against the server in turns. Memory stays within the server's budget, and goes back when the attack is over."""
-    seen = []
+def named(server, calibration, attack, seconds):
+    """Against the sink, then against the server. Memory stays within the server's budget, and goes back when the attack is over."""
     before = server.resident_bytes()
-    grown = 0
-    for _ in range(rounds):
+
+    def attempt():
         calibration.against_sink(attack, min(seconds, 2))
         with Processes((attack, server.http, server.text)):
-            seen.append(calibration.bystander.during_seconds(seconds))
-            grown = max(grown, server.resident_bytes() - before)
+            attacked_ms = calibration.bystander.during_seconds(seconds)
+            grown = server.resident_bytes() - before
         server.idle()
-    kept = server.resident_bytes() - before
-    calibration.check(f"{attack.__name__}: {rounds} x {seconds} s, memory {grown / 1e6:+.1f} MB, then {kept / 1e6:+.1f}", statistics.mean(seen))
-    assert grown < MOST_HELD + MOST_BESIDE, f"{attack.__name__}: memory has grown by {grown / 1e6:.1f} MB"
-    assert kept < MOST_BESIDE, f"{attack.__name__}: {kept / 1e6:.1f} MB are still held when all have left"
+        kept = server.resident_bytes() - before
+        name = f"{attack.__name__}: {seconds} s, memory {grown / 1e6:+.1f} MB, then {kept / 1e6:+.1f}"
+        assert grown < MOST_HELD + MOST_BESIDE, f"{name}: more than the server's budget"
+        assert kept < MOST_BESIDE, f"{name}: still held when all have left"
+        return name, attacked_ms
+    calibration.check(attempt)
+
+
+def unnamed(server, bystander, attack, before):
+    """A check for Calibration.check(): one of the attacks that are made in this process."""
+    def attempt():
+        begin = time.monotonic()
+        attacked_ms = bystander.during(attack, server)
+        seconds = time.monotonic() - begin
+        server.idle()
+        return f"{attack.__name__}: {seconds:.1f} s, memory {(server.resident_bytes() - before) / 1e6:+.1f} MB", attacked_ms
+    return attempt
 
 
 def nothing_is_held(server):
@@ -422,7 +442,7 @@ def too_many(larder, model):
             expect_error(split_reply(read_all(connection)), 503, "connections")
         for connection in held:
             connection.close()
-        time.sleep(0.3)
+        until(lambda: server.health() == 200, 60, "the server keeps connections that their clients closed")
         # One has the slot, one waits, the third is told.
         long = json.dumps({"prompt": "The cat", "ignore_eos": True, "stream": True, "n_predict": 480}).encode() + b"\n"
         with server.connect(server.text) as connection:
@@ -545,17 +565,12 @@ def main():
         for _ in range(2):  # so that there is a spread from the first attack on
             calibration.against_sink(s1_large_requests_of_who_has_left, 2)
         # It was 3.6 GB: large requests stayed queued after their clients had left.
-        named(server, calibration, s1_large_requests_of_who_has_left, rounds=1, seconds=4 if args.only_print_tpot else 12)
-        named(server, calibration, s1_large_lines_of_who_has_left, rounds=1, seconds=3)
+        named(server, calibration, s1_large_requests_of_who_has_left, seconds=4 if args.only_print_tpot else 8)
+        named(server, calibration, s1_large_lines_of_who_has_left, seconds=3)
         for attack in [s2_tiny_requests_in_a_row, s2_tiny_lines_in_a_row, s7_connections_in_a_row]:
-            named(server, calibration, attack, rounds=1 if args.only_print_tpot else 2, seconds=2)
+            named(server, calibration, attack, seconds=2)
         for attack in [bad_bodies, bad_http, hostile_access.all_of_one_server, bad_lines, large_requests, half_requests, slow_and_silent]:
-            begin = time.monotonic()
-            attacked_ms = bystander.during(attack, server)
-            seconds = time.monotonic() - begin
-            server.idle()
-            memory_mb = (server.resident_bytes() - before) / 1e6
-            calibration.check(f"{attack.__name__}: {seconds:.1f} s, memory {memory_mb:+.1f} MB", attacked_ms)
+            calibration.check(unnamed(server, bystander, attack, before))
         calibration.end()
         answers(server)
         grown = (server.resident_bytes() - before) / 1e6
