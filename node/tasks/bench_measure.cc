@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -14,6 +15,8 @@
 #include "base/error.h"
 #include "model/layer/step_kind.h"
 #include "node/service/signals.h"
+#include "node/tasks/given_sequences.h"
+#include "pipeline/engine/scheduler.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -21,71 +24,88 @@ namespace {
 constexpr double kShardBudgetS = 0.3;
 constexpr size_t kTimelineSteps = size_t{1} << 20;  // per thread; 32 MB
 
+// A random prompt, continued with random tokens: none of a step's time is a sampler's.
+class RandomText : public pipeline::Sequence {
+ public:
+  // tokens: how many calls of Next it wants.
+  RandomText(std::vector<int32_t> prompt, uint64_t tenant, size_t tokens, size_t vocab, std::mt19937& random,
+             std::string& error)
+      : prompt_(std::move(prompt)),
+        tenant_(tenant),
+        tokens_(tokens),
+        vocab_(vocab),
+        random_(random),
+        error_(error) {}
+
+  std::span<const int32_t> prompt() const override { return prompt_; }
+  uint64_t tenant() const override { return tenant_; }
+  bool cancelled() const override { return Interrupts() > 0; }
+  void Admitted(size_t /*reused*/) override {}
+  std::optional<int32_t> Next(std::span<const float> /*logits*/) override {
+    if (--tokens_ == 0) return std::nullopt;
+    return static_cast<int32_t>(random_() % vocab_);
+  }
+  void Ended(pipeline::SequenceEnd end, const std::string& why) override {
+    if (end != pipeline::SequenceEnd::kComplete && end != pipeline::SequenceEnd::kCancelled) error_ = why;
+  }
+
+ private:
+  const std::vector<int32_t> prompt_;
+  const uint64_t tenant_;
+  size_t tokens_;
+  const size_t vocab_;
+  std::mt19937& random_;
+  std::string& error_;
+};
+
+// Tests as requests to a scheduler: what is measured is the loop that `run` and `serve` decode with. The
+// first `depth` tokens of a prompt are in its slot's KV cache already, and are reused as any prefix is.
 class Bench {
  public:
-  explicit Bench(pipeline::Engine& engine) : engine_(engine), vocab_(engine.plan().config.vocab) {}
+  explicit Bench(pipeline::Engine& engine)
+      : scheduler_(engine, {.patience_ms = 0}), vocab_(engine.plan().config.vocab) {}
 
-  // Fills each slot of the test with a KV cache of `depth` tokens.
+  // Fills a slot for each sequence of the test with a KV cache of `depth` tokens.
   void FillDepth(const BenchTest& test) {
-    for (SlotId slot(0); slot.index() < test.batch; ++slot) {
-      engine_.Reset(slot);
-      if (test.depth > 0) Prefill(slot, 0, test.depth, false);
-    }
+    prefixes_.clear();
+    for (size_t i = 0; i < test.batch; ++i) prefixes_.push_back(RandomTokens({}, test.depth));
+    ++tenant_;  // so that nothing of other tests is reused
+    if (test.depth > 0) Run(0, 1);
   }
 
   // Returns the seconds of one repetition. Each repetition rewrites the positions after `depth`.
   double Measure(const BenchTest& test) {
-    if (!test.decode) {
-      const int64_t start = NowNs();
-      Prefill(SlotId(0), test.depth, test.tokens, true);
-      return SecondsSince(start);
-    }
-    const int64_t start = NowNs();
-    Decode(test);
-    return SecondsSince(start);
+    if (test.depth == 0) ++tenant_;
+    // The first of the tokens to decode ends the prompt.
+    return test.decode ? Run(1, test.tokens) : Run(test.tokens, 1);
   }
 
  private:
-  int32_t RandomToken() { return static_cast<int32_t>(random_() % vocab_); }
-
-  void Prefill(SlotId slot, size_t position, size_t count, bool logits) {
-    rows_.clear();
-    for (size_t i = 0; i < count; ++i) {
-      rows_.push_back({RandomToken(), slot, static_cast<uint32_t>(position + i), logits && i + 1 == count});
-    }
-    // Split as Run would split it, so that Ctrl-C is noticed between micro-batches.
-    const size_t piece = engine_.max_rows() * engine_.max_in_flight();
-    for (size_t begin = 0; begin < count && Interrupts() == 0; begin += piece)
-      engine_.Run(std::span(rows_).subspan(begin, std::min(piece, count - begin)));
+  std::vector<int32_t> RandomTokens(std::vector<int32_t> tokens, size_t more) {
+    for (size_t i = 0; i < more; ++i) tokens.push_back(static_cast<int32_t>(random_() % vocab_));
+    return tokens;
   }
 
-  // Decodes every sequence's tokens, step by step. A batch is split where a micro-batch has too few rows for
-  // it, or where a chain of stages has room for several micro-batches: each piece's next step follows when
-  // its previous one is done.
-  void Decode(const BenchTest& test) {
-    const size_t limit = engine_.max_in_flight();
-    const size_t pieces = std::max(std::min(limit, test.batch), CeilDiv(test.batch, engine_.max_logits()));
-    const size_t all = test.tokens * pieces;
-    for (size_t submitted = 0, collected = 0; collected < all && Interrupts() == 0; ++collected) {
-      for (; submitted < all && submitted - collected < std::min(pieces, limit); ++submitted) {
-        const size_t piece = submitted % pieces;
-        rows_.clear();
-        const size_t end = test.batch * (piece + 1) / pieces;
-        for (SlotId slot(static_cast<int32_t>(test.batch * piece / pieces)); slot.index() < end; ++slot) {
-          rows_.push_back(
-              {RandomToken(), slot, static_cast<uint32_t>(test.depth + submitted / pieces), true});
-        }
-        engine_.Submit(rows_);
-      }
-      engine_.Collect();
+  // Runs all sequences: each has its prefix and `more` tokens as its prompt. Returns the seconds.
+  double Run(size_t more, size_t steps) {
+    GivenSequences sequences;
+    std::string error;
+    for (const auto& prefix : prefixes_) {
+      sequences.Add(
+          std::make_unique<RandomText>(RandomTokens(prefix, more), tenant_, steps, vocab_, random_, error));
     }
-    while (engine_.in_flight() > 0) engine_.Collect();  // after Ctrl-C
+    const int64_t start = NowNs();
+    scheduler_.Run(sequences);
+    const double seconds = SecondsSince(start);
+    if (!error.empty()) throw Error("{}", error);
+    return seconds;
   }
 
-  pipeline::Engine& engine_;
+  pipeline::Scheduler scheduler_;
   size_t vocab_;
+  uint64_t tenant_ = 0;
   std::mt19937 random_{1};
-  std::vector<pipeline::TokenRow> rows_;
+  std::vector<std::vector<int32_t>> prefixes_;  // [sequence]
 };
 
 // Bytes read by a decode step: the weights once per micro-batch, and the keys and values of every sequence at

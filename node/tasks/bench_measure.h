@@ -1,6 +1,7 @@
 // The measurements of `larder bench`: prefill (pp) and decode (tg) as llama-bench defines them, that is with
-// random token ids, no sampling, and a warm-up run that is not counted. The machine's read bandwidths are
-// measured in the same run on the same CPUs, as the limits to compare with.
+// random token ids, no sampling, and a warm-up run that is not counted. The scheduler of `run` and `serve`
+// drives the engine here too, so its time is in each figure. The machine's read bandwidths are measured in
+// the same run on the same CPUs, as the limits to compare with.
 #pragma once
 
 #include <cstdint>

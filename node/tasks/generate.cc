@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/service/signals.h"
+#include "node/tasks/given_sequences.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -170,18 +171,6 @@ class Text : public pipeline::Sequence {
   int64_t first_ns_ = 0;  // when the first token was sampled
 };
 
-// Gives the scheduler one sequence, and ends its Run when that sequence has ended.
-class One : public pipeline::Intake {
- public:
-  explicit One(std::unique_ptr<pipeline::Sequence> sequence) : sequence_(std::move(sequence)) {}
-  std::unique_ptr<pipeline::Sequence> Take() override { return std::move(sequence_); }
-  void StepDone() override {}
-  bool WaitForWork(int /*most_ms*/) override { return false; }
-
- private:
-  std::unique_ptr<pipeline::Sequence> sequence_;
-};
-
 }  // namespace
 
 Generator::Generator(pipeline::Engine& engine, std::shared_ptr<const model::Tokenizer> tokenizer,
@@ -199,9 +188,11 @@ void Generator::Clear() {
 
 GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
                               const std::function<void(std::string_view)>& write) {
+  std::string error = pipeline::PromptProblem(prompt.size(), context());
+  if (!error.empty()) throw Error("{}", error);
   GeneratorStats stats;
-  std::string error;
-  One one(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error));
+  GivenSequences one;
+  one.Add(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error));
   scheduler_->Run(one);
   if (!error.empty()) throw Error("{}", error);
   return stats;

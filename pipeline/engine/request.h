@@ -27,7 +27,8 @@ enum class SequenceEnd {
 class Sequence {
  public:
   virtual ~Sequence() = default;
-  virtual std::span<const int32_t> prompt() const = 0;  // constant
+  // Constant; refused unless it has a token and fits the context. One that fills it gets its one Next.
+  virtual std::span<const int32_t> prompt() const = 0;
   // The tenant that it belongs to; constant. KV computed for one tenant is not reused for another, which
   // could learn from the reuse which prompts others have sent.
   virtual uint64_t tenant() const { return 0; }
@@ -61,7 +62,7 @@ class Intake {
   virtual bool WaitForWork(int most_ms) = 0;
 };
 
-// Why a prompt of so many tokens cannot be accepted, with numbers; empty: it can.
+// Why a prompt of so many tokens cannot be continued, with numbers; empty: it can.
 std::string PromptProblem(size_t prompt_tokens, size_t context);
 
 }  // namespace larder::pipeline::engine

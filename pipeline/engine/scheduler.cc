@@ -99,11 +99,11 @@ bool Scheduler::Rest(Intake& intake) {
 
 void Scheduler::TakeNew(Intake& intake) {
   while (auto sequence = intake.Take()) {
-    const std::string problem = PromptProblem(sequence->prompt().size(), engine_.plan().options.context);
-    if (problem.empty()) {
+    const size_t tokens = sequence->prompt().size(), context = engine_.plan().options.context;
+    if (tokens > 0 && tokens <= context) {
       queue_.push_back(std::move(sequence));
     } else {
-      sequence->Ended(SequenceEnd::kRefused, problem);
+      sequence->Ended(SequenceEnd::kRefused, PromptProblem(tokens, context));
     }
   }
 }
