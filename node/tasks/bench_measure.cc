@@ -155,40 +155,73 @@ const std::vector<PartKinds>& PartsOfAStep() {
   return parts;
 }
 
-// Of what all threads recorded since the timeline was enabled.
-Breakdown BreakdownOf(const threadpool::Pool& pool, const BenchTest& test) {
-  std::vector<uint64_t> first, last;  // [frame]
-  std::vector<double> ticks;          // [kind]
-  for (int t = 0; t < pool.threads(); ++t) {
-    for (const threadpool::StepTime& step : pool.Timeline(t)) {
-      if (step.frame >= first.size()) {
-        first.resize(step.frame + 1, UINT64_MAX);
-        last.resize(step.frame + 1, 0);
-      }
-      first[step.frame] = std::min(first[step.frame], step.start_ticks);
-      last[step.frame] = std::max(last[step.frame], step.end_ticks);
-      if (step.kind >= ticks.size()) ticks.resize(step.kind + 1, 0);
-      ticks[step.kind] += static_cast<double>(step.end_ticks - step.start_ticks);
+// Microseconds of a step: each part's, the mean over the threads, and at the end what of the step is left.
+struct StepParts {
+  double step_us = 0;
+  std::vector<double> part_us;  // [part], and waiting
+};
+
+// Of each step that the threads recorded since the timeline was enabled.
+std::vector<StepParts> RecordedSteps(const threadpool::Pool& pool) {
+  const std::vector<PartKinds>& parts = PartsOfAStep();
+  std::vector<size_t> part_of_kind;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    for (const model::StepKind kind : parts[p].kinds) {
+      const auto k = static_cast<size_t>(kind);
+      if (k >= part_of_kind.size()) part_of_kind.resize(k + 1, parts.size());
+      part_of_kind[k] = p;
     }
   }
+  std::vector<uint64_t> first, last;  // [step]
+  std::vector<StepParts> steps;
+  const double us = 1e6 / threadpool::Pool::TicksPerSecond();
+  for (int t = 0; t < pool.threads(); ++t) {
+    for (const threadpool::StepTime& time : pool.Timeline(t)) {
+      if (time.frame >= steps.size()) {
+        first.resize(time.frame + 1, UINT64_MAX);
+        last.resize(time.frame + 1, 0);
+        steps.resize(time.frame + 1, {.part_us = std::vector<double>(parts.size() + 1, 0.0)});
+      }
+      first[time.frame] = std::min(first[time.frame], time.start_ticks);
+      last[time.frame] = std::max(last[time.frame], time.end_ticks);
+      const size_t part = time.kind < part_of_kind.size() ? part_of_kind[time.kind] : parts.size();
+      if (part < parts.size()) {
+        steps[time.frame].part_us[part] +=
+            static_cast<double>(time.end_ticks - time.start_ticks) * us / pool.threads();
+      }
+    }
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (last[i] > first[i]) steps[i].step_us = static_cast<double>(last[i] - first[i]) * us;
+    const double worked = std::accumulate(steps[i].part_us.begin(), steps[i].part_us.end(), 0.0);
+    steps[i].part_us.back() = std::max(0.0, steps[i].step_us - worked);
+  }
+  return steps;
+}
+
+// Keeps the fastest seen of each part of each step.
+void KeepFastest(std::vector<StepParts>& best, const std::vector<StepParts>& repetition) {
+  if (best.empty()) best = repetition;
+  best.resize(std::min(best.size(), repetition.size()));
+  for (size_t i = 0; i < best.size(); ++i) {
+    best[i].step_us = std::min(best[i].step_us, repetition[i].step_us);
+    for (size_t p = 0; p < best[i].part_us.size(); ++p)
+      best[i].part_us[p] = std::min(best[i].part_us[p], repetition[i].part_us[p]);
+  }
+}
+
+Breakdown MeanOf(const std::vector<StepParts>& steps, const BenchTest& test) {
+  const std::vector<PartKinds>& parts = PartsOfAStep();
   Breakdown result;
   result.test = test;
-  result.steps = std::max<size_t>(1, first.size());
-  const double us = 1e6 / threadpool::Pool::TicksPerSecond() / static_cast<double>(result.steps);
-  for (size_t f = 0; f < first.size(); ++f) {
-    if (last[f] > first[f]) result.step_us += static_cast<double>(last[f] - first[f]) * us;
+  result.steps = steps.size();
+  for (const PartKinds& part : parts) result.parts.push_back({part.name, 0});
+  result.parts.push_back({"waiting: barriers, flags", 0});
+  for (const StepParts& step : steps) {
+    const auto count = static_cast<double>(steps.size());
+    result.step_us += step.step_us / count;
+    for (size_t p = 0; p < step.part_us.size(); ++p) result.parts[p].us += step.part_us[p] / count;
   }
-  double waiting = result.step_us;
-  for (const PartKinds& part : PartsOfAStep()) {
-    double sum = 0;
-    for (const model::StepKind kind : part.kinds) {
-      const auto k = static_cast<size_t>(kind);
-      if (k < ticks.size()) sum += ticks[k] * us / pool.threads();
-    }
-    result.parts.push_back({part.name, sum});
-    waiting -= sum;
-  }
-  result.parts.push_back({"waiting: barriers, flags", std::max(0.0, waiting)});
   return result;
 }
 
@@ -225,6 +258,12 @@ double Deviation(const std::vector<double>& values) {
 double BenchResult::gbps() const {
   return test.decode ? bytes_per_step * median() / static_cast<double>(test.batch) * 1e-9 : 0;
 }
+double Breakdown::sum_us() const {
+  double sum = 0;
+  for (const Part& part : parts) sum += part.us;
+  return sum;
+}
+
 double BenchResult::gops() const { return operations_per_token * median() * 1e-9; }
 
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
@@ -269,7 +308,7 @@ std::vector<Breakdown> MeasureBreakdown(
     if (!go_on(test, 0)) return results;
     bench.FillDepth(test);
     bench.Measure(test);
-    std::optional<Breakdown> fastest;
+    std::vector<StepParts> best;
     for (size_t r = 0; r < spec.repetitions && go_on(test, r + 1); ++r) {
       pool.EnableTimeline(kTimelineSteps);
       bench.Measure(test);
@@ -279,12 +318,11 @@ std::vector<Breakdown> MeasureBreakdown(
         throw Error("--breakdown: {} has more than {} parts to time; measure fewer tokens", test.name(),
                     kTimelineSteps);
       }
-      Breakdown one = BreakdownOf(pool, test);
-      if (!fastest || one.step_us < fastest->step_us) fastest = std::move(one);
+      KeepFastest(best, RecordedSteps(pool));
     }
     pool.EnableTimeline(0);
-    if (!fastest) return results;
-    results.push_back(*std::move(fastest));
+    if (best.empty()) return results;
+    results.push_back(MeanOf(best, test));
   }
   return results;
 }

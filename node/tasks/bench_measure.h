@@ -57,17 +57,19 @@ struct BenchSpec {
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on);
 
-// Where the time of a step goes: the fastest repetition of a test, with a timeline (which costs some 20 ns
-// per part and unit of work, so that steps are a little slower than measured without).
+// Where the time of a step goes, measured with a timeline (which costs some 20 ns per part and unit of work).
+// Of each part of each step the fastest of the repetitions counts, so that a machine that is taken away for a
+// moment does not show up in the part that it was taken from; the figures are the means over the steps.
 struct Breakdown {
   struct Part {
     std::string name;
     double us = 0;  // per step, mean over the threads
   };
   BenchTest test;
-  size_t steps = 0;         // of the repetition: a decode step, or a micro-batch of the prompt
-  double step_us = 0;       // from the first thread's begin to the last one's end
-  std::vector<Part> parts;  // in a token's order; the last one is waiting: what of step_us is left
+  size_t steps = 0;    // of a repetition: a decode step, or a micro-batch of the prompt
+  double step_us = 0;  // from the first thread's begin to the last one's end; at least the sum of the parts
+  std::vector<Part> parts;  // in a token's order; the last one is waiting: what of a step is left
+  double sum_us() const;    // of the parts
 };
 
 // Throws Error unless the engine's only stage is in this process and attends itself.

@@ -128,9 +128,10 @@ std::string BenchJson(const BenchModel& model, const std::vector<BenchRun>& runs
 
 std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std::vector<Breakdown>& tests) {
   constexpr size_t kPartWidth = 28, kCellWidth = 18;
-  std::string out =
-      fmt::format("{}, {} thread(s), {} kernels on {}.\nMicroseconds per step, and their share.\n\n",
-                  model.config.name, threads, model.isa, model.cpu);
+  std::string out = fmt::format(
+      "{}, {} thread(s), {} kernels on {}.\nMicroseconds per step, and their share; of each part the fastest "
+      "seen.\n\n",
+      model.config.name, threads, model.isa, model.cpu);
   std::string header = fmt::format("| {:<{}} |", "part of a step", kPartWidth), rule(kPartWidth + 2, '-');
   rule = "|" + rule + "|";
   for (const Breakdown& test : tests) {
@@ -145,10 +146,11 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std
   };
   for (size_t p = 0; !tests.empty() && p < tests.front().parts.size(); ++p) {
     row(tests.front().parts[p].name, [&](const Breakdown& test) {
-      return fmt::format("{:.1f} ({:>2.0f} %)", test.parts[p].us, 100 * test.parts[p].us / test.step_us);
+      return fmt::format("{:.1f} ({:>2.0f} %)", test.parts[p].us, 100 * test.parts[p].us / test.sum_us());
     });
   }
-  row("a step", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.step_us); });
+  row("sum", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.sum_us()); });
+  row("a step as a whole", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.step_us); });
   row("steps", [](const Breakdown& test) { return fmt::format("{}        ", test.steps); });
   return out;
 }
