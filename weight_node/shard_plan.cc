@@ -1,5 +1,7 @@
 #include "weight_node/shard_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "threadpool/share.h"
@@ -92,6 +94,48 @@ uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread)
       shard.qkv.count() * shape.qkv_panel.bytes() + shard.o.count() * shape.o_panel.bytes() +
       shard.ffn_units.count() * shape.unit_bytes() + shard.down.count() * shape.down_panel.bytes();
   return config.layers * layer + shard.head.count() * HeadPanel(config).bytes();
+}
+
+uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
+  const LayerShape shape(config);
+  const auto fullest = [&](PanelRange ThreadShard::*range) {
+    uint64_t most = 0;
+    for (const ThreadShard& shard : threads) most = std::max<uint64_t>(most, (shard.*range).count());
+    return most;
+  };
+  const uint64_t layer = fullest(&ThreadShard::qkv) * shape.qkv_panel.bytes() +
+                         fullest(&ThreadShard::o) * shape.o_panel.bytes() +
+                         fullest(&ThreadShard::ffn_units) * shape.unit_bytes() +
+                         fullest(&ThreadShard::down) * shape.down_panel.bytes();
+  return config.layers * layer + fullest(&ThreadShard::head) * HeadPanel(config).bytes();
+}
+
+double ShardPlan::Balance(const model::ModelConfig& config) const {
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < threads.size(); ++t) bytes += ThreadBytes(config, t);
+  return static_cast<double>(bytes) / static_cast<double>(threads.size() * CriticalBytes(config));
+}
+
+BetterThreads FindBetterThreads(const model::ModelConfig& config, size_t threads) {
+  BetterThreads better{.fewest_as_fast = threads, .next_balanced = 0};
+  const uint64_t critical = MakeShardPlan(config, threads).CriticalBytes(config);
+  while (better.fewest_as_fast > 1 &&
+         MakeShardPlan(config, better.fewest_as_fast - 1).CriticalBytes(config) <= critical)
+    --better.fewest_as_fast;
+  for (size_t n = threads + 1; n <= 4 * threads && better.next_balanced == 0; ++n) {
+    if (MakeShardPlan(config, n).Balance(config) >= kGoodBalance) better.next_balanced = n;
+  }
+  return better;
+}
+
+std::string BalanceText(const model::ModelConfig& config, size_t threads) {
+  const double balance = MakeShardPlan(config, threads).Balance(config);
+  const BetterThreads better = FindBetterThreads(config, threads);
+  std::string out = fmt::format("{:.1f} %: the fullest thread of each matrix is waited for", 100 * balance);
+  if (better.fewest_as_fast < threads) out += fmt::format("; {} threads are as fast", better.fewest_as_fast);
+  if (balance < kGoodBalance && better.next_balanced != 0)
+    out += fmt::format("; {} are the next good number", better.next_balanced);
+  return out;
 }
 
 }  // namespace larder::weight_node

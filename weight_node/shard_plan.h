@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/range.h"
@@ -47,11 +48,26 @@ struct ShardPlan {
   size_t head_panels = 0;  // panels of lm_head; 0 in a part without ends
   // Packed bytes of one thread's layers and its part of lm_head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
+  // Packed bytes that a token waits for: a barrier follows each matrix, so of each the fullest thread's
+  // count.
+  uint64_t CriticalBytes(const model::ModelConfig&) const;
+  // How much of the threads' time is work where bytes are time: mean ThreadBytes() / CriticalBytes(); 1 is
+  // the best.
+  double Balance(const model::ModelConfig&) const;
 };
 
 // The shape of an lm_head panel.
 kernels::PanelShape HeadPanel(const model::ModelConfig&);
 
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
+
+// Numbers of threads that suit a model better than the one at hand.
+struct BetterThreads {
+  size_t fewest_as_fast = 0;  // the fewest with at most the same CriticalBytes; at most the number at hand
+  size_t next_balanced = 0;   // the fewest above it with a Balance of kGoodBalance; 0: none up to 4 times it
+};
+inline constexpr double kGoodBalance = 0.97;
+BetterThreads FindBetterThreads(const model::ModelConfig&, size_t threads);
+std::string BalanceText(const model::ModelConfig&, size_t threads);  // all of this for people, in a line
 
 }  // namespace larder::weight_node

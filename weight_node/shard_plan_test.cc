@@ -56,5 +56,43 @@ TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   EXPECT_EQ(plan.threads[1].head.count(), 0u);
 }
 
+// Counted by hand: a barrier follows each matrix, so one panel too many for one thread is waited for by all.
+TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
+  const auto config = Config(8, 4, 32);
+  const LayerShape shape(config);
+  EXPECT_EQ(MakeShardPlan(config, 1).Balance(config), 1.0);
+  const auto parts = [](size_t count, size_t threads) { return CeilDiv(count, threads); };
+  for (const size_t threads : {2, 3, 5, 64}) {
+    const ShardPlan plan = MakeShardPlan(config, threads);
+    const uint64_t waited = config.layers * (parts(shape.qkv_panels, threads) * shape.qkv_panel.bytes() +
+                                             parts(shape.o_panels, threads) * shape.o_panel.bytes() +
+                                             parts(shape.ffn_units, threads) * shape.unit_bytes() +
+                                             parts(shape.down_panels, threads) * shape.down_panel.bytes()) +
+                            parts(plan.head_panels, threads) * HeadPanel(config).bytes();
+    EXPECT_EQ(plan.CriticalBytes(config), waited) << threads;
+    const uint64_t all = config.layers * shape.weight_bytes() + plan.head_panels * HeadPanel(config).bytes();
+    EXPECT_DOUBLE_EQ(plan.Balance(config), static_cast<double>(all) / static_cast<double>(threads * waited));
+  }
+}
+
+TEST(ShardPlan, BetterThreads) {
+  const auto config = Config(8, 4, 32);
+  for (const size_t threads : {1, 2, 3, 7, 9, 31, 96}) {
+    const BetterThreads better = FindBetterThreads(config, threads);
+    const auto critical = [&](size_t n) { return MakeShardPlan(config, n).CriticalBytes(config); };
+    ASSERT_GE(better.fewest_as_fast, 1u);
+    ASSERT_LE(better.fewest_as_fast, threads);
+    EXPECT_EQ(critical(better.fewest_as_fast), critical(threads)) << threads;
+    if (better.fewest_as_fast > 1) {
+      EXPECT_GT(critical(better.fewest_as_fast - 1), critical(threads));
+    }
+    if (better.next_balanced == 0) continue;
+    EXPECT_GT(better.next_balanced, threads);
+    EXPECT_GE(MakeShardPlan(config, better.next_balanced).Balance(config), kGoodBalance);
+    for (size_t n = threads + 1; n < better.next_balanced; ++n)
+      EXPECT_LT(MakeShardPlan(config, n).Balance(config), kGoodBalance) << n;
+  }
+}
+
 }  // namespace
 }  // namespace larder::weight_node

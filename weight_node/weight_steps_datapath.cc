@@ -108,11 +108,8 @@ void FfnStep(const void* operand, void* frame) {
   for (size_t unit = 0; unit < op.n_units; ++unit) {
     op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);
     EndLap(StepKind::kGateUp);
-    for (uint32_t m = 0; m < rows.rows; ++m) {
-      const float* tile = op.tile.row(m);
-      op.elementwise->swiglu_quantize(tile, tile + model::kBlock, ActRow(op.out, rows.first_row + m) + unit,
-                                      model::kBlock);
-    }
+    op.elementwise->swiglu_quantize(op.tile.data, op.tile.data + model::kBlock, op.tile.stride,
+                                    ActRow(op.out, rows.first_row) + unit, op.out.stride_bytes, rows.rows);
     EndLap(StepKind::kActivation);
   }
 }

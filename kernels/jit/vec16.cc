@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <vector>
 
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/numerics.h"
@@ -169,37 +170,48 @@ Vec16 Vec16Emitter::BroadcastPair(const x86::Xmm& two_floats) {
   return v;
 }
 
-void Vec16Emitter::Exp(const Vec16& x) {
-  Mask16 normal;
-  if (avx512_) {
-    normal.k = cc.newKw();
-    cc.vcmpps(normal.k, x.part[0], XmmConst(Const::kExpLow), kGreaterEqual);
-  } else {
-    normal.v = New();
-    for (int i = 0; i < 2; ++i) {
-      cc.emit(I::kIdVcmpps, normal.v.part[i], x.part[i], XmmConst(Const::kExpLow),
-              asmjit::Imm(kGreaterEqual));
+void Vec16Emitter::Exp(std::span<const Vec16> xs) {
+  struct Lane {
+    Vec16 x, n, p;
+    Mask16 normal;
+  };
+  std::vector<Lane> lanes;
+  for (const Vec16& x : xs) {
+    Lane& lane = lanes.emplace_back(Lane{x, New(), New(), {}});
+    if (avx512_) {
+      lane.normal.k = cc.newKw();
+      cc.vcmpps(lane.normal.k, x.part[0], XmmConst(Const::kExpLow), kGreaterEqual);
+    } else {
+      lane.normal.v = New();
+      for (int i = 0; i < 2; ++i) {
+        cc.emit(I::kIdVcmpps, lane.normal.v.part[i], x.part[i], XmmConst(Const::kExpLow),
+                asmjit::Imm(kGreaterEqual));
+      }
     }
   }
-  const Vec16 n = New(), p = New();
-  Op(I::kIdVminps, x, x, Constant(Const::kExpHigh));
-  Op(I::kIdVmulps, n, x, Constant(Const::kLog2E));
-  OpImm(avx512_ ? I::kIdVrndscaleps : I::kIdVroundps, n, n, kNearestEven);
-  Op(I::kIdVfmadd231ps, x, n, Constant(Const::kNegLn2High));
-  Op(I::kIdVfmadd231ps, x, n, Constant(Const::kNegLn2Low));
-  Op(I::kIdVmovups, p, Constant(Const::kExpC6));
+  const auto each = [&](auto emit) {
+    for (const Lane& lane : lanes) emit(lane);
+  };
+  each([&](const Lane& l) { Op(I::kIdVminps, l.x, l.x, Constant(Const::kExpHigh)); });
+  each([&](const Lane& l) { Op(I::kIdVmulps, l.n, l.x, Constant(Const::kLog2E)); });
+  each([&](const Lane& l) { OpImm(avx512_ ? I::kIdVrndscaleps : I::kIdVroundps, l.n, l.n, kNearestEven); });
+  each([&](const Lane& l) { Op(I::kIdVfmadd231ps, l.x, l.n, Constant(Const::kNegLn2High)); });
+  each([&](const Lane& l) { Op(I::kIdVfmadd231ps, l.x, l.n, Constant(Const::kNegLn2Low)); });
+  each([&](const Lane& l) { Op(I::kIdVmovups, l.p, Constant(Const::kExpC6)); });
   for (const Const c :
        {Const::kExpC5, Const::kExpC4, Const::kExpC3, Const::kExpC2, Const::kOne, Const::kOne}) {
-    Op(I::kIdVfmadd213ps, p, x, Constant(c));
+    each([&](const Lane& l) { Op(I::kIdVfmadd213ps, l.p, l.x, Constant(c)); });
   }
-  Op(I::kIdVcvtps2dq, n, n);
-  OpImm(I::kIdVpslld, n, n, 23);
-  if (avx512_) {
-    cc.k(normal.k).z().vpaddd(x.part[0], p.part[0], n.part[0]);
-  } else {
-    Op(I::kIdVpaddd, x, p, n);
-    Op(I::kIdVandps, x, x, normal.v);
-  }
+  each([&](const Lane& l) { Op(I::kIdVcvtps2dq, l.n, l.n); });
+  each([&](const Lane& l) { OpImm(I::kIdVpslld, l.n, l.n, 23); });
+  each([&](const Lane& l) {
+    if (avx512_) {
+      cc.k(l.normal.k).z().vpaddd(l.x.part[0], l.p.part[0], l.n.part[0]);
+    } else {
+      Op(I::kIdVpaddd, l.x, l.p, l.n);
+      Op(I::kIdVandps, l.x, l.x, l.normal.v);
+    }
+  });
 }
 
 Arg Vec16Emitter::BroadcastOperand(const x86::Mem& scalar) {

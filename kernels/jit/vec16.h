@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -104,7 +105,8 @@ class Vec16Emitter {
               const Arg& otherwise);  // lanes outside the mask are taken from `otherwise`
   Vec16 Broadcast(const x86::Xmm& scalar);
   Vec16 BroadcastPair(const x86::Xmm& two_floats);
-  void Exp(const Vec16& x);  // in place; kernels/formats/numerics.h
+  // In place; kernels/formats/numerics.h. Each instruction is emitted for all of them before the next one.
+  void Exp(std::span<const Vec16> xs);
   // An operand for fma with the float at `scalar` in every lane: a broadcast within the instruction, or a ymm
   // that is loaded here.
   Arg BroadcastOperand(const x86::Mem& scalar);

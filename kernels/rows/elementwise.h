@@ -33,8 +33,10 @@ struct Elementwise {
   // [-127, 127] (since d was truncated, 127.00001 may occur).
   void (*quantize)(const float* x, ActBlock* out, size_t n);
 
-  // out[n] = quantize(h), h = (gate / (1 + Exp(-gate))) * up. n is a multiple of 32.
-  void (*swiglu_quantize)(const float* gate, const float* up, ActBlock* out, size_t n);
+  // One block of each of `rows` rows: out = quantize(h), h[32] = (gate / (1 + Exp(-gate))) * up. A row's gate
+  // and up are `stride` floats after the last one's, its block `out_stride` bytes.
+  void (*swiglu_quantize)(const float* gate, const float* up, size_t stride, ActBlock* out, size_t out_stride,
+                          size_t rows);
 
   // Rotates x[2 * half] in place: pairs (i, i + half): a = x0*c, x0' = fma(-x1, s, a); b = x1*c, x1' =
   // fma(x0, s, b). cos_sin: cos[half], then sin[half]. Any half >= 1.

@@ -70,12 +70,14 @@ class Comparison {
   }
 
   void SwigluQuantize() const {
-    const size_t n = n_ / kBlock * kBlock;
-    Compare("swiglu_quantize", [&](const Elementwise& set) {
-      std::vector<ActBlock> out(n / kBlock + 1, ActBlock{});
-      set.swiglu_quantize(x_.data(), w_.data(), out.data(), n);
-      return out;
-    });
+    const size_t rows = n_ / kBlock;
+    for (const size_t apart : {1, 3}) {  // blocks between rows of the output
+      Compare("swiglu_quantize", [&](const Elementwise& set) {
+        std::vector<ActBlock> out(apart * rows + 1, ActBlock{});
+        set.swiglu_quantize(x_.data(), w_.data(), kBlock, out.data(), apart * sizeof(ActBlock), rows);
+        return out;
+      });
+    }
   }
 
   void Rope() const {

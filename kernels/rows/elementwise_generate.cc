@@ -40,133 +40,193 @@ void RmsNorm(Vec16Emitter& e) {
   });
 }
 
-// Quantises 32 floats into the ActBlock at `out`. Overwrites low and high.
-void QuantizeBlock(Vec16Emitter& e, const Vec16& low, const Vec16& high, const x86::Gp& out) {
+// 32 floats, and where their ActBlock goes.
+struct FloatBlock {
+  Vec16 low, high;
+  x86::Gp out;
+  int32_t offset = 0;
+  x86::Mem at(size_t member = 0) const { return x86::ptr(out, offset + static_cast<int32_t>(member)); }
+};
+
+// Quantises the blocks, whose floats it overwrites. A block is one long chain of latencies: each instruction
+// is emitted for all of them before the next one.
+void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   x86::Compiler& cc = e.cc;
-  const Vec16 amax = e.New(), other = e.New();
-  e.Op(I::kIdVandps, amax, low, e.Constant(Const::kAbsMask));
-  e.Op(I::kIdVandps, other, high, e.Constant(Const::kAbsMask));
-  e.Op(I::kIdVmaxps, amax, amax, other);
-  const x86::Xmm a = e.Reduce(I::kIdVmaxps, amax);
-  const x86::Xmm d = cc.newXmm(), inverse = cc.newXmm(), minus_md = cc.newXmm();
-  cc.vdivss(d, a, e.XmmConst(Const::kQuantMax));
-  cc.vandps(d, d, e.XmmConst(Const::kScaleMask));
-  cc.vmovss(inverse, e.XmmConst(Const::kOne));
-  cc.vdivss(inverse, inverse, d);
-  // A block whose elements are all near zero gets d = 0 and, by inverse = 0, q = 0.
-  if (e.avx512()) {
-    const x86::KReg k = cc.newKw();
-    cc.vcmpss(k, a, e.XmmConst(Const::kQuantZero), 13);
-    cc.k(k).z().vmovaps(d, d);
-    cc.k(k).z().vmovaps(inverse, inverse);
-  } else {
-    cc.vcmpss(a, a, e.XmmConst(Const::kQuantZero), 13);
-    cc.vandps(d, d, a);
-    cc.vandps(inverse, inverse, a);
+  struct Scales {
+    x86::Xmm amax, d, inverse;
+    x86::KReg some;  // the block is not near zero
+    Vec16 scale;
+  };
+  std::vector<Scales> scales(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Vec16 amax = e.New(), other = e.New();
+    e.Op(I::kIdVandps, amax, blocks[i].low, e.Constant(Const::kAbsMask));
+    e.Op(I::kIdVandps, other, blocks[i].high, e.Constant(Const::kAbsMask));
+    e.Op(I::kIdVmaxps, amax, amax, other);
+    scales[i].scale = amax;
   }
-  const Vec16 scale = e.Broadcast(inverse);
-  for (const Vec16* v : {&low, &high}) {
-    e.Op(I::kIdVmulps, *v, *v, scale);
-    e.Op(I::kIdVcvtps2dq, *v, *v);
+  for (Scales& s : scales) s.amax = e.Reduce(I::kIdVmaxps, s.scale);
+  for (Scales& s : scales) {
+    s.d = cc.newXmm();
+    s.inverse = cc.newXmm();
+    cc.vdivss(s.d, s.amax, e.XmmConst(Const::kQuantMax));
+    cc.vandps(s.d, s.d, e.XmmConst(Const::kScaleMask));
+    cc.vmovss(s.inverse, e.XmmConst(Const::kOne));
+    cc.vdivss(s.inverse, s.inverse, s.d);
+  }
+  // A block whose elements are all near zero gets d = 0 and, by inverse = 0, q = 0.
+  for (Scales& s : scales) {
+    if (e.avx512()) {
+      s.some = cc.newKw();
+      cc.vcmpss(s.some, s.amax, e.XmmConst(Const::kQuantZero), 13);
+      cc.k(s.some).z().vmovaps(s.d, s.d);
+      cc.k(s.some).z().vmovaps(s.inverse, s.inverse);
+    } else {
+      cc.vcmpss(s.amax, s.amax, e.XmmConst(Const::kQuantZero), 13);
+      cc.vandps(s.d, s.d, s.amax);
+      cc.vandps(s.inverse, s.inverse, s.amax);
+    }
+    s.scale = e.Broadcast(s.inverse);
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    for (const Vec16* v : {&blocks[i].low, &blocks[i].high}) {
+      e.Op(I::kIdVmulps, *v, *v, scales[i].scale);
+      e.Op(I::kIdVcvtps2dq, *v, *v);
+    }
   }
   // To bytes. |x * inverse| < 127.001, so nothing saturates and no clamping is needed. The packs work within
   // 128-bit parts; a permutation of dwords puts the bytes in order. (With AVX-512, two vpmovsdb and an
   // insertion take five uops of the only shuffle port; this takes three.)
-  const x86::Ymm q = cc.newYmm(), zero = cc.newYmm();
-  if (e.avx512()) {
-    const x86::Zmm packed = cc.newZmm(), order = cc.newZmm();
-    cc.vpackssdw(packed, low.part[0], high.part[0]);
-    cc.vpacksswb(packed, packed, packed);
-    cc.vmovups(order, e.XmmConst(Const::kPackOrder512));
-    cc.vpermd(packed, order, packed);
-    cc.vmovaps(q, packed.ymm());
-  } else {
-    const x86::Ymm t = cc.newYmm(), order = cc.newYmm();
-    cc.vpackssdw(q, low.part[0], low.part[1]);
-    cc.vpackssdw(t, high.part[0], high.part[1]);
-    cc.vpacksswb(q, q, t);
-    cc.vmovups(order, e.XmmConst(Const::kPackOrder256));
-    cc.vpermd(q, order, q);
+  std::vector<x86::Ymm> bytes(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const Vec16 &low = blocks[i].low, &high = blocks[i].high;
+    const x86::Ymm q = bytes[i] = cc.newYmm();
+    if (e.avx512()) {
+      const x86::Zmm packed = cc.newZmm(), order = cc.newZmm();
+      cc.vpackssdw(packed, low.part[0], high.part[0]);
+      cc.vpacksswb(packed, packed, packed);
+      cc.vmovups(order, e.XmmConst(Const::kPackOrder512));
+      cc.vpermd(packed, order, packed);
+      cc.vmovaps(q, packed.ymm());
+    } else {
+      const x86::Ymm t = cc.newYmm(), order = cc.newYmm();
+      cc.vpackssdw(q, low.part[0], low.part[1]);
+      cc.vpackssdw(t, high.part[0], high.part[1]);
+      cc.vpacksswb(q, q, t);
+      cc.vmovups(order, e.XmmConst(Const::kPackOrder256));
+      cc.vpermd(q, order, q);
+    }
+    cc.vmovups(blocks[i].at(), q);
   }
-  cc.vmovups(x86::ptr(out), q);
   // sum(q) = sum(q + 128) - 4096; the sum of unsigned bytes is a sum of absolute differences from 0.
-  const x86::Xmm sum = cc.newXmm(), t = cc.newXmm(), start = cc.newXmm();
-  cc.vpxor(q, q, e.XmmConst(Const::kByte128));
-  cc.vxorps(zero, zero, zero);
-  cc.vpsadbw(q, q, zero);
-  if (e.avx512()) {
-    cc.vextracti32x4(t, q, 1);
-  } else {
-    cc.vextracti128(t, q, 1);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const x86::Ymm q = bytes[i], zero = cc.newYmm();
+    const x86::Xmm sum = cc.newXmm(), t = cc.newXmm(), start = cc.newXmm(), minus_md = cc.newXmm();
+    cc.vpxor(q, q, e.XmmConst(Const::kByte128));
+    cc.vxorps(zero, zero, zero);
+    cc.vpsadbw(q, q, zero);
+    if (e.avx512()) {
+      cc.vextracti32x4(t, q, 1);
+    } else {
+      cc.vextracti128(t, q, 1);
+    }
+    cc.vpaddd(sum, q.xmm(), t);
+    cc.vpshufd(t, sum, 0b1110);
+    cc.vpaddd(sum, sum, t);
+    cc.vpsubd(sum, sum, e.XmmConst(Const::kInt4096));
+    cc.vpslld(t, sum, 7);
+    cc.vmovups(start, e.XmmConst(Const::kMagicInt));
+    cc.vpsubd(start, start, t);
+    cc.vmulss(minus_md, scales[i].d, e.XmmConst(Const::kNegMagic));
+    // Four small stores, because the shuffle port is the bottleneck and the store ports are idle.
+    cc.vmovss(blocks[i].at(offsetof(ActBlock, d)), scales[i].d);
+    cc.vmovss(blocks[i].at(offsetof(ActBlock, minus_md)), minus_md);
+    cc.vmovd(blocks[i].at(offsetof(ActBlock, start)), start);
+    cc.vmovd(blocks[i].at(offsetof(ActBlock, sum)), sum);
   }
-  cc.vpaddd(sum, q.xmm(), t);
-  cc.vpshufd(t, sum, 0b1110);
-  cc.vpaddd(sum, sum, t);
-  cc.vpsubd(sum, sum, e.XmmConst(Const::kInt4096));
-  cc.vpslld(t, sum, 7);
-  cc.vmovups(start, e.XmmConst(Const::kMagicInt));
-  cc.vpsubd(start, start, t);
-  cc.vmulss(minus_md, d, e.XmmConst(Const::kNegMagic));
-  // Four small stores, because the shuffle port is the bottleneck and the store ports are idle.
-  cc.vmovss(x86::ptr(out, offsetof(ActBlock, d)), d);
-  cc.vmovss(x86::ptr(out, offsetof(ActBlock, minus_md)), minus_md);
-  cc.vmovd(x86::ptr(out, offsetof(ActBlock, start)), start);
-  cc.vmovd(x86::ptr(out, offsetof(ActBlock, sum)), sum);
 }
+
+// AVX2 has no registers for more than one block at a time.
+size_t BlocksAtOnce(const Vec16Emitter& e) { return e.avx512() ? 2 : 1; }
 
 void Quantize(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
-  const x86::Gp blocks = cc.newUIntPtr(), rest = cc.newUIntPtr(), low_count = cc.newUIntPtr();
-  const asmjit::Label loop = cc.newLabel(), tail = cc.newLabel(), done = cc.newLabel();
-  cc.mov(blocks, n);
-  cc.shr(blocks, 5);
-  cc.jz(tail);
-  cc.bind(loop);
-  QuantizeBlock(e, e.Load(x86::ptr(x)), e.Load(x86::ptr(x, 64)), out);
-  cc.add(x, 128);
-  cc.add(out, static_cast<int>(sizeof(ActBlock)));
-  cc.dec(blocks);
-  cc.jnz(loop);
-  cc.bind(tail);
-  cc.mov(rest, n);
-  cc.and_(rest, 31);
+  const x86::Gp left = cc.newUIntPtr();
+  cc.mov(left, n);
+  for (size_t count = BlocksAtOnce(e); count > 0; --count) {
+    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+    cc.bind(loop);
+    cc.cmp(left, count * kBlock);
+    cc.jb(done);
+    std::vector<FloatBlock> blocks;
+    for (size_t i = 0; i < count; ++i) {
+      const auto at = static_cast<int32_t>(i * kBlock * sizeof(float));
+      blocks.push_back({e.Load(x86::ptr(x, at)), e.Load(x86::ptr(x, at + 64)), out,
+                        static_cast<int32_t>(i * sizeof(ActBlock))});
+    }
+    QuantizeBlocks(e, blocks);
+    cc.add(x, count * kBlock * sizeof(float));
+    cc.add(out, count * sizeof(ActBlock));
+    cc.sub(left, count * kBlock);
+    cc.jmp(loop);
+    cc.bind(done);
+  }
+  const asmjit::Label done = cc.newLabel();
+  cc.test(left, left);
   cc.jz(done);
-  const x86::Gp sixteen = cc.newUIntPtr();
+  const x86::Gp sixteen = cc.newUIntPtr(), low_count = cc.newUIntPtr();
   cc.mov(sixteen, 16);
-  cc.mov(low_count, rest);
+  cc.mov(low_count, left);
   cc.cmp(low_count, sixteen);
   cc.cmova(low_count, sixteen);
-  cc.sub(rest, low_count);
-  const Mask16 low_mask = e.FirstLanes(low_count), high_mask = e.FirstLanes(rest);
-  QuantizeBlock(e, e.Load(x86::ptr(x), &low_mask), e.Load(x86::ptr(x, 64), &high_mask), out);
+  cc.sub(left, low_count);
+  const Mask16 low_mask = e.FirstLanes(low_count), high_mask = e.FirstLanes(left);
+  QuantizeBlocks(e, {{e.Load(x86::ptr(x), &low_mask), e.Load(x86::ptr(x, 64), &high_mask), out}});
   cc.bind(done);
 }
 
 void SwigluQuantize(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
-  const auto gate = e.PointerArg(0), up = e.PointerArg(1), out = e.PointerArg(2), n = e.PointerArg(3);
-  const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
-  cc.shr(n, 5);
-  cc.jz(done);
-  cc.bind(loop);
-  Vec16 h[2];
-  for (int i = 0; i < 2; ++i) {
-    h[i] = e.Load(x86::ptr(gate, 64 * i));
-    const Vec16 t = e.New();
-    e.Op(I::kIdVxorps, t, h[i], e.Constant(Const::kSignMask));
-    e.Exp(t);
-    e.Op(I::kIdVaddps, t, t, e.Constant(Const::kOne));
-    e.Op(I::kIdVdivps, h[i], h[i], t);
-    e.Op(I::kIdVmulps, h[i], h[i], x86::ptr(up, 64 * i));
+  const auto gate = e.PointerArg(0), up = e.PointerArg(1), stride = e.PointerArg(2);
+  const auto out = e.PointerArg(3), out_stride = e.PointerArg(4), rows = e.PointerArg(5);
+  cc.shl(stride, 2);  // bytes
+  for (size_t count = BlocksAtOnce(e); count > 0; --count) {
+    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
+    cc.bind(loop);
+    cc.cmp(rows, count);
+    cc.jb(done);
+    std::vector<FloatBlock> blocks;
+    std::vector<Vec16> h, t;
+    for (size_t i = 0; i < count; ++i) {
+      for (const int half : {0, 64}) {
+        h.push_back(e.Load(x86::ptr(gate, half)));
+        t.push_back(e.New());
+        e.Op(I::kIdVxorps, t.back(), h.back(), e.Constant(Const::kSignMask));
+      }
+      if (i + 1 < count) cc.add(gate, stride);
+    }
+    // AVX2 has no registers for more than one of them at a time.
+    for (size_t i = 0, some = e.avx512() ? t.size() : 1; i < t.size(); i += some) e.Exp({t.data() + i, some});
+    for (size_t i = 0; i < count; ++i) {
+      for (const size_t half : {0, 1}) {
+        const size_t v = 2 * i + half;
+        e.Op(I::kIdVaddps, t[v], t[v], e.Constant(Const::kOne));
+        e.Op(I::kIdVdivps, h[v], h[v], t[v]);
+        e.Op(I::kIdVmulps, h[v], h[v], x86::ptr(up, static_cast<int32_t>(64 * half)));
+      }
+      cc.add(up, stride);
+      const x86::Gp to = cc.newUIntPtr();
+      cc.mov(to, out);
+      cc.add(out, out_stride);
+      blocks.push_back({h[2 * i], h[2 * i + 1], to});
+    }
+    QuantizeBlocks(e, blocks);
+    cc.add(gate, stride);
+    cc.sub(rows, count);
+    cc.jmp(loop);
+    cc.bind(done);
   }
-  QuantizeBlock(e, h[0], h[1], out);
-  cc.add(gate, 128);
-  cc.add(up, 128);
-  cc.add(out, static_cast<int>(sizeof(ActBlock)));
-  cc.dec(n);
-  cc.jnz(loop);
-  cc.bind(done);
 }
 
 void Rope(Vec16Emitter& e) {
@@ -233,13 +293,16 @@ void SoftmaxRows(Vec16Emitter& e, size_t count, const x86::Gp& scores, const x86
   }
   const Vec16 nothing = e.Zero();
   e.Sweep(valid, [&](const x86::Gp& at, const Mask16* mask) {
-    for (Row& row : rows) {
-      const Vec16 v = e.Load(x86::ptr(row.at, at), mask);
-      e.Op(I::kIdVsubps, v, v, row.max);
-      e.Exp(v);
-      if (mask != nullptr) e.Select(v, *mask, nothing);
-      e.Op(I::kIdVaddps, row.sums, row.sums, v);
-      e.Store(x86::ptr(row.at, at), v);
+    std::vector<Vec16> v;
+    for (const Row& row : rows) {
+      v.push_back(e.Load(x86::ptr(row.at, at), mask));
+      e.Op(I::kIdVsubps, v.back(), v.back(), row.max);
+    }
+    e.Exp(v);
+    for (size_t i = 0; i < count; ++i) {
+      if (mask != nullptr) e.Select(v[i], *mask, nothing);
+      e.Op(I::kIdVaddps, rows[i].sums, rows[i].sums, v[i]);
+      e.Store(x86::ptr(rows[i].at, at), v[i]);
     }
   });
   for (size_t i = 0; i < count; ++i) {
@@ -356,7 +419,7 @@ void Merge(Vec16Emitter& e) {
   cc.vunpcklps(pair, m, mc);
   const Vec16 factors = e.BroadcastPair(pair);
   e.Op(I::kIdVsubps, factors, factors, e.Broadcast(mn));
-  e.Exp(factors);  // a, b, a, b, ...
+  e.Exp({&factors, 1});  // a, b, a, b, ...
   const x86::Xmm a0 = cc.newXmm(), b0 = cc.newXmm(), l = cc.newXmm();
   cc.vmovaps(a0, factors.part[0].xmm());
   cc.vpermilps(b0, a0, 0b0001);

@@ -104,8 +104,9 @@ TEST(CheckElementwise, NamesABrokenKernel) {
     };
   });
   ExpectNamed("swiglu_quantize", [](Elementwise& e) {
-    e.swiglu_quantize = [](const float* gate, const float* up, ActBlock* out, size_t n) {
-      good.swiglu_quantize(gate, up, out, n);
+    e.swiglu_quantize = [](const float* gate, const float* up, size_t stride, ActBlock* out,
+                           size_t out_stride, size_t rows) {
+      good.swiglu_quantize(gate, up, stride, out, out_stride, rows);
       out->q[31] = static_cast<int8_t>(out->q[31] ^ 1);
     };
   });
@@ -199,7 +200,7 @@ TEST_P(ElementwiseOf, NanDoesNotCrash) {
   float m = kNan, l = 0;
   set.rms_norm(x.data(), x.data(), y.data(), 64, 0);
   set.quantize(x.data(), blocks.data(), 64);
-  set.swiglu_quantize(x.data(), x.data(), blocks.data(), 64);
+  set.swiglu_quantize(x.data(), x.data(), kBlock, blocks.data(), sizeof(ActBlock), 2);
   set.softmax_chunk(x.data(), 64, 1, 50, 64, &m, &l);
   set.merge(y.data(), &m, &l, x.data(), kNan, kNan, 64);
   for (size_t i = 50; i < 64; ++i) EXPECT_EQ(x[i], 0.0f);  // padding is 0 anyway
@@ -279,7 +280,8 @@ TEST(Scalar, SwigluAgainstDouble) {
   const size_t n = 2816;
   const auto gate = MakeInput(Pattern::kGaussian, n, 4), up = MakeInput(Pattern::kGaussian, n, 5);
   std::vector<ActBlock> blocks(n / kBlock);
-  GetElementwise(Isa::kScalar).swiglu_quantize(gate.data(), up.data(), blocks.data(), n);
+  GetElementwise(Isa::kScalar)
+      .swiglu_quantize(gate.data(), up.data(), kBlock, blocks.data(), sizeof(ActBlock), n / kBlock);
   for (size_t i = 0; i < n; ++i) {
     const double h = gate[i] / (1 + std::exp(-static_cast<double>(gate[i]))) * up[i];
     const ActBlock& block = blocks[i / kBlock];

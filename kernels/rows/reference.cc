@@ -48,14 +48,15 @@ void Quantize(const float* x, ActBlock* out, size_t n) {
   }
 }
 
-void SwigluQuantize(const float* gate, const float* up, ActBlock* out, size_t n) {
-  for (size_t begin = 0; begin < n; begin += kBlock) {
+void SwigluQuantize(const float* gate, const float* up, size_t stride, ActBlock* out, size_t out_stride,
+                    size_t rows) {
+  for (size_t m = 0; m < rows; ++m) {
     float h[kBlock];
     for (size_t i = 0; i < kBlock; ++i) {
-      const float g = gate[begin + i];
-      h[i] = (g / (1.0f + Exp(-g))) * up[begin + i];
+      const float g = gate[m * stride + i];
+      h[i] = (g / (1.0f + Exp(-g))) * up[m * stride + i];
     }
-    *out++ = QuantizeBlock(h);
+    *reinterpret_cast<ActBlock*>(reinterpret_cast<uint8_t*>(out) + m * out_stride) = QuantizeBlock(h);
   }
 }
 

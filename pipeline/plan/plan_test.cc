@@ -198,6 +198,7 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
   }
   const std::string table = plan.Table();
   EXPECT_NE(table.find("3+1: 3 with 2 to 4 layers each"), std::string::npos) << table;
+  EXPECT_NE(table.find("\nbalance    stage "), std::string::npos) << table;
   const auto json = plan.Json();
   EXPECT_EQ(json["stages"][2]["first_layer"], 6);
   EXPECT_EQ(json["links"][1]["transport"], "tcp");

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "attention_node/kv_region.h"
 #include "pipeline/manifest/text.h"
 #include "pipeline/plan/plan.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
@@ -72,6 +75,25 @@ std::string StageTable(const Plan& plan) {
   return out;
 }
 
+// Of the stage whose threads wait the most for each other.
+std::string BalanceLine(const Plan& plan) {
+  size_t worst = 0;
+  double least = 2;
+  std::vector<model::ModelConfig> parts;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlacedStage& stage = plan.stages[i];
+    parts.push_back(plan.single() ? plan.config
+                                  : model::LayersOf(plan.config, stage.first_layer, stage.layers));
+    const double balance =
+        weight_node::MakeShardPlan(parts[i], std::max<size_t>(1, stage.cores)).Balance(parts[i]);
+    if (balance >= least) continue;
+    least = balance;
+    worst = i;
+  }
+  return fmt::format("balance    stage {}, {}\n", worst,
+                     weight_node::BalanceText(parts[worst], std::max<size_t>(1, plan.stages[worst].cores)));
+}
+
 }  // namespace
 
 std::string Plan::Table() const {
@@ -99,6 +121,7 @@ std::string Plan::Table() const {
                      slots == 1 ? "" : "s", context, Mb(slots * kv_slot_bytes()));
   out += fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
                                                    : "not all stages' weights fit their L3 budgets");
+  out += BalanceLine(*this);
   out += StageTable(*this);
   if (!links.empty()) {
     out += "\n  link                                                transport  listens at\n";

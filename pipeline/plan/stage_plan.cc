@@ -229,6 +229,7 @@ std::string StagePlan::Table() const {
       fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",
                      resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
+  out += fmt::format("balance    {}\n", weight_node::BalanceText(config, threads.size()));
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
     const PlanL3Group& l3 = l3_groups[g];
@@ -281,6 +282,7 @@ nlohmann::json StagePlan::Json() const {
                          {"max_batch_tokens", options.max_batch_tokens},
                          {"isa", IsaName(options.isa)},
                          {"resident", resident()},
+                         {"balance", shards.Balance(config)},
                          {"hash", fmt::format("{:016x}", hash())},
                          {"notes", notes}};
   for (const PlanL3Group& l3 : l3_groups) {
