@@ -1,5 +1,6 @@
 // The elementwise kernels for AVX2 and AVX-512, each written once for 16 lanes (kernels/jit/vec16.h).
 // reference.cc says what they compute.
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -147,14 +148,14 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
 }
 
 // AVX2 has no registers for more than one block at a time.
-size_t BlocksAtOnce(const Vec16Emitter& e) { return e.avx512() ? 2 : 1; }
+size_t BlocksAtOnce(const Vec16Emitter& e) { return e.avx512() ? 4 : 1; }
 
 void Quantize(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
   const x86::Gp left = cc.newUIntPtr();
   cc.mov(left, n);
-  for (size_t count = BlocksAtOnce(e); count > 0; --count) {
+  for (size_t count = BlocksAtOnce(e); count > 0; count /= 2) {
     const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
     cc.bind(loop);
     cc.cmp(left, count * kBlock);
@@ -191,7 +192,7 @@ void SwigluQuantize(Vec16Emitter& e) {
   const auto gate = e.PointerArg(0), up = e.PointerArg(1), stride = e.PointerArg(2);
   const auto out = e.PointerArg(3), out_stride = e.PointerArg(4), rows = e.PointerArg(5);
   cc.shl(stride, 2);  // bytes
-  for (size_t count = BlocksAtOnce(e); count > 0; --count) {
+  for (size_t count = BlocksAtOnce(e); count > 0; count /= 2) {
     const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
     cc.bind(loop);
     cc.cmp(rows, count);
@@ -207,7 +208,8 @@ void SwigluQuantize(Vec16Emitter& e) {
       if (i + 1 < count) cc.add(gate, stride);
     }
     // AVX2 has no registers for more than one of them at a time.
-    for (size_t i = 0, some = e.avx512() ? t.size() : 1; i < t.size(); i += some) e.Exp({t.data() + i, some});
+    for (size_t i = 0, some = e.avx512() ? std::min<size_t>(4, t.size()) : 1; i < t.size(); i += some)
+      e.Exp({t.data() + i, some});
     for (size_t i = 0; i < count; ++i) {
       for (const size_t half : {0, 1}) {
         const size_t v = 2 * i + half;
