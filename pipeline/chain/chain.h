@@ -4,7 +4,7 @@
 // There are two kinds. A LocalChain is one stage with the whole model on this thread's own pool; a
 // ChainClient sends micro-batches around stages that run on other threads or in other processes. A single
 // stage needs no frame, link or second pool, because its own thread already has the data; so its
-// micro-batches do not cross a loopback link.
+// micro-batches do not cross a loopback link: Submit keeps one, Collect computes it.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +28,12 @@ class Chain {
  public:
   virtual ~Chain() = default;
 
-  // Submits a micro-batch of 1 to packed().max_rows() rows. At most max_in_flight() micro-batches may await
-  // their Collect. first_half: see Stage::Execute. Throws ChainLostError.
+  // Submits a micro-batch of 1 to packed().max_rows() rows, whose arrays stay as they are until its Collect.
+  // At most max_in_flight() micro-batches may await theirs. first_half: see Stage::Execute. Throws
+  // ChainLostError.
   virtual void Submit(model::BatchRows& batch, uint32_t first_half) = 0;
   // Completes the oldest micro-batch. The logits of its logit rows are at packed().logits(i) until the next
-  // Collect or, in a LocalChain, the next Submit. Throws ChainLostError.
+  // Collect. Throws ChainLostError.
   virtual void Collect() = 0;
   // Checks the chain while nothing is submitted: throws ChainLostError if a stage or a link has been lost. If
   // it was already reported lost, tries to connect again, for a second or two. Submit does the same.

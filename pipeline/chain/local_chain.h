@@ -14,9 +14,9 @@ class LocalChain final : public Chain {
   // Loads the weights. All arguments must outlive it. Throws Error.
   LocalChain(const StagePlan&, const model::GgufFile&, const StageOptions&, SocketStatus& status);
 
-  // Computes the micro-batch; the calling thread is one of the pool's.
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
-  void Collect() override {}
+  // Computes the micro-batch; the calling thread is one of the pool's.
+  void Collect() override;
   void Reconnect() override {}
   size_t max_in_flight() const override { return 1; }
   bool can_be_lost() const override { return false; }
@@ -29,6 +29,8 @@ class LocalChain final : public Chain {
  private:
   SocketStatus& status_;
   Stage stage_;
+  model::BatchRows batch_;  // submitted and not collected
+  uint32_t first_half_ = 0;
 };
 
 }  // namespace larder::pipeline::chain

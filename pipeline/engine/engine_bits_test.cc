@@ -62,6 +62,25 @@ TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
             "");
 }
 
+// Submit submits and Collect collects, for one stage as for a chain: what was collected last stays readable
+// until the next Collect, and the caller's rows are not needed after Submit.
+TEST_F(EngineBitsTest, LogitsStayUntilTheNextCollect) {
+  auto engine = MakeEngine(model_.file(), {.threads = 2});
+  const auto logits = [&] { return std::vector<float>(engine->logits(0).begin(), engine->logits(0).end()); };
+  const auto of_baseline = [&](size_t row) {
+    const auto begin = baseline_.begin() + static_cast<std::ptrdiff_t>(row * logits().size());
+    return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(logits().size()));
+  };
+  std::vector<TokenRow> row = {{tokens_[0], SlotId(0), 0, true}};
+  engine->Run(row);
+  row[0] = {tokens_[1], SlotId(0), 1, true};
+  engine->Submit(row);
+  row[0] = {};
+  EXPECT_EQ(FirstDifference(logits(), of_baseline(0)), "");
+  engine->Collect();
+  EXPECT_EQ(FirstDifference(logits(), of_baseline(1)), "");
+}
+
 TEST_F(EngineBitsTest, FrameSizesDoNotMatter) {
   for (const size_t rows : {1, 5, 48}) {
     auto engine = MakeEngine(
