@@ -147,19 +147,28 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
   }
 }
 
-// AVX2 has no registers for more than one block at a time.
-size_t BlocksAtOnce(const Vec16Emitter& e) { return e.avx512() ? 4 : 1; }
+// Emits loops over the items that `left` counts, `unit` to an item: body(n) emits the work on n of them at
+// once, the chains of latencies of which run side by side. AVX2 has no registers for more than one.
+template <typename Body>
+void SeveralAtOnce(Vec16Emitter& e, const x86::Gp& left, size_t unit, Body body) {
+  for (size_t n = e.avx512() ? 4 : 1; n > 0; n /= 2) {
+    const asmjit::Label loop = e.cc.newLabel(), done = e.cc.newLabel();
+    e.cc.bind(loop);
+    e.cc.cmp(left, n * unit);
+    e.cc.jb(done);
+    body(n);
+    e.cc.sub(left, n * unit);
+    e.cc.jmp(loop);
+    e.cc.bind(done);
+  }
+}
 
 void Quantize(Vec16Emitter& e) {
   x86::Compiler& cc = e.cc;
   const auto x = e.PointerArg(0), out = e.PointerArg(1), n = e.PointerArg(2);
   const x86::Gp left = cc.newUIntPtr();
   cc.mov(left, n);
-  for (size_t count = BlocksAtOnce(e); count > 0; count /= 2) {
-    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
-    cc.bind(loop);
-    cc.cmp(left, count * kBlock);
-    cc.jb(done);
+  SeveralAtOnce(e, left, kBlock, [&](size_t count) {
     std::vector<FloatBlock> blocks;
     for (size_t i = 0; i < count; ++i) {
       const auto at = static_cast<int32_t>(i * kBlock * sizeof(float));
@@ -169,10 +178,7 @@ void Quantize(Vec16Emitter& e) {
     QuantizeBlocks(e, blocks);
     cc.add(x, count * kBlock * sizeof(float));
     cc.add(out, count * sizeof(ActBlock));
-    cc.sub(left, count * kBlock);
-    cc.jmp(loop);
-    cc.bind(done);
-  }
+  });
   const asmjit::Label done = cc.newLabel();
   cc.test(left, left);
   cc.jz(done);
@@ -192,11 +198,7 @@ void SwigluQuantize(Vec16Emitter& e) {
   const auto gate = e.PointerArg(0), up = e.PointerArg(1), stride = e.PointerArg(2);
   const auto out = e.PointerArg(3), out_stride = e.PointerArg(4), rows = e.PointerArg(5);
   cc.shl(stride, 2);  // bytes
-  for (size_t count = BlocksAtOnce(e); count > 0; count /= 2) {
-    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
-    cc.bind(loop);
-    cc.cmp(rows, count);
-    cc.jb(done);
+  SeveralAtOnce(e, rows, 1, [&](size_t count) {
     std::vector<FloatBlock> blocks;
     std::vector<Vec16> h, t;
     for (size_t i = 0; i < count; ++i) {
@@ -205,7 +207,7 @@ void SwigluQuantize(Vec16Emitter& e) {
         t.push_back(e.New());
         e.Op(I::kIdVxorps, t.back(), h.back(), e.Constant(Const::kSignMask));
       }
-      if (i + 1 < count) cc.add(gate, stride);
+      cc.add(gate, stride);
     }
     // AVX2 has no registers for more than one of them at a time.
     for (size_t i = 0, some = e.avx512() ? std::min<size_t>(4, t.size()) : 1; i < t.size(); i += some)
@@ -224,11 +226,7 @@ void SwigluQuantize(Vec16Emitter& e) {
       blocks.push_back({h[2 * i], h[2 * i + 1], to});
     }
     QuantizeBlocks(e, blocks);
-    cc.add(gate, stride);
-    cc.sub(rows, count);
-    cc.jmp(loop);
-    cc.bind(done);
-  }
+  });
 }
 
 void Rope(Vec16Emitter& e) {
@@ -332,20 +330,12 @@ void SoftmaxChunk(Vec16Emitter& e) {
   const auto valid = e.PointerArg(3), padded = e.PointerArg(4);
   const auto max = e.PointerArg(5), sum = e.PointerArg(6);
   cc.shl(stride, 2);  // bytes
-  // AVX2 has no registers for more than one row at a time.
-  for (size_t count = e.avx512() ? 4 : 1; count > 0; count /= 2) {
-    const asmjit::Label loop = cc.newLabel(), done = cc.newLabel();
-    cc.bind(loop);
-    cc.cmp(queries, count);
-    cc.jb(done);
+  SeveralAtOnce(e, queries, 1, [&](size_t count) {
     SoftmaxRows(e, count, scores, stride, valid, padded, max, sum);
     for (size_t i = 0; i < count; ++i) cc.add(scores, stride);
     cc.add(max, count * sizeof(float));
     cc.add(sum, count * sizeof(float));
-    cc.sub(queries, count);
-    cc.jmp(loop);
-    cc.bind(done);
-  }
+  });
 }
 
 void ScaleWeights(Vec16Emitter& e) {
