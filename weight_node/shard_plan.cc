@@ -111,8 +111,8 @@ uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
 }
 
 double ShardPlan::Balance(const model::ModelConfig& config) const {
-  uint64_t bytes = 0;
-  for (size_t t = 0; t < threads.size(); ++t) bytes += ThreadBytes(config, t);
+  const uint64_t bytes =
+      config.layers * LayerShape(config).weight_bytes() + head_panels * HeadPanel(config).bytes();
   return static_cast<double>(bytes) / static_cast<double>(threads.size() * CriticalBytes(config));
 }
 

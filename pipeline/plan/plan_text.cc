@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "attention_node/kv_region.h"
 #include "pipeline/manifest/text.h"
@@ -77,21 +76,18 @@ std::string StageTable(const Plan& plan) {
 
 // Of the stage whose threads wait the most for each other.
 std::string BalanceLine(const Plan& plan) {
-  size_t worst = 0;
-  double least = 2;
-  std::vector<model::ModelConfig> parts;
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    const PlacedStage& stage = plan.stages[i];
-    parts.push_back(plan.single() ? plan.config
-                                  : model::LayersOf(plan.config, stage.first_layer, stage.layers));
-    const double balance =
-        weight_node::MakeShardPlan(parts[i], std::max<size_t>(1, stage.cores)).Balance(parts[i]);
-    if (balance >= least) continue;
-    least = balance;
-    worst = i;
-  }
-  return fmt::format("balance    stage {}, {}\n", worst,
-                     weight_node::BalanceText(parts[worst], std::max<size_t>(1, plan.stages[worst].cores)));
+  const auto config_of = [&](const PlacedStage& stage) {
+    return plan.single() ? plan.config : model::LayersOf(plan.config, stage.first_layer, stage.layers);
+  };
+  const auto balance_of = [&](const PlacedStage& stage) {
+    const model::ModelConfig config = config_of(stage);
+    return weight_node::MakeShardPlan(config, stage.cores).Balance(config);
+  };
+  const auto worst = std::min_element(
+      plan.stages.begin(), plan.stages.end(),
+      [&](const PlacedStage& a, const PlacedStage& b) { return balance_of(a) < balance_of(b); });
+  return fmt::format("balance    stage {}, {}\n", plan.index_of(*worst),
+                     weight_node::BalanceText(config_of(*worst), worst->cores));
 }
 
 }  // namespace
