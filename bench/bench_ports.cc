@@ -37,8 +37,7 @@ class TileRun {
         panels_(BlocksOf(tile, l1_bytes) * kernels::kBlock, tile.panels, 1),
         rows_(tile.rows, panels_.blocks(), tile.panels * kernels::kPanelRows) {
     KernelTuning tuning = kernels::DefaultTuning(isa);
-    tuning.tiles.fill(tile);
-    tuning.prefetch_bytes = 0;  // all data is in L1
+    tuning.products.Fill({tile, {}});
     gemm_ = kernels::Gemm::Make(isa,
                                 {.panel = panels_.shape(),
                                  .x_stride_bytes = kernels::ActRowBytes(panels_.blocks()),
@@ -81,9 +80,11 @@ class TileRun {
 
 std::vector<TileSpec> TilesThatFit(Isa isa) {
   std::vector<TileSpec> tiles;
-  for (size_t panels = 1; panels <= KernelTuning::kMaxTilePanels; ++panels) {
-    for (size_t rows = 1; rows <= KernelTuning::kMaxTileRows; ++rows) {
-      if (kernels::TileFits(isa, {rows, panels})) tiles.push_back({rows, panels});
+  for (size_t panels = 1; panels <= TileSpec::kMaxPanels; ++panels) {
+    for (size_t rows = 1; rows <= TileSpec::kMaxRows; ++rows) {
+      for (const kernels::ActLoad load : {kernels::ActLoad::kBroadcast, kernels::ActLoad::kEmbedded}) {
+        if (kernels::TileFits(isa, {rows, panels, load})) tiles.push_back({rows, panels, load});
+      }
     }
   }
   return tiles;
@@ -101,11 +102,12 @@ void Measure(Isa isa, size_t rounds) {
   }
   fmt::print("{}, {}: peak {:.0f} GOP/s; data in L1 ({} KB), best of {} alternating rounds\n",
              topology::CpuName(), kernels::IsaName(isa), peak, l1 / 1024, rounds);
-  fmt::print("| rows x panels | blocks | GOP/s | of peak |\n|---|--:|--:|--:|\n");
+  fmt::print("| rows x panels | activations | blocks | GOP/s | of peak |\n|---|---|--:|--:|--:|\n");
   std::stable_sort(runs.begin(), runs.end(),
                    [](const TileRun& a, const TileRun& b) { return a.best_gops() > b.best_gops(); });
   for (const TileRun& run : runs) {
-    fmt::print("| {} x {} | {} | {:.0f} | {:.1f} % |\n", run.tile().rows, run.tile().panels, run.blocks(),
+    fmt::print("| {} x {} | {} | {} | {:.0f} | {:.1f} % |\n", run.tile().rows, run.tile().panels,
+               run.tile().load == kernels::ActLoad::kEmbedded ? "embedded" : "broadcast", run.blocks(),
                run.best_gops(), 100 * run.best_gops() / peak);
   }
 }

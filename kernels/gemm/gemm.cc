@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,71 +22,82 @@ GemmFn GenerateTile(Isa isa, const TileShape& tile) {
 
 }  // namespace
 
-bool TileFits(Isa isa, const TileSpec& tile) {
-  const auto [rows, panels] = tile;
-  if (rows < 1 || rows > KernelTuning::kMaxTileRows || panels < 1 || panels > KernelTuning::kMaxTilePanels)
-    return false;
-  switch (isa) {
-    case Isa::kAvx512Vnni:
-      return 2 * rows * panels + 2 * panels + 1 <= 32;
-    case Isa::kAvxVnni:
-      return panels == 1 && 4 * rows + 3 <= 16;
-    case Isa::kAvx2:
-      return panels == 1 && 4 * rows + 5 <= 16;
-    case Isa::kScalar:
-      break;
-  }
-  return true;
-}
-
 Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
-  for (size_t m = 1; m <= kMaxRows; ++m) {
-    if (TileFits(isa, tuning.tiles[m])) continue;
+  const ScheduleTable& table = tuning.For(shape.panel.blocks);
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
+    const auto& [tile, slice] = table.of[of];
+    if (ScheduleFits(isa, table.of[of])) continue;
     throw Error(
-        "kernels: a tile of {} rows x {} panels, for products of {} rows, does not fit the registers of {}",
-        tuning.tiles[m].rows, tuning.tiles[m].panels, m, IsaName(isa));
+        "kernels: a tile of {} rows x {} panels in slices of {} rows x {} panels x {} blocks, for products "
+        "of "
+        "{} rows, does not fit the registers of {} or the limits of a slice",
+        tile.rows, tile.panels, slice.rows, slice.panels, slice.blocks, ScheduleTable::Rows(of),
+        IsaName(isa));
   }
   Gemm gemm;
   gemm.shape_ = shape;
   gemm.panel_bytes_ = shape.panel.bytes();
-  gemm.chunk_bytes_ = shape.panel.format.bytes(std::min(shape.panel.blocks, kSumBlocks));
-  gemm.tuning_ = tuning;
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
-  gemm.Generate(isa);
+  gemm.Generate(isa, table);
   gemm.CheckAgainstReference(isa);
   return gemm;
 }
 
-void Gemm::Generate(Isa isa) {
-  // Every number of rows that a tile may get, and every number of panels that may be left over.
-  std::array<size_t, kMaxRows + 1> most_panels{};  // [rows]; 0: no such tile
-  for (size_t m = 1; m <= kMaxRows; ++m) {
-    const TileSpec& tile = tuning_.tiles[m];
-    const size_t n_tiles = CeilDiv(m, tile.rows);
-    // Products of more rows than the table has cut them into tiles of more than half of the largest.
-    const size_t first = m == kMaxRows ? CeilDiv(tile.rows, size_t{2}) : m / n_tiles;
-    const size_t last = m == kMaxRows ? tile.rows : CeilDiv(m, n_tiles);
-    for (size_t rows = first; rows <= last; ++rows)
-      most_panels[rows] = std::max(most_panels[rows], tile.panels);
-  }
+Gemm::Walk Gemm::MakeWalk(const Schedule& schedule) const {
+  Walk walk{.schedule = schedule, .steps = {}};
   const size_t blocks = shape_.panel.blocks;
-  std::vector<std::pair<size_t, bool>> kinds;  // of chunks: blocks, whether it accumulates
-  for (size_t block = 0; block < blocks; block += kSumBlocks) {
-    const std::pair kind{std::min(kSumBlocks, blocks - block), block > 0 || shape_.accumulate};
-    const auto known = std::find(kinds.begin(), kinds.end(), kind);
-    chunks_.push_back({.panel_offset = shape_.panel.format.scale_offset(block),
-                       .x_offset = block * sizeof(ActBlock),
-                       .tiles = static_cast<size_t>(known - kinds.begin())});
-    if (known == kinds.end()) kinds.push_back(kind);
+  for (size_t chunk = 0; chunk < blocks; chunk += kSumBlocks) {
+    const size_t chunk_end = std::min(chunk + kSumBlocks, blocks);
+    for (size_t block = chunk; block < chunk_end; block += schedule.slice.blocks) {
+      const size_t end = std::min(block + schedule.slice.blocks, chunk_end);
+      const InputSlice::End finished =
+          chunk > 0 || shape_.accumulate ? InputSlice::End::kAdd : InputSlice::End::kStore;
+      walk.steps.push_back({.panel_offset = shape_.panel.format.scale_offset(block),
+                            .x_offset = block * sizeof(ActBlock),
+                            .slice = {.blocks = end - block,
+                                      .resumes = block > chunk,
+                                      .end = end < chunk_end ? InputSlice::End::kKeep : finished,
+                                      .sums = nullptr}});
+    }
   }
-  for (const auto& [chunk_blocks, accumulate] : kinds) {
-    Tiles& tiles = tiles_.emplace_back();
-    for (size_t rows = 1; rows <= kMaxRows; ++rows) {
-      for (size_t panels = 1; panels <= most_panels[rows]; ++panels)
-        tiles[rows][panels] =
-            GenerateTile(isa, {shape_, {rows, panels}, chunk_blocks, accumulate, tuning_.prefetch_bytes});
+  return walk;
+}
+
+void Gemm::Generate(Isa isa, const ScheduleTable& table) {
+  std::vector<std::pair<TileSpec, GemmFn>> made;
+  const auto tile = [&](const TileSpec& spec) {
+    for (const auto& [known, function] : made) {
+      if (known == spec) return function;
+    }
+    return made.emplace_back(spec, GenerateTile(isa, {shape_, spec})).second;
+  };
+  size_t m = 1;
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
+    const Schedule& schedule = table.of[of];
+    size_t at = 0;
+    while (at < walks_.size() && !(walks_[at].schedule == schedule)) ++at;
+    if (at == walks_.size()) walks_.push_back(MakeWalk(schedule));
+    walk_of_[of] = static_cast<uint8_t>(at);
+    Walk& walk = walks_[at];
+    // Every number of rows that a tile may get, and every number of panels that may be left over. The last
+    // class has no end, but the more rows a product has, the closer are its tiles to the largest.
+    const bool last = of + 1 == ScheduleTable::kRowClasses;
+    for (const size_t end = ScheduleTable::Rows(of) * (last ? 2 : 1); m <= end; ++m) {
+      const size_t n_tiles = CeilDiv(m, schedule.tile.rows);
+      for (const size_t rows : {m / n_tiles, CeilDiv(m, n_tiles)}) {
+        for (size_t panels = 1; panels <= schedule.tile.panels; ++panels) {
+          TileSpec spec = schedule.tile;
+          spec.rows = rows;
+          spec.panels = panels;
+          walk.first[rows][panels] = tile(spec);
+          if (n_tiles == 1) continue;
+          spec.prefetch = Prefetch::kNone;
+          spec.prefetch_bytes = 0;
+          walk.next[rows][panels] = tile(spec);
+        }
+      }
     }
   }
 }
@@ -95,7 +107,7 @@ void Gemm::CheckAgainstReference(Isa isa) const {
   // 7 panels: of the tiles that take up to 4, each runs and each number of panels is left over; or as many as
   // the caller's rows of y have room for.
   const size_t n_panels = std::clamp<size_t>(shape.y_stride_bytes / (kPanelRows * sizeof(float)), 1, 7);
-  const size_t max_rows = kMaxRows;
+  constexpr size_t max_rows = TileSpec::kMaxRows;
   const size_t blocks = shape.panel.blocks, panel_bytes = shape.panel.bytes();
   std::minstd_rand random(20260101);
   auto allocate = [](size_t bytes) {
@@ -134,30 +146,41 @@ void Gemm::CheckAgainstReference(Isa isa) const {
   const auto* acts = reinterpret_cast<const ActBlock*>(x.get());
   // An output does not depend on the number of rows or panels, so one reference serves all tiles.
   constexpr float kUntouched = 0.25f;
-  std::vector<float> reference(y_floats, kUntouched), got(y_floats);
+  std::vector<float> reference(y_floats, kUntouched), got(y_floats), sums(max_rows * n_panels * kPanelRows);
   GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);
-  const auto check = [&](const TileSpec& tile) {
+  const auto check = [&](const Walk& walk, const Tiles& tiles, size_t rows, size_t tile_panels) {
     std::fill(got.begin(), got.end(), kUntouched);
-    for (const Chunk& chunk : chunks_) {
-      RunTile(tiles_[chunk.tiles], panels.get() + chunk.panel_offset,
-              reinterpret_cast<const ActBlock*>(x.get() + chunk.x_offset), got.data(), n_panels, tile);
+    for (const Step& step : walk.steps) {
+      InputSlice slice = step.slice;
+      slice.sums = sums.data();
+      RunTile(tiles, panels.get() + step.panel_offset,
+              reinterpret_cast<const ActBlock*>(x.get() + step.x_offset), got.data(), n_panels, rows,
+              tile_panels, slice);
     }
     for (size_t m = 0; m < max_rows; ++m) {
       for (size_t i = 0; i < n_panels * kPanelRows; ++i) {
         const size_t at = m * shape.y_stride_bytes / sizeof(float) + i;
-        const float expected = m < tile.rows ? reference[at] : kUntouched;
+        const float expected = m < rows ? reference[at] : kUntouched;
         if (__builtin_bit_cast(uint32_t, expected) == __builtin_bit_cast(uint32_t, got[at])) continue;
         throw Error(
-            "kernels: the generated {} product of {} blocks with tiles of {} rows x {} panels differs from "
-            "its "
-            "reference: row {}, output {} is {:a}, expected {:a}; run with --isa scalar and report this CPU",
-            IsaName(isa), blocks, tile.rows, tile.panels, m, i, got[at], expected);
+            "kernels: the generated {} product of {} blocks with tiles of {} rows x {} panels, in slices of "
+            "{} blocks, differs from its reference: row {}, output {} is {:a}, expected {:a}; run with --isa "
+            "scalar and report this CPU",
+            IsaName(isa), blocks, rows, tile_panels, walk.schedule.slice.blocks, m, i, got[at], expected);
       }
     }
   };
-  for (size_t rows = 1; rows <= max_rows; ++rows) {
-    for (size_t of_panels = 1; of_panels <= kMaxPanels; ++of_panels) {
-      if (tiles_[0][rows][of_panels]) check({rows, of_panels});
+  // Walks share tiles: each is checked once for each way of cutting the inputs.
+  std::set<std::pair<GemmFn, size_t>> checked;
+  for (const Walk& walk : walks_) {
+    for (const Tiles* tiles : {&walk.first, &walk.next}) {
+      for (size_t rows = 1; rows <= max_rows; ++rows) {
+        for (size_t tile_panels = 1; tile_panels <= TileSpec::kMaxPanels; ++tile_panels) {
+          const GemmFn function = (*tiles)[rows][tile_panels];
+          if (function && checked.emplace(function, walk.schedule.slice.blocks).second)
+            check(walk, *tiles, rows, tile_panels);
+        }
+      }
     }
   }
 }

@@ -24,45 +24,61 @@ struct GemmShape {
   bool accumulate = false;
 };
 
-// Whether the sums of a tile, and what it multiplies, fit the registers. The scalar set, which makes
-// no tiles, takes any within the limits of KernelTuning.
-bool TileFits(Isa, const TileSpec&);
+// A slice of the inputs, as the function of a tile reads it.
+struct InputSlice {
+  enum class End : uint64_t { kStore, kAdd, kKeep };  // y = sums; y = y + sums; the sums are kept
+
+  uint64_t blocks;
+  uint64_t resumes;  // 0: sums begin at +0; 1: with those that were kept
+  End end;
+  // Where the sums of a chunk are kept between its slices: for each group of a tile's panels
+  // [row][panel][16].
+  float* sums;
+};
 
 // rows of a tile times n_panels consecutive panels, a multiple of the tile's; y[m] gets 16 * n_panels floats.
-using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels);
+using GemmFn = void (*)(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
+                        const InputSlice* slice);
 
 // All tiles of one shape. Made at set-up, then immutable; Run is on the data path.
 class Gemm {
  public:
-  // Generates the tiles and checks each against the scalar reference on random data. Throws Error if one
-  // differs, if the host lacks `isa`, or if a tile of `tuning` does not fit the registers.
+  // Generates the tiles of the schedules for this shape and checks each against the scalar reference on
+  // random data. Throws Error if one differs, if the host lacks `isa`, or if a schedule does not fit
+  // (ScheduleFits).
   static Gemm Make(Isa, const GemmShape&, const KernelTuning&);
 
-  // Any m >= 1. A product of several tiles is cut into slices, a group of panels x a chunk of inputs; all
-  // tiles pass over one slice before the next, so that each panel is read from the last-level cache once.
+  // Any m >= 1. The schedule of m rows cuts the product into slices: for each slice of the panels, for each
+  // of the rows, for each of the inputs, all tiles pass over it before the next one. So each panel is read
+  // from the last-level cache once.
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
   const GemmShape& shape() const { return shape_; }
 
  private:
-  static constexpr size_t kMaxRows = KernelTuning::kMaxTileRows, kMaxPanels = KernelTuning::kMaxTilePanels;
-  using Tiles = std::array<std::array<GemmFn, kMaxPanels + 1>, kMaxRows + 1>;  // [rows][panels]
+  using Tiles = std::array<std::array<GemmFn, TileSpec::kMaxPanels + 1>, TileSpec::kMaxRows + 1>;
 
-  struct Chunk {                    // of the inputs
+  struct Step {
     size_t panel_offset, x_offset;  // bytes
-    size_t tiles;                   // index in tiles_
+    InputSlice slice;               // without sums
   };
-  void Generate(Isa);
+  struct Walk {
+    Schedule schedule;
+    std::vector<Step> steps;
+    Tiles first{}, next{};  // [rows][panels]: of a slice's first tile, and of the others
+  };
+  Walk MakeWalk(const Schedule&) const;
+  void Generate(Isa, const ScheduleTable&);
   void CheckAgainstReference(Isa) const;
-  void RunTile(const Tiles&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-               const TileSpec&) const;
+  void RunTile(const Tiles&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows,
+               size_t tile_panels, InputSlice) const;
+  void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
+                 size_t m) const;
 
   GemmShape shape_;
-  size_t panel_bytes_ = 0;  // per panel
-  size_t chunk_bytes_ = 0;  // of a panel's largest chunk
-  KernelTuning tuning_;
-  std::vector<Chunk> chunks_;
-  std::vector<Tiles> tiles_;  // for the first chunk, the others, and a shorter last one
+  size_t panel_bytes_ = 0;   // per panel
+  std::vector<Walk> walks_;  // empty: the scalar set
+  std::array<uint8_t, ScheduleTable::kRowClasses> walk_of_{};
 };
 
 // The scalar reference.

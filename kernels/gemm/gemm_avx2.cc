@@ -48,15 +48,8 @@ class Avx2Tile final : public GemmTile {
     }
   }
 
-  void Store() override {
-    for (int m = 0; m < rows_; ++m) {
-      for (int h = 0; h < kHalves; ++h) {
-        const x86::Mem out = Out(m, static_cast<size_t>(h) * (kPanelRows / kHalves * sizeof(float)));
-        if (tile_.accumulate) a_.vaddps(Sum(h, m), Sum(h, m), out);
-        a_.vmovups(out, Sum(h, m));
-      }
-    }
-  }
+  x86::Vec SumVector(int m, int i) const override { return Sum(i, m); }
+  size_t vector_bytes() const override { return kPanelRows / kHalves * sizeof(float); }
 
   void DotVnni(size_t b) {
     for (int m = 0; m < rows_; ++m) {

@@ -7,8 +7,8 @@
 // Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two 512-bit ports
 // (the integer accumulator is read as a float, see ActBlock): at most 8/10 of the VNNI peak. A conversion and
 // a separate multiplication would make that 8/11. With one panel the broadcasts are memory operands of
-// vpdpbusd: 11 loads per 10 arithmetic instructions, so the two load ports are the limit, not the arithmetic.
-// With two panels one broadcast load serves two vpdpbusd.
+// vpdpbusd (ActLoad::kEmbedded): 11 loads per 10 arithmetic instructions, so the two load ports are the
+// limit. With two panels one broadcast load serves two vpdpbusd.
 #include <asmjit/x86.h>
 
 #include "kernels/gemm/gemm_generate.h"
@@ -57,7 +57,7 @@ class Avx512Tile final : public GemmTile {
     for (size_t j = 0; j < kBlockVectors; ++j) {
       LoadWeights(b, j);
       for (int m = 0; m < rows_; ++m) {
-        if (panels_ == 1) {
+        if (tile_.spec.load == ActLoad::kEmbedded) {
           a_.vpdpbusd(Int(0, m), Weight(0), Act(m, b, j * kVectorInputs)._1to16());
         } else {
           a_.vpbroadcastd(Broadcast(), Act(m, b, j * kVectorInputs));
@@ -76,15 +76,8 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
-  void Store() override {
-    for (int m = 0; m < rows_; ++m) {
-      for (int p = 0; p < panels_; ++p) {
-        const x86::Mem out = Out(m, static_cast<size_t>(p) * kPanelRows * sizeof(float));
-        if (tile_.accumulate) a_.vaddps(Sum(p, m), Sum(p, m), out);
-        a_.vmovups(out, Sum(p, m));
-      }
-    }
-  }
+  x86::Vec SumVector(int m, int i) const override { return Sum(i, m); }
+  size_t vector_bytes() const override { return kPanelRows * sizeof(float); }
 };
 
 }  // namespace

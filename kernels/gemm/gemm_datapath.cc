@@ -5,42 +5,58 @@
 namespace larder::kernels::inline gemm {
 
 void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-                   const TileSpec& tile) const {
-  const auto& of_rows = tiles[tile.rows];
-  const size_t rest = n_panels % tile.panels, whole = n_panels - rest;
-  if (whole > 0) of_rows[tile.panels](panels, x, y, whole);
-  if (rest > 0) of_rows[rest](panels + whole * panel_bytes_, x, y + whole * kPanelRows, rest);
+                   size_t rows, size_t tile_panels, InputSlice slice) const {
+  const auto& of_rows = tiles[rows];
+  const size_t rest = n_panels % tile_panels, whole = n_panels - rest;
+  if (whole > 0) of_rows[tile_panels](panels, x, y, whole, &slice);
+  if (rest > 0) {
+    slice.sums += whole * rows * kPanelRows;
+    of_rows[rest](panels + whole * panel_bytes_, x, y + whole * kPanelRows, rest, &slice);
+  }
+}
+
+void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
+                     size_t m) const {
+  alignas(kCacheLineBytes) float sums[SliceSpec::kMaxSumsBytes / sizeof(float)];  // of chunks that are cut
+  const auto& [tile, slice] = walk.schedule;
+  // Tiles of nearly equal size: 9 rows are 3 + 3 + 3, not 4 + 4 + 1.
+  const size_t n_tiles = CeilDiv(m, tile.rows), small_rows = m / n_tiles, larger_tiles = m % n_tiles;
+  // Row slices of nearly equal size, too.
+  const size_t slice_tiles = CeilDiv(n_tiles, CeilDiv(n_tiles, slice.rows / tile.rows));
+  const size_t group = slice.panels > 0 ? slice.panels : walk.steps.size() == 1 ? n_panels : tile.panels;
+  for (size_t p = 0; p < n_panels; p += group) {
+    const size_t n = std::min(group, n_panels - p);
+    size_t row = 0;  // the first of the slice
+    for (size_t first = 0, end = 0; first < n_tiles; first = end) {
+      end = std::min(first + slice_tiles, n_tiles);
+      size_t done = 0;  // rows of the slice
+      for (const Step& step : walk.steps) {
+        const uint8_t* step_panels = panels + p * panel_bytes_ + step.panel_offset;
+        const auto* step_x = reinterpret_cast<const uint8_t*>(x) + step.x_offset;
+        auto* step_y = reinterpret_cast<uint8_t*>(y + p * kPanelRows);
+        InputSlice inputs = step.slice;
+        done = 0;
+        for (size_t t = first; t < end; ++t) {
+          const size_t rows = small_rows + (t < larger_tiles), at = row + done;
+          inputs.sums = sums + done * n * kPanelRows;
+          RunTile(t == first ? walk.first : walk.next, step_panels,
+                  reinterpret_cast<const ActBlock*>(step_x + at * shape_.x_stride_bytes),
+                  reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows, tile.panels,
+                  inputs);
+          done += rows;
+        }
+      }
+      row += done;
+    }
+  }
 }
 
 void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const {
-  if (tiles_.empty()) {
+  if (walks_.empty()) {
     GemmReference(shape_, panels, x, y, n_panels, m);
     return;
   }
-  const TileSpec& largest = tuning_.tile(m);
-  // Tiles of nearly equal size: 9 rows are 3 + 3 + 3, not 4 + 4 + 1.
-  const size_t n_tiles = CeilDiv(m, largest.rows), small_rows = m / n_tiles, larger_tiles = m % n_tiles;
-  size_t group = n_panels;
-  if (n_tiles > 1) {
-    group = std::max<size_t>(1, tuning_.group_bytes / chunk_bytes_ / largest.panels) * largest.panels;
-  } else if (chunks_.size() > 1) {
-    group = largest.panels;
-  }
-  for (size_t p = 0; p < n_panels; p += group) {
-    const size_t n = std::min(group, n_panels - p);
-    for (const Chunk& chunk : chunks_) {
-      const uint8_t* slice = panels + p * panel_bytes_ + chunk.panel_offset;
-      const auto* row_x = reinterpret_cast<const uint8_t*>(x) + chunk.x_offset;
-      auto* row_y = reinterpret_cast<uint8_t*>(y + p * kPanelRows);
-      for (size_t t = 0; t < n_tiles; ++t) {
-        const TileSpec tile{small_rows + (t < larger_tiles), largest.panels};
-        RunTile(tiles_[chunk.tiles], slice, reinterpret_cast<const ActBlock*>(row_x),
-                reinterpret_cast<float*>(row_y), n, tile);
-        row_x += tile.rows * shape_.x_stride_bytes;
-        row_y += tile.rows * shape_.y_stride_bytes;
-      }
-    }
-  }
+  RunSlices(walks_[walk_of_[ScheduleTable::Class(m)]], panels, x, y, n_panels, m);
 }
 
 }  // namespace larder::kernels::gemm

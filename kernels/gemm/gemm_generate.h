@@ -7,18 +7,14 @@
 
 namespace larder::kernels::inline gemm {
 
-// What one generated function computes: exactly spec.rows rows, a number of panels that spec.panels divides,
-// `blocks` blocks of inputs from the first one of a pair on.
+// What one generated function computes: exactly spec.rows rows, a number of panels that spec.panels divides.
 struct TileShape {
   const GemmShape& gemm;
   TileSpec spec;
-  size_t blocks;
-  bool accumulate;
-  size_t prefetch_bytes;  // KernelTuning's
 };
 
-// A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni, with .add before the instruction set if
-// it accumulates.
+// A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni; .ahead before the instruction set says
+// that it prefetches.
 std::string TileName(const TileShape&, Isa);
 
 // The tile must fit the registers (TileFits).

@@ -59,14 +59,14 @@ struct Matrix {
   AlignedBytes packed;
 };
 
-// Products of 1 to 33 rows, both replacing and accumulating, with the tiles of `tuning`.
+// Products of 1 to 130 rows, both replacing and accumulating, with the tiles of `tuning`.
 void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t n_panels) {
   const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
   for (const bool accumulate : {false, true}) {
     const GemmShape shape{
         {blocks}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
     const Gemm gemm = Gemm::Make(isa, shape, tuning);
-    constexpr size_t kMostRows = 33;
+    constexpr size_t kMostRows = 130;
     AlignedBytes x(kMostRows * shape.x_stride_bytes);
     for (size_t i = 0; i < kMostRows; ++i) {
       std::vector<float> row(matrix.values.begin(),
@@ -80,7 +80,7 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
     constexpr float kBefore = -0.75f;
     std::vector<float> reference(kMostRows * row_floats, kBefore);
     GemmReference(shape, matrix.packed.data, acts, reference.data(), n_panels, kMostRows);
-    for (const size_t m : {1, 2, 3, 13, 14, 15, 17, 33}) {
+    for (const size_t m : {1, 2, 3, 13, 14, 15, 17, 33, 130}) {
       std::vector<float> expected(reference.size(), kBefore), got(reference.size(), kBefore);
       std::copy_n(reference.begin(), m * row_floats, expected.begin());
       gemm.Run(matrix.packed.data, acts, got.data(), n_panels, m);
@@ -104,24 +104,33 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
   }
 }
 
-// Tiles other than the default: fewer rows; fewer and more panels; groups of one, of a few and of all panels.
-TEST(Gemm, OtherTilesGiveTheSameBits) {
+// Schedules other than the default: fewer rows; fewer and more panels; inputs, rows and panels cut into the
+// smallest slices and into larger ones; every load form and prefetch.
+TEST(Gemm, OtherSchedulesGiveTheSameBits) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
     KernelTuning narrow = DefaultTuning(isa), small = narrow, wide = narrow;
-    for (TileSpec& tile : narrow.tiles) tile.panels = 1;
-    narrow.group_bytes = 1;
-    narrow.prefetch_bytes = 64;
-    for (TileSpec& tile : small.tiles) tile.rows = 1;
-    small.group_bytes = 3 * kQ8Panel.bytes(5);
-    wide.group_bytes = size_t{1} << 20;
-    wide.prefetch_bytes = 0;
+    for (Schedule& of : narrow.products.of) {
+      of.tile.panels = 1;
+      of.tile.load = ActLoad::kBroadcast;
+      of.tile.prefetch = Prefetch::kNta;
+      of.tile.prefetch_bytes = 64;
+      of.slice = {.blocks = 2, .panels = 1, .rows = of.tile.rows};
+    }
+    for (Schedule& of : small.products.of) {
+      of.tile.rows = 1;
+      of.slice = {.blocks = 10, .panels = 3 * of.tile.panels, .rows = 7};
+    }
+    small.products[15].tile = {.rows = 2, .prefetch = Prefetch::kT1, .prefetch_bytes = 4096};
+    small.products[15].slice = {.blocks = 30, .panels = 8, .rows = 64};
+    for (Schedule& of : wide.products.of) of.slice = {};
     if (isa == Isa::kAvx512Vnni) {
-      wide.tiles.fill({5, 2});
-      wide.tiles[1] = {1, 7};
-      wide.tiles[2] = {2, 5};
-      wide.tiles[13] = {13, 1};
-      wide.tiles[14] = {14, 1};
+      wide.products.Fill({.tile = {5, 2}, .slice = {.blocks = 16, .panels = 4, .rows = 128}});
+      wide.products[1] = {.tile = {1, 7}, .slice = {}};
+      wide.products[2] = {.tile = {2, 5}, .slice = {}};
+      wide.products[13] = {.tile = {.rows = 13, .load = ActLoad::kEmbedded}, .slice = {}};
+      wide.products[14] = {.tile = {.rows = 14, .load = ActLoad::kBroadcast}, .slice = {}};
+      wide.products[130] = {.tile = {7, 1}, .slice = {.blocks = 4, .panels = 0, .rows = 512}};
     }
     for (const KernelTuning& tuning : {narrow, small, wide}) {
       for (const size_t blocks : {5, 32, 70}) {
@@ -131,43 +140,78 @@ TEST(Gemm, OtherTilesGiveTheSameBits) {
   }
 }
 
-// Every tile that fits the registers, for every number of rows.
+// Every tile that fits the registers, in every load form and with every prefetch, for every number of rows,
+// and with chunks that are cut in any way: Make compares each with the reference.
 TEST(Gemm, EveryTileGivesTheSameBits) {
   const Isa isa = BestIsa();
   if (isa == Isa::kScalar) GTEST_SKIP() << "no generated kernels on this CPU";
   const GemmShape shape{{35}, ActRowBytes(35), 8 * kPanelRows * sizeof(float), true};
-  size_t fit = 0;
-  for (size_t rows = 1; rows <= KernelTuning::kMaxTileRows; ++rows) {
-    for (size_t panels = 1; panels <= KernelTuning::kMaxTilePanels; ++panels) {
-      if (!TileFits(isa, {rows, panels})) continue;
-      KernelTuning tuning = DefaultTuning(isa);
-      tuning.tiles.fill({rows, panels});
-      EXPECT_NO_THROW(Gemm::Make(isa, shape, tuning))
-          << rows << " x " << panels;  // compares with the reference
-      ++fit;
+  size_t fit = 0, cut = 2;
+  for (size_t rows = 1; rows <= TileSpec::kMaxRows; ++rows) {
+    for (size_t panels = 1; panels <= TileSpec::kMaxPanels; ++panels) {
+      for (const ActLoad load : {ActLoad::kBroadcast, ActLoad::kEmbedded}) {
+        const auto prefetch = static_cast<Prefetch>(fit % 4);
+        const TileSpec tile{rows, panels, load, prefetch, prefetch == Prefetch::kNone ? 0u : 512u};
+        if (!TileFits(isa, tile)) continue;
+        KernelTuning tuning = DefaultTuning(isa);
+        tuning.products.Fill({tile, {.blocks = cut, .panels = 0, .rows = 32}});
+        EXPECT_NO_THROW(Gemm::Make(isa, shape, tuning)) << rows << " x " << panels;
+        ++fit;
+        cut = cut % kSumBlocks + 2;
+      }
     }
   }
-  EXPECT_EQ(fit, isa == Isa::kAvx512Vnni ? 30u : isa == Isa::kAvxVnni ? 3u : 2u);
+  EXPECT_EQ(fit, isa == Isa::kAvx512Vnni ? 44u : isa == Isa::kAvxVnni ? 3u : 2u);
 }
 
-TEST(Gemm, RefusesTilesThatDoNotFit) {
+TEST(Gemm, RefusesSchedulesThatDoNotFit) {
   const GemmShape shape{{2}, ActRowBytes(2), 64, false};
-  KernelTuning none = DefaultTuning(Isa::kScalar), many = none;
-  none.tiles[3].rows = 0;
-  many.tiles[3].rows = KernelTuning::kMaxTileRows + 1;
-  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, none), Error);
-  EXPECT_THROW(Gemm::Make(Isa::kScalar, shape, many), Error);
+  const auto refused = [&](Isa isa, size_t rows, auto&& change) {
+    KernelTuning tuning = DefaultTuning(isa);
+    change(tuning.products[rows]);
+    EXPECT_FALSE(ScheduleFits(isa, tuning.products[rows])) << IsaName(isa);
+    EXPECT_THROW(Gemm::Make(isa, shape, tuning), Error) << IsaName(isa);
+  };
+  refused(Isa::kScalar, 3, [](Schedule& s) { s.tile.rows = 0; });
+  refused(Isa::kScalar, 3, [](Schedule& s) { s.tile.rows = TileSpec::kMaxRows + 1; });
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!HostHas(isa)) continue;
-    KernelTuning rows = DefaultTuning(isa), panels = rows, no_panels = rows, no_rows = rows;
-    no_rows.tiles[3].rows = 0;
-    ++rows.tiles[4].rows;
-    ++panels.tiles[4].panels;
-    no_panels.tiles[1].panels = 0;
-    for (const KernelTuning& tuning : {rows, panels, no_panels, no_rows}) {
-      EXPECT_THROW(Gemm::Make(isa, shape, tuning), Error) << IsaName(isa);
+    refused(isa, 3, [](Schedule& s) { s.tile.rows = 0; });
+    refused(isa, 4, [](Schedule& s) { ++s.tile.rows; });
+    refused(isa, 4, [](Schedule& s) { ++s.tile.panels; });
+    refused(isa, 1, [](Schedule& s) { s.tile.panels = 0; });
+    refused(isa, 2, [](Schedule& s) { s.tile.load = static_cast<ActLoad>(9); });
+    refused(isa, 2, [](Schedule& s) { s.tile.prefetch = static_cast<Prefetch>(9); });
+    refused(isa, 2, [](Schedule& s) { s.tile.prefetch_bytes = TileSpec::kMaxPrefetchBytes + 64; });
+    refused(isa, 2, [](Schedule& s) {
+      s.tile.prefetch = Prefetch::kNone;
+      s.tile.prefetch_bytes = 64;
+    });
+    refused(isa, 15, [](Schedule& s) { s.slice.blocks = 0; });
+    refused(isa, 15, [](Schedule& s) { s.slice.blocks = 5; });
+    refused(isa, 15, [](Schedule& s) { s.slice.blocks = kSumBlocks + 2; });
+    refused(isa, 15, [](Schedule& s) { s.slice.rows = s.tile.rows - 1; });
+    refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = 0, .rows = SIZE_MAX}; });
+    refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = SIZE_MAX / 8 * 8, .rows = 16}; });
+    refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = 8, .rows = 65}; });
+  }
+  if (HostHas(Isa::kAvx512Vnni))
+    refused(Isa::kAvx512Vnni, 2, [](Schedule& s) { s.tile.load = ActLoad::kEmbedded; });  // of several panels
+}
+
+// Analytic schedules fit whatever the caches, also those that a CPU does not state or states wrongly.
+TEST(Gemm, AnalyticSchedulesFitAnyCaches) {
+  for (const size_t l1 :
+       {size_t{0}, size_t{1}, size_t{16} << 10, size_t{32} << 10, size_t{48} << 10, size_t{1} << 40}) {
+    for (const size_t l2 : {size_t{0}, size_t{1}, size_t{256} << 10, size_t{2} << 20, size_t{1} << 40}) {
+      for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+        const ScheduleTable table = AnalyticSchedules(isa, {l1, l2});
+        for (const Schedule& schedule : table.of)
+          EXPECT_TRUE(ScheduleFits(isa, schedule)) << l1 << ", " << l2;
+      }
     }
   }
+  EXPECT_EQ(AnalyticSchedules(Isa::kAvx512Vnni, {32 << 10, 1 << 20})[256].slice.blocks, 16u);
 }
 
 // The reference itself, against a product in double: d * q of both sides is exact there, so that only float
@@ -211,10 +255,12 @@ TEST(Gemm, TilesHaveNamesForPerf) {
   while (file >> std::hex >> start >> size && std::getline(file >> std::ws, name))
     functions[name] = {start, size};
   std::filesystem::remove(path);
-  for (size_t m = 1; m <= KernelTuning::kMaxTileRows; ++m) {
-    const auto& [rows, panels] = tuning.tiles[m];
-    const std::string tile = "larder::gemm.q8.3blocks." + std::to_string(std::min(m, rows)) + "x" +
-                             std::to_string(panels) + ".add." + std::string(IsaName(isa));
+  for (size_t m = 1; m <= 14; ++m) {
+    const TileSpec& spec = tuning.products[m].tile;
+    const size_t rows = CeilDiv(m, CeilDiv(m, spec.rows));
+    const std::string tile = "larder::gemm.q8.3blocks." + std::to_string(rows) + "x" +
+                             std::to_string(spec.panels) +
+                             (spec.prefetch == Prefetch::kNone ? "." : ".ahead.") + std::string(IsaName(isa));
     ASSERT_TRUE(functions.contains(tile)) << tile;
     const auto [at, bytes] = functions[tile];
     ASSERT_GT(bytes, 100u) << tile;

@@ -19,29 +19,25 @@ class GemmTile {
         panels_(static_cast<int>(tile.spec.panels)) {}
   virtual ~GemmTile() = default;
 
-  // Emits the whole function: for each group of `panels` panels Zero, Block for each block, Store.
+  // Emits the whole function: for each group of `panels` panels Zero or the sums so far, Block for each
+  // block, and the sums are stored or kept.
   void Emit();
 
  protected:
-  // Fetches the cache lines of a block's weights, with the first block of a pair those of both blocks'
-  // scales, tile_.prefetch_bytes ahead.
-  void Prefetch(size_t block_in_pair);
-
   virtual void Zero() = 0;
   virtual void Block(size_t block_in_pair) = 0;
-  virtual void Store() = 0;
+  // The i-th vector of row m's sums, of its 16 * panels outputs in ascending order.
+  virtual asmjit::x86::Vec SumVector(int m, int i) const = 0;
+  virtual size_t vector_bytes() const = 0;
 
   // The address of a field (4 bytes) of row m's ActBlock in the current block.
   asmjit::x86::Mem Act(int m, size_t block_in_pair, size_t field) const {
     return asmjit::x86::dword_ptr(
         block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes + block_in_pair * sizeof(ActBlock) + field));
   }
-  // The address `offset` bytes into panel p's current pair of blocks; Out: into row m's output for it.
+  // The address `offset` bytes into panel p's current pair of blocks.
   asmjit::x86::Mem Panel(int p, size_t offset) const {
     return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * shape_.panel.bytes() + offset));
-  }
-  asmjit::x86::Mem Out(int m, size_t offset) const {
-    return asmjit::x86::ptr(y_, static_cast<int32_t>(m * shape_.y_stride_bytes + offset));
   }
   const PanelFormat& format() const { return shape_.panel.format; }
 
@@ -51,10 +47,24 @@ class GemmTile {
   const int rows_, panels_;
 
  private:
-  // Arguments: panels, x, y, n_panels; then two caller-saved scratch registers.
-  const asmjit::x86::Gp panel_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,
-                        count_ = asmjit::x86::rcx;
-  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, pairs_ = asmjit::x86::r8;
+  // Fetches the cache lines of a block's weights, with the first block of a pair those of both blocks'
+  // scales, ahead.
+  void PrefetchWeights(size_t block_in_pair);
+  void EmitBlock(size_t block_in_pair);
+  void LoadSums();
+  void StoreSums();
+  size_t row_bytes() const { return static_cast<size_t>(panels_) * kPanelRows * sizeof(float); }
+  asmjit::x86::Mem Out(int m, int i) const;   // of vector i of row m in y
+  asmjit::x86::Mem Kept(int m, int i) const;  // the same in InputSlice::sums
+  asmjit::x86::Mem Field(size_t offset) const {
+    return asmjit::x86::qword_ptr(slice_, static_cast<int32_t>(offset));
+  }
+
+  // Arguments: panels, x, y, n_panels, slice; then caller-saved scratch registers.
+  const asmjit::x86::Gp group_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,
+                        count_ = asmjit::x86::rcx, slice_ = asmjit::x86::r8;
+  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, pairs_ = asmjit::x86::r9, panel_ = asmjit::x86::r10,
+                        sums_ = asmjit::x86::r11;
 };
 
 }  // namespace larder::kernels::gemm

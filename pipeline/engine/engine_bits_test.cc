@@ -105,8 +105,10 @@ TEST_F(EngineBitsTest, TilesDoNotMatter) {
   for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
     if (!kernels::HostHas(isa)) continue;
     kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
-    for (kernels::TileSpec& tile : tuning.tiles) tile = {tile.rows - (tile.rows > 1), 1};
-    tuning.group_bytes = 1;
+    for (kernels::Schedule& of : tuning.products.of) {
+      of.tile = {.rows = of.tile.rows - (of.tile.rows > 1)};
+      of.slice = {.blocks = 2, .panels = 1, .rows = 32};
+    }
     tuning.value_sums = tuning.value_queries = 3;
     tuning.tile_queries = 9;
     auto engine = MakeEngine(model_.file(), {.threads = 2, .isa = isa, .tuning = tuning});

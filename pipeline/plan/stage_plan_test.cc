@@ -281,11 +281,11 @@ TEST(StagePlan, TilesAreNotPartOfTheHash) {
   options.isa = kernels::Isa::kAvx2;
   const StagePlan plan = MakeStagePlan(Llama3b(), machine, options);
   ASSERT_TRUE(plan.options.tuning);
-  EXPECT_EQ(plan.options.tuning->group_bytes, kernels::DefaultTuning(kernels::Isa::kAvx2).group_bytes);
+  EXPECT_EQ(plan.options.tuning->tile_queries, kernels::DefaultTuning(kernels::Isa::kAvx2).tile_queries);
   options.tuning = kernels::DefaultTuning(kernels::Isa::kAvx2);
-  options.tuning->group_bytes = 1;
+  options.tuning->tile_queries = 1;
   const StagePlan tuned = MakeStagePlan(Llama3b(), machine, options);
-  EXPECT_EQ(tuned.options.tuning->group_bytes, 1u);
+  EXPECT_EQ(tuned.options.tuning->tile_queries, 1u);
   EXPECT_EQ(tuned.hash(), plan.hash());
 }
 

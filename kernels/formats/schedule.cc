@@ -1,0 +1,128 @@
+#include "kernels/formats/schedule.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "kernels/formats/act_block.h"
+
+namespace larder::kernels::inline formats {
+namespace {
+
+// What is assumed of a CPU that does not say.
+constexpr size_t kL1Bytes = 32 * 1024, kL2Bytes = 512 * 1024;
+constexpr size_t kPrefetchBytes = 1024;
+
+size_t SizeOf(int name) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<size_t>(bytes) : 0;
+}
+
+// A slice for a product of several tiles. The weights of one tile's panels and one tile's activations fill
+// three quarters of L1, so that the weights are there for the next tile; the slice's activations fill half of
+// L2.
+SliceSpec SliceFor(const TileSpec& tile, const CacheSizes& caches) {
+  const size_t l1 = caches.l1_bytes ? caches.l1_bytes : kL1Bytes;
+  const size_t l2 = caches.l2_bytes ? caches.l2_bytes : kL2Bytes;
+  const size_t block_bytes = tile.panels * kQ8Panel.pair_bytes() / 2 + tile.rows * sizeof(ActBlock);
+  const size_t fit = std::max<size_t>(l1 * 3 / 4 / block_bytes, 2);
+  // Slices of equal length: as few as fit, an even number of blocks each.
+  const size_t slices = CeilDiv(kSumBlocks, std::min(fit, kSumBlocks));
+  SliceSpec slice{.blocks = RoundUp(CeilDiv(kSumBlocks, slices), 2), .panels = tile.panels};
+  size_t rows = l2 / 2 / ActRowBytes(kSumBlocks);
+  if (slice.blocks < kSumBlocks)
+    rows = std::min(rows, SliceSpec::kMaxSumsBytes / (tile.panels * kPanelRows * sizeof(float)));
+  slice.rows = std::max(rows / tile.rows, size_t{1}) * tile.rows;
+  return slice;
+}
+
+// 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them. 6 x 2 is the best
+// for data in L1; but where all rows fit one tile, its panels are read once from the last-level cache and
+// never again, and one pass of a tile of one panel is faster than two of better ones.
+ScheduleTable Avx512(const CacheSizes& caches) {
+  ScheduleTable table;
+  const auto tile = [&](size_t rows, size_t panels) {
+    return TileSpec{.rows = rows,
+                    .panels = panels,
+                    .load = panels == 1 ? ActLoad::kEmbedded : ActLoad::kBroadcast,
+                    .prefetch = Prefetch::kT0,
+                    .prefetch_bytes = kPrefetchBytes};
+  };
+  const TileSpec many = tile(6, 2);
+  table.Fill({many, SliceFor(many, caches)});
+  table[1] = {tile(1, 4), {}};
+  table[2] = {tile(2, 4), {}};
+  table[3] = {tile(3, 3), {}};
+  table[4] = {tile(4, 3), {}};
+  table[5] = {tile(5, 2), {}};
+  table[6] = {tile(6, 2), {}};
+  for (size_t rows = 7; rows <= 14; ++rows) table[rows] = {tile(rows, 1), {}};
+  return table;
+}
+
+// 16 registers, and a panel's 16 outputs take two of them.
+ScheduleTable Avx2(size_t tile_rows, const CacheSizes& caches) {
+  ScheduleTable table;
+  const TileSpec tile{.rows = tile_rows};
+  SliceSpec slice = SliceFor(tile, caches);
+  slice.blocks = kSumBlocks;  // the weights of one panel fit any L1
+  table.Fill({tile, slice});
+  for (size_t rows = 1; rows <= tile_rows; ++rows) table[rows].slice = {};
+  return table;
+}
+
+}  // namespace
+
+bool TileFits(Isa isa, const TileSpec& tile) {
+  if (tile.rows < 1 || tile.rows > TileSpec::kMaxRows || tile.panels < 1 ||
+      tile.panels > TileSpec::kMaxPanels || tile.prefetch_bytes > TileSpec::kMaxPrefetchBytes) {
+    return false;
+  }
+  if (tile.load > ActLoad::kEmbedded || (tile.load == ActLoad::kEmbedded && tile.panels > 1)) return false;
+  if (tile.prefetch > Prefetch::kNta || (tile.prefetch == Prefetch::kNone) != (tile.prefetch_bytes == 0))
+    return false;
+  switch (isa) {
+    case Isa::kAvx512Vnni:
+      return 2 * tile.rows * tile.panels + 2 * tile.panels + 1 <= 32;
+    case Isa::kAvxVnni:
+      return tile.load == ActLoad::kBroadcast && tile.panels == 1 && 4 * tile.rows + 3 <= 16;
+    case Isa::kAvx2:
+      return tile.load == ActLoad::kBroadcast && tile.panels == 1 && 4 * tile.rows + 5 <= 16;
+    case Isa::kScalar:
+      break;
+  }
+  return true;
+}
+
+bool ScheduleFits(Isa isa, const Schedule& schedule) {
+  const auto& [tile, slice] = schedule;
+  if (!TileFits(isa, tile)) return false;
+  if (slice.blocks < 2 || slice.blocks % 2 || slice.blocks > kSumBlocks || slice.panels % tile.panels ||
+      slice.rows < tile.rows) {
+    return false;
+  }
+  if (slice.blocks == kSumBlocks) return true;
+  const size_t panels = std::max(slice.panels, tile.panels);
+  return panels <= SliceSpec::kMaxSumsBytes && slice.rows <= SliceSpec::kMaxSumsBytes &&
+         slice.rows * panels * kPanelRows * sizeof(float) <= SliceSpec::kMaxSumsBytes;
+}
+
+CacheSizes HostCaches() {
+  return {.l1_bytes = SizeOf(_SC_LEVEL1_DCACHE_SIZE), .l2_bytes = SizeOf(_SC_LEVEL2_CACHE_SIZE)};
+}
+
+ScheduleTable AnalyticSchedules(Isa isa, const CacheSizes& caches) {
+  switch (isa) {
+    case Isa::kAvx512Vnni:
+      return Avx512(caches);
+    case Isa::kAvxVnni:
+      return Avx2(3, caches);
+    case Isa::kAvx2:
+      return Avx2(2, caches);
+    case Isa::kScalar:
+      break;  // the reference has no tiles
+  }
+  return {};
+}
+
+}  // namespace larder::kernels::formats

@@ -1,0 +1,94 @@
+// Schedules: how a matrix product is divided into slices and tiles. A Schedule is data: a generator makes a
+// tile's code from a TileSpec (kernels/gemm/), a tuner searches among those that ScheduleFits allows, and a
+// file keeps what it found. No schedule changes a bit of any result. The terms are those of sandwich-kernel
+// (sandwich.txt, section 6): a micro-kernel is a tile here.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/formats/isa.h"
+#include "kernels/formats/panel_format.h"
+
+namespace larder::kernels::inline formats {
+
+// How a tile gets the activations of a row, 4 inputs in every lane of a vector.
+enum class ActLoad : uint8_t {
+  kBroadcast,  // one broadcast load, which serves the products of all panels
+  kEmbedded,   // a memory operand of each product; for tiles of one panel
+};
+
+// The instruction by which the first tile of a slice fetches weights ahead; the others find them in the
+// cache. kNone leaves it to the CPU, whose prefetchers lose a panel's stream where the next panel begins.
+enum class Prefetch : uint8_t { kNone, kT0, kT1, kNta };
+
+// A micro-kernel: rows of activations times panels of weights, whose sums all stay in registers.
+struct TileSpec {
+  static constexpr size_t kMaxRows = 16, kMaxPanels = 8, kMaxPrefetchBytes = 4096;
+
+  size_t rows = 1;
+  size_t panels = 1;
+  ActLoad load = ActLoad::kBroadcast;
+  Prefetch prefetch = Prefetch::kNone;
+  size_t prefetch_bytes = 0;  // how far ahead; 0 if kNone
+  bool operator==(const TileSpec&) const = default;
+};
+
+// What all tiles of a product pass over before they go on: some of the panels, then of the rows, then of the
+// inputs. The sums of a chunk of kSumBlocks blocks that is cut are kept in memory between its slices, as the
+// float32 values that they are.
+struct SliceSpec {
+  // Bytes of sums that Gemm::Run keeps on its stack.
+  static constexpr size_t kMaxSumsBytes = 32 * 1024;
+
+  size_t blocks = kSumBlocks;  // of 32 inputs; even, at most kSumBlocks
+  size_t panels =
+      0;  // a multiple of the tile's; 0: all of a product whose inputs are not cut, else the tile's
+  size_t rows = SIZE_MAX;  // at least the tile's
+  bool operator==(const SliceSpec&) const = default;
+};
+
+struct Schedule {
+  TileSpec tile;
+  SliceSpec slice;
+  bool operator==(const Schedule&) const = default;
+};
+
+// Whether a tile's sums, and what it multiplies, fit the registers. The scalar set, which makes no tiles,
+// takes any within the limits of TileSpec.
+bool TileFits(Isa, const TileSpec&);
+// TileFits, and the slice keeps its own rules.
+bool ScheduleFits(Isa, const Schedule&);
+
+// A schedule for each class of row counts: 1 to 16 by themselves, then up to 32, 64, 128, and more.
+struct ScheduleTable {
+  static constexpr size_t kRowClasses = 20;
+  static constexpr size_t Class(size_t rows) {
+    if (rows <= 16) return rows - 1;
+    return rows <= 32 ? 16 : rows <= 64 ? 17 : rows <= 128 ? 18 : 19;
+  }
+  // The most rows of a class; of the last one, the rows that it is tuned for.
+  static constexpr size_t Rows(size_t row_class) {
+    return row_class < 16 ? row_class + 1 : size_t{32} << (row_class - 16);
+  }
+
+  std::array<Schedule, kRowClasses> of{};
+  Schedule& operator[](size_t rows) { return of[Class(rows)]; }
+  const Schedule& operator[](size_t rows) const { return of[Class(rows)]; }
+  void Fill(const Schedule& schedule) { of.fill(schedule); }
+  bool operator==(const ScheduleTable&) const = default;
+};
+
+// The caches of a core that schedules are made for. 0: not known.
+struct CacheSizes {
+  size_t l1_bytes = 0, l2_bytes = 0;
+};
+CacheSizes HostCaches();
+
+// Good schedules with no tuning: tiles by what the registers hold and the ports allow, slices by what fits
+// `caches`.
+ScheduleTable AnalyticSchedules(Isa, const CacheSizes& caches);
+
+}  // namespace larder::kernels::formats
