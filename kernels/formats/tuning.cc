@@ -2,6 +2,18 @@
 
 namespace larder::kernels::inline formats {
 
+const ScheduleTable& KernelTuning::For(size_t blocks) const {
+  const Tuned* nearest = nullptr;
+  const auto ratio = [&](const Tuned& of) {
+    const auto a = static_cast<double>(of.blocks), b = static_cast<double>(blocks);
+    return a > b ? a / b : b / a;
+  };
+  for (const Tuned& of : tuned) {
+    if (ratio(of) <= 4 && (!nearest || ratio(of) < ratio(*nearest))) nearest = &of;
+  }
+  return nearest ? nearest->products : products;
+}
+
 KernelTuning DefaultTuning(Isa isa) {
   KernelTuning tuning{.products = AnalyticSchedules(isa, HostCaches())};
   // 24 of 32 registers hold sums of values, the others the values being added; of 16 registers 6 x 2 hold

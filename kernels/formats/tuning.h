@@ -12,7 +12,8 @@ namespace larder::kernels::inline formats {
 
 struct KernelTuning {
   // Matrix products (kernels/gemm/). Gemm::Make refuses schedules that do not fit. `tuned` are those found
-  // for products of a number of blocks of inputs; `products` are for all others.
+  // for products of a number of blocks of inputs, and used for all of up to four times as many or as few;
+  // `products` are for the others.
   ScheduleTable products;
   struct Tuned {
     size_t blocks;
@@ -20,12 +21,7 @@ struct KernelTuning {
     bool operator==(const Tuned&) const = default;
   };
   std::vector<Tuned> tuned;
-  const ScheduleTable& For(size_t blocks) const {
-    for (const Tuned& of : tuned) {
-      if (of.blocks == blocks) return of.products;
-    }
-    return products;
-  }
+  const ScheduleTable& For(size_t blocks) const;
 
   // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
   size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk

@@ -45,24 +45,31 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   return gemm;
 }
 
-Gemm::Walk Gemm::MakeWalk(const Schedule& schedule) const {
-  Walk walk{.schedule = schedule, .steps = {}};
+std::vector<Gemm::Step> Gemm::Steps(const SliceSpec& slice) const {
+  std::vector<Step> steps;
   const size_t blocks = shape_.panel.blocks;
   for (size_t chunk = 0; chunk < blocks; chunk += kSumBlocks) {
     const size_t chunk_end = std::min(chunk + kSumBlocks, blocks);
-    for (size_t block = chunk; block < chunk_end; block += schedule.slice.blocks) {
-      const size_t end = std::min(block + schedule.slice.blocks, chunk_end);
+    for (size_t block = chunk; block < chunk_end; block += slice.blocks) {
+      const size_t end = std::min(block + slice.blocks, chunk_end);
       const InputSlice::End finished =
           chunk > 0 || shape_.accumulate ? InputSlice::End::kAdd : InputSlice::End::kStore;
-      walk.steps.push_back({.panel_offset = shape_.panel.format.scale_offset(block),
-                            .x_offset = block * sizeof(ActBlock),
-                            .slice = {.blocks = end - block,
-                                      .resumes = block > chunk,
-                                      .end = end < chunk_end ? InputSlice::End::kKeep : finished,
-                                      .sums = nullptr}});
+      steps.push_back({.panel_offset = shape_.panel.format.scale_offset(block),
+                       .x_offset = block * sizeof(ActBlock),
+                       .slice = {.blocks = end - block,
+                                 .resumes = block > chunk,
+                                 .end = end < chunk_end ? InputSlice::End::kKeep : finished,
+                                 .sums = nullptr}});
     }
   }
-  return walk;
+  return steps;
+}
+
+void Gemm::Reslice(const SliceSpec& slice) {
+  for (Walk& walk : walks_) {
+    walk.schedule.slice = slice;
+    walk.steps = Steps(slice);
+  }
 }
 
 void Gemm::Generate(Isa isa, const ScheduleTable& table) {
@@ -78,7 +85,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
     const Schedule& schedule = table.of[of];
     size_t at = 0;
     while (at < walks_.size() && !(walks_[at].schedule == schedule)) ++at;
-    if (at == walks_.size()) walks_.push_back(MakeWalk(schedule));
+    if (at == walks_.size()) walks_.push_back({.schedule = schedule, .steps = Steps(schedule.slice)});
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
     // Every number of rows that a tile may get, and every number of panels that may be left over. The last

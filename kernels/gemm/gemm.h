@@ -53,6 +53,10 @@ class Gemm {
   // from the last-level cache once.
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
+  // For measurements: gives all products the same slices from now on. The tiles stay as they are. Requires
+  // that the schedules with these slices fit. Set-up only.
+  void Reslice(const SliceSpec& slice);
+
   const GemmShape& shape() const { return shape_; }
 
  private:
@@ -67,7 +71,7 @@ class Gemm {
     std::vector<Step> steps;
     Tiles first{}, next{};  // [rows][panels]: of a slice's first tile, and of the others
   };
-  Walk MakeWalk(const Schedule&) const;
+  std::vector<Step> Steps(const SliceSpec&) const;
   void Generate(Isa, const ScheduleTable&);
   void CheckAgainstReference(Isa) const;
   void RunTile(const Tiles&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows,

@@ -22,7 +22,8 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
   // Tiles of nearly equal size: 9 rows are 3 + 3 + 3, not 4 + 4 + 1.
   const size_t n_tiles = CeilDiv(m, tile.rows), small_rows = m / n_tiles, larger_tiles = m % n_tiles;
   // Row slices of nearly equal size, too.
-  const size_t slice_tiles = CeilDiv(n_tiles, CeilDiv(n_tiles, slice.rows / tile.rows));
+  const size_t most_tiles = std::min(slice.rows / tile.rows, n_tiles);
+  const size_t slice_tiles = CeilDiv(n_tiles, CeilDiv(n_tiles, most_tiles));
   const size_t group = slice.panels > 0 ? slice.panels : walk.steps.size() == 1 ? n_panels : tile.panels;
   for (size_t p = 0; p < n_panels; p += group) {
     const size_t n = std::min(group, n_panels - p);

@@ -121,6 +121,7 @@ TEST(Gemm, OtherSchedulesGiveTheSameBits) {
       of.tile.rows = 1;
       of.slice = {.blocks = 10, .panels = 3 * of.tile.panels, .rows = 7};
     }
+    small.products[14].slice = {};  // tiles of one row, in slices of all rows
     small.products[15].tile = {.rows = 2, .prefetch = Prefetch::kT1, .prefetch_bytes = 4096};
     small.products[15].slice = {.blocks = 30, .panels = 8, .rows = 64};
     for (Schedule& of : wide.products.of) of.slice = {};

@@ -134,7 +134,7 @@ int Main(int argc, char** argv) {
                                AddPerplexity(program), AddTokenize(program),   AddInspect(program),
                                AddSynth(program),      AddSplit(program),      AddDoctor(program),
                                AddNode(program),       AddBenchServe(program), AddStatus(program),
-                               AddUnit(program),       AddServe(program)};
+                               AddUnit(program),       AddServe(program),      AddTune(program)};
 
   std::vector<std::string> arguments = Arguments(argc, argv);
   if (arguments.empty()) {

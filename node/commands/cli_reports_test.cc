@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
 
@@ -44,6 +45,36 @@ TEST_F(Cli, BenchBreakdown) {
   for (const char* text :
        {"2 thread(s)", "| part of a step ", "tg4 b3", "| waiting: barriers, flags ", "| a step "})
     EXPECT_NE(table.out.find(text), std::string::npos) << text;
+}
+
+// What tune finds is read by the others, changes no token, and is refused if it is not for this machine.
+TEST_F(Cli, TuneKeepsItsSchedules) {
+  const std::string file = Path("schedules.json");
+  const Outcome tuned = Run({"tune", "-m", Tiny(), "--seconds", "0.5", "-o", file});
+  if (kernels::BestIsa() == kernels::Isa::kScalar) {
+    EXPECT_EQ(tuned.code, 1);
+    return;
+  }
+  ASSERT_EQ(tuned.code, 0) << tuned.err;
+  for (const char* text : {"96 inputs, ", "160 inputs, ", "family", "schedules.json: written"})
+    EXPECT_NE(tuned.out.find(text), std::string::npos) << text << tuned.out;
+  EXPECT_EQ(nlohmann::json::parse(Slurp(file))["products"].size(), 2u);
+
+  const std::vector<std::string> run = {"run", "-m", Tiny(),   "-p", "abc abc abc abc",
+                                        "-n",  "8",  "--temp", "0"};
+  std::vector<std::string> with = run;
+  with.insert(with.end(), {"--schedules", file});
+  const Outcome plain = Run(run), scheduled = Run(with);
+  ASSERT_EQ(scheduled.code, 0) << scheduled.err;
+  EXPECT_EQ(scheduled.out, plain.out);
+  EXPECT_NE(Run({"doctor", "--seconds", "0.01", "--schedules", file}).out.find("tuned for 96, 160 inputs"),
+            std::string::npos);
+
+  std::ofstream(file) << "{}";
+  const Outcome bad = Run(with);
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_EQ(Lines(bad.err), 1u);
+  EXPECT_NE(bad.err.find("schedules.json: not a file of `larder tune`"), std::string::npos) << bad.err;
 }
 
 TEST_F(Cli, BenchJson) {

@@ -63,6 +63,7 @@ int Run(const DoctorOptions& o) {
        {kernels::Isa::kScalar, kernels::Isa::kAvx2, kernels::Isa::kAvxVnni, kernels::Isa::kAvx512Vnni}) {
     report({DiagnoseKernels(isa)});
   }
+  report({DiagnoseSchedules(ResolveIsa(o.model.isa), o.model.schedules)});
   if (machine.from_xml()) {
     report(
         {{Health::kNote, "machine", "read from " + machine.source() + ": nothing can be measured here", ""}});

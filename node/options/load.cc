@@ -10,6 +10,7 @@
 #include "model/config/split.h"
 #include "node/options/link_options.h"
 #include "node/options/progress.h"
+#include "node/options/schedule_file.h"
 #include "node/service/service_monitor.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/residency.h"
@@ -142,6 +143,8 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
       agreed.isa = plan_options.isa;
       agreed.threads = plan_options.threads;  // the serving socket chooses its own
     }
+    if (manifest.isa) agreed.isa = *manifest.isa;
+    agreed.tuning = TuningWith(agreed.isa, options.schedules);
     planned.plan = pipeline::MakePlan(manifest, config, agreed, planned.machines);
     const pipeline::Plan& plan = planned.plan;
     for (const std::string& note : plan.single() ? plan.notes_of_sockets() : std::span(plan.notes))

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "node/options/count_option.h"
+#include "node/options/schedule_file.h"
 
 namespace larder::node::inline options {
 
@@ -81,6 +82,11 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   }
   if (set.engine || set.budget) {
     command
+        .add_option("--schedules", options.schedules,
+                    "file of `larder tune`, or none (default: the user's or the system's, if there is one)")
+        ->type_name("FILE")
+        ->group(group);
+    command
         .add_option("--l3-fraction", options.l3_fraction,
                     "share of each L3 that weights may take (default: 0.75)")
         ->type_name("F")
@@ -135,6 +141,7 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;
   plan.isa = ResolveIsa(options.isa);
+  plan.tuning = TuningWith(plan.isa, options.schedules);
   return plan;
 }
 

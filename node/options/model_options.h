@@ -32,6 +32,7 @@ struct ModelOptions {
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
+  std::string schedules;           // file of `larder tune`; empty: the usual places; "none"
   bool residency = false;          // measured and printed
   bool measure_residency = false;  // measured for the metrics and the status page; quicker
   bool verbose = false;

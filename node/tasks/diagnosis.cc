@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
+#include "node/options/schedule_file.h"
 #include "topology/host.h"
 #include "topology/probe.h"
 
@@ -127,6 +128,24 @@ Diagnosis DiagnoseKernels(kernels::Isa isa) {
           isa == kernels::BestIsa() ? "equal to the reference to the bit; used here"
                                     : "equal to the reference to the bit",
           ""};
+}
+
+Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given) {
+  const std::string what = "schedules of products";
+  const std::string tune = "`larder tune -m FILE` finds those that are fastest here, in a minute";
+  const std::string path = ChooseSchedules(given);
+  if (path.empty()) return {Health::kNote, what, "not tuned: chosen by the sizes of the caches", tune};
+  try {
+    const ScheduleFile file = ReadSchedules(path, isa);
+    if (file.machine != ScheduleMachine(isa))
+      return {Health::kWarn, what, fmt::format("not used: {} is for '{}'", path, file.machine), tune};
+    std::string inputs;
+    for (const auto& tuned : file.products)
+      inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", tuned.blocks * kernels::kBlock);
+    return {Health::kOk, what, fmt::format("tuned for {} inputs ({}, {})", inputs, path, file.tuned_at), ""};
+  } catch (const Error& error) {
+    return {Health::kWarn, what, error.what(), ""};
+  }
 }
 
 }  // namespace larder::node::tasks

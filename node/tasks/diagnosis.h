@@ -29,5 +29,7 @@ std::vector<Diagnosis> DiagnoseBandwidth(const topology::Topology& machine, doub
 std::vector<Diagnosis> DiagnoseHandOver(const topology::Topology& machine);
 // Makes every kind of kernel for the instruction set; making one checks it against the scalar reference.
 Diagnosis DiagnoseKernels(kernels::Isa isa);
+// Whether there are schedules for this CPU, in the file that a process would use (--schedules).
+Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given);
 
 }  // namespace larder::node::tasks

@@ -1,0 +1,96 @@
+// `larder tune`: finds the schedules of matrix products that are fastest on this CPU, and keeps them.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "base/error.h"
+#include "model/gguf/gguf.h"
+#include "node/commands/command.h"
+#include "node/options/count_option.h"
+#include "node/options/model_options.h"
+#include "node/options/progress.h"
+#include "node/options/schedule_file.h"
+#include "node/tasks/tune_run.h"
+
+namespace larder::node::inline commands {
+namespace {
+
+struct TuneCommandOptions {
+  ModelOptions model;
+  double seconds = 60;
+  std::string output;
+};
+
+// The schedules of the file that were tuned for other products, if the file is for this machine.
+std::vector<kernels::KernelTuning::Tuned> Kept(const std::string& path, kernels::Isa isa) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  try {
+    return ReadSchedules(path, isa).products;
+  } catch (const Error&) {
+    return {};  // it is replaced
+  }
+}
+
+int Run(const TuneCommandOptions& o) {
+  const kernels::Isa isa = ResolveIsa(o.model.isa);
+  if (isa == kernels::Isa::kScalar) throw Error("the scalar set has no kernels to tune");
+  const std::string path = o.output.empty() ? UserSchedules() : o.output;
+  if (path.empty()) throw Error("neither XDG_CACHE_HOME nor HOME is set; name the file with -o FILE");
+  const topology::Topology machine = ResolveTopology(o.model);
+  if (machine.from_xml()) throw Error("--topology: another machine cannot be tuned from here");
+  const size_t threads = o.model.threads ? o.model.threads : machine.cores().size();
+  TuneWork work = o.model.model.empty()
+                      ? UsualWork()
+                      : WorkOf(model::ReadModelConfig(*model::GgufFile::Open(o.model.model)), threads);
+  const topology::Core& core = machine.core(machine.PickCores(1)[0]);
+  std::vector<Tuned> found;
+  {
+    Progress progress("tuning");
+    found = Tune(isa, work, o.seconds, core.cpus.front(), core.numa_node,
+                 [&](size_t done, size_t all) { progress.Update(done, all, false); });
+  }
+  fmt::print("{}\n\n{}", ScheduleMachine(isa), TuneText(found));
+  ScheduleFile file{.machine = ScheduleMachine(isa),
+                    .tuned_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+                    .products = Kept(path, isa)};
+  for (const Tuned& tuned : found) {
+    std::erase_if(file.products, [&](const auto& old) { return old.blocks == tuned.product.blocks; });
+    file.products.push_back({tuned.product.blocks, tuned.result.table});
+  }
+  WriteSchedules(path, file);
+  fmt::print("{}: written. {}\n", path,
+             o.output.empty() ? "run, serve, node and bench use it from now on; --schedules none does without"
+                              : "Give it to run, serve, node and bench with --schedules");
+  return 0;
+}
+
+}  // namespace
+
+Command AddTune(CLI::App& program) {
+  auto o = std::make_shared<TuneCommandOptions>();
+  CLI::App* command =
+      program.add_subcommand("tune", "find the fastest schedules of matrix products on this CPU");
+  command->add_option("--seconds", o->seconds, "seconds to search (default: 60)")
+      ->type_name("S")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.1, 3600.0).description(""));
+  command
+      ->add_option("-o,--output", o->output,
+                   "file to keep them in (default: larder/schedules.json in $XDG_CACHE_HOME or ~/.cache)")
+      ->type_name("FILE");
+  ModelOptionSet set;
+  set.model_required = false;
+  set.manifest = false;
+  set.engine = false;
+  set.context = false;
+  AddModelOptions(*command, o->model, set);
+  return {command, [o] { return Run(*o); }};
+}
+
+}  // namespace larder::node::commands

@@ -1,0 +1,230 @@
+#include "node/options/schedule_file.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "kernels/formats/numerics.h"
+#include "topology/host.h"
+
+namespace larder::node::inline options {
+namespace {
+
+using kernels::ActLoad;
+using kernels::Prefetch;
+using kernels::Schedule;
+using kernels::ScheduleTable;
+using nlohmann::json;
+
+constexpr int kFileVersion = 1;
+constexpr size_t kMaxFileBytes = 1 << 20, kMaxTables = 64, kMaxBlocks = 1 << 20;
+constexpr std::array<std::string_view, 2> kLoads = {"broadcast", "embedded"};
+constexpr std::array<std::string_view, 4> kPrefetches = {"none", "t0", "t1", "nta"};
+
+// A member of a JSON object, by name; Error if it is missing or no number in 0 .. most.
+size_t Number(const json& object, const char* key, size_t most) {
+  const auto at = object.find(key);
+  if (at == object.end() || !at->is_number_unsigned() || at->get<uint64_t>() > most)
+    throw Error("'{}' is not a whole number up to {}", key, most);
+  return at->get<size_t>();
+}
+
+template <size_t kNames>
+size_t OneOf(const json& object, const char* key, const std::array<std::string_view, kNames>& names) {
+  const auto at = object.find(key);
+  if (at != object.end() && at->is_string()) {
+    const auto found = std::find(names.begin(), names.end(), at->get_ref<const std::string&>());
+    if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  }
+  throw Error("'{}' is none of {}", key, fmt::join(names, ", "));
+}
+
+void ExpectKeys(const json& object, std::initializer_list<std::string_view> keys) {
+  if (!object.is_object()) throw Error("expected an object");
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) throw Error("unknown key '{}'", key);
+  }
+}
+
+json ToJson(const Schedule& s, size_t rows) {
+  return {{"for_rows", rows},
+          {"rows", s.tile.rows},
+          {"panels", s.tile.panels},
+          {"load", kLoads[static_cast<size_t>(s.tile.load)]},
+          {"prefetch", kPrefetches[static_cast<size_t>(s.tile.prefetch)]},
+          {"prefetch_bytes", s.tile.prefetch_bytes},
+          {"slice_blocks", s.slice.blocks},
+          {"slice_panels", s.slice.panels},
+          {"slice_rows", s.slice.rows == SIZE_MAX ? 0 : s.slice.rows}};
+}
+
+Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
+  ExpectKeys(object, {"for_rows", "rows", "panels", "load", "prefetch", "prefetch_bytes", "slice_blocks",
+                      "slice_panels", "slice_rows"});
+  constexpr size_t kMost = 1 << 20;
+  if (Number(object, "for_rows", kMost) != rows) throw Error("'for_rows' is not {}", rows);
+  Schedule s;
+  s.tile = {.rows = Number(object, "rows", kMost),
+            .panels = Number(object, "panels", kMost),
+            .load = static_cast<ActLoad>(OneOf(object, "load", kLoads)),
+            .prefetch = static_cast<Prefetch>(OneOf(object, "prefetch", kPrefetches)),
+            .prefetch_bytes = Number(object, "prefetch_bytes", kMost)};
+  s.slice = {.blocks = Number(object, "slice_blocks", kMost),
+             .panels = Number(object, "slice_panels", kMost),
+             .rows = Number(object, "slice_rows", kMost)};
+  if (s.slice.rows == 0) s.slice.rows = SIZE_MAX;
+  if (!kernels::ScheduleFits(isa, s))
+    throw Error("the schedule for {} rows does not fit {}", rows, kernels::IsaName(isa));
+  return s;
+}
+
+kernels::KernelTuning::Tuned TableFromJson(const json& object, kernels::Isa isa) {
+  ExpectKeys(object, {"blocks", "schedules"});
+  kernels::KernelTuning::Tuned tuned{.blocks = Number(object, "blocks", kMaxBlocks), .products = {}};
+  const auto schedules = object.find("schedules");
+  if (tuned.blocks == 0 || schedules == object.end() || !schedules->is_array() ||
+      schedules->size() != ScheduleTable::kRowClasses) {
+    throw Error("expected 'blocks' from 1 and {} 'schedules'", ScheduleTable::kRowClasses);
+  }
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
+    tuned.products.of[of] = FromJson((*schedules)[of], isa, ScheduleTable::Rows(of));
+  return tuned;
+}
+
+std::string Text(const json& object, const char* key) {
+  const auto at = object.find(key);
+  if (at == object.end() || !at->is_string()) throw Error("'{}' is no text", key);
+  return at->get<std::string>();
+}
+
+}  // namespace
+
+std::string ScheduleMachine(kernels::Isa isa) {
+  const kernels::CacheSizes caches = kernels::HostCaches();
+  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", topology::CpuName(),
+                     caches.l1_bytes, caches.l2_bytes, kernels::IsaName(isa), kernels::kArithmeticVersion,
+                     kernels::kGeneratorVersion);
+}
+
+std::string FormatSchedules(const ScheduleFile& file) {
+  json products = json::array();
+  for (const auto& tuned : file.products) {
+    json schedules = json::array();
+    for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
+      schedules.push_back(ToJson(tuned.products.of[of], ScheduleTable::Rows(of)));
+    products.push_back({{"blocks", tuned.blocks}, {"schedules", std::move(schedules)}});
+  }
+  const json all = {{"larder_schedules", kFileVersion},
+                    {"machine", file.machine},
+                    {"tuned_at", file.tuned_at},
+                    {"products", std::move(products)}};
+  return all.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::string& name) {
+  constexpr std::string_view kAdvice = "run `larder tune` again, or give --schedules none";
+  const json all = json::parse(text, nullptr, false);
+  if (all.is_discarded()) throw Error("{}: not JSON; {}", name, kAdvice);
+  try {
+    ExpectKeys(all, {"larder_schedules", "machine", "tuned_at", "products"});
+    if (Number(all, "larder_schedules", SIZE_MAX) != kFileVersion)
+      throw Error("'larder_schedules' is not {}", kFileVersion);
+    ScheduleFile file{.machine = Text(all, "machine"), .tuned_at = Text(all, "tuned_at"), .products = {}};
+    const auto products = all.find("products");
+    if (products == all.end() || !products->is_array() || products->size() > kMaxTables)
+      throw Error("'products' is no list of up to {}", kMaxTables);
+    // Those of another machine may have tiles that this one has no registers for; nobody uses them.
+    for (const json& object : file.machine == ScheduleMachine(isa) ? *products : json::array()) {
+      file.products.push_back(TableFromJson(object, isa));
+      const size_t blocks = file.products.back().blocks;
+      if (std::any_of(file.products.begin(), file.products.end() - 1,
+                      [&](const auto& tuned) { return tuned.blocks == blocks; })) {
+        throw Error("two tables for {} blocks", blocks);
+      }
+    }
+    return file;
+  } catch (const Error& error) {
+    throw Error("{}: not a file of `larder tune`: {}; {}", name, error.what(), kAdvice);
+  }
+}
+
+std::string UserSchedules() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/larder/schedules.json";
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && home[0] == '/') return std::string(home) + "/.cache/larder/schedules.json";
+  return "";
+}
+
+std::string ChooseSchedules(const std::string& given) {
+  if (given == "none") return "";
+  if (!given.empty()) return given;
+  std::error_code ignored;
+  for (const std::string& path : {UserSchedules(), std::string(kSystemSchedules)}) {
+    if (!path.empty() && std::filesystem::exists(path, ignored)) return path;
+  }
+  return "";
+}
+
+ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw Error("{}: is a folder", path);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) throw Error("{}: can't be read: {}", path, std::strerror(errno));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes)
+    throw Error("{}: more than {} bytes; not a file of `larder tune`", path, kMaxFileBytes);
+  return ParseSchedules(text, isa, path);
+}
+
+void WriteSchedules(const std::string& path, const ScheduleFile& schedules) {
+  const std::filesystem::path target(path);
+  std::error_code failed;
+  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), failed);
+  if (failed) throw Error("{}: can't be made: {}", target.parent_path().string(), failed.message());
+  const std::string temporary = path + ".tmp";
+  {
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    file << FormatSchedules(schedules);
+    file.flush();
+    if (!file) throw Error("{}: can't be written: {}", temporary, std::strerror(errno));
+  }
+  std::filesystem::rename(temporary, target, failed);
+  if (failed) throw Error("{}: can't be replaced: {}", path, failed.message());
+}
+
+kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given) {
+  kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
+  const std::string path = ChooseSchedules(given);
+  if (path.empty() || isa == kernels::Isa::kScalar) return tuning;
+  const bool named = !given.empty();
+  try {
+    ScheduleFile file = ReadSchedules(path, isa);
+    if (file.machine == ScheduleMachine(isa)) {
+      tuning.tuned = std::move(file.products);
+    } else if (named) {
+      throw Error("{}: tuned for '{}', but this is '{}'; run `larder tune -o {}`", path, file.machine,
+                  ScheduleMachine(isa), path);
+    } else {
+      spdlog::info("{}: of another CPU, instruction set or version; not used", path);
+    }
+  } catch (const Error& error) {
+    if (named) throw;
+    spdlog::warn("{}; continuing without", error.what());
+  }
+  return tuning;
+}
+
+}  // namespace larder::node::options

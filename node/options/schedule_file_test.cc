@@ -1,0 +1,166 @@
+// The file of schedules: what is written is read; anything else is refused in one line and changes nothing.
+#include "node/options/schedule_file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "base/error.h"
+
+namespace larder::node::inline options {
+namespace {
+
+using kernels::Isa;
+using nlohmann::json;
+
+constexpr Isa kIsa = Isa::kAvx2;
+
+ScheduleFile Example() {
+  ScheduleFile file{.machine = ScheduleMachine(kIsa), .tuned_at = "2026-11-23T02:00:00Z", .products = {}};
+  for (const size_t blocks : {32, 88}) {
+    kernels::ScheduleTable table = kernels::AnalyticSchedules(kIsa, {});
+    table[1].tile.prefetch = kernels::Prefetch::kNta;
+    table[1].tile.prefetch_bytes = 64 + blocks;
+    table[40].slice = {.blocks = 4, .panels = 2, .rows = 32};
+    file.products.push_back({blocks, table});
+  }
+  return file;
+}
+
+class ScheduleFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("larder-schedules-" + std::to_string(getpid()));
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv("XDG_CACHE_HOME");
+    std::filesystem::remove_all(folder_);
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(ScheduleFileTest, ReadsWhatItWrites) {
+  const ScheduleFile file = Example();
+  const std::string path = UserSchedules();
+  EXPECT_EQ(ChooseSchedules(""), std::filesystem::exists(kSystemSchedules) ? kSystemSchedules : "");
+  WriteSchedules(path, file);
+  EXPECT_EQ(ChooseSchedules(""), path);
+  EXPECT_EQ(ChooseSchedules("none"), "");
+  const ScheduleFile read = ReadSchedules(path, kIsa);
+  EXPECT_EQ(read.machine, file.machine);
+  EXPECT_EQ(read.tuned_at, file.tuned_at);
+  EXPECT_EQ(read.products, file.products);
+
+  const kernels::KernelTuning tuning = TuningWith(kIsa, "");
+  EXPECT_EQ(tuning.For(32), file.products[0].products);
+  EXPECT_EQ(tuning.For(88), file.products[1].products);
+  EXPECT_EQ(tuning.For(100), file.products[1].products);  // the nearest
+  EXPECT_EQ(tuning.For(2), kernels::DefaultTuning(kIsa).products);
+  EXPECT_TRUE(TuningWith(kIsa, "none").tuned.empty());
+  EXPECT_TRUE(TuningWith(Isa::kScalar, "").tuned.empty());
+}
+
+// Of another CPU: ignored, or refused if it was named.
+TEST_F(ScheduleFileTest, SchedulesOfAnotherMachineAreNotUsed) {
+  ScheduleFile file = Example();
+  file.machine += ", of tomorrow";
+  WriteSchedules(UserSchedules(), file);
+  EXPECT_TRUE(TuningWith(kIsa, "").tuned.empty());
+  EXPECT_THROW(TuningWith(kIsa, UserSchedules()), Error);
+}
+
+TEST_F(ScheduleFileTest, RefusesWhatDoesNotFit) {
+  const json good = json::parse(FormatSchedules(Example()));
+  EXPECT_NO_THROW(ParseSchedules(good.dump(), kIsa, "f"));
+  const auto refused = [&](auto&& change) {
+    json bad = good;
+    change(bad);
+    try {
+      ParseSchedules(bad.dump(), kIsa, "schedules.json");
+      ADD_FAILURE() << bad.dump().substr(0, 300);
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_TRUE(text.starts_with("schedules.json: not a file of `larder tune`: ")) << text;
+      EXPECT_EQ(text.find('\n'), std::string::npos);
+    }
+  };
+  refused([](json& f) { f["larder_schedules"] = 2; });
+  refused([](json& f) { f.erase("machine"); });
+  refused([](json& f) { f["more"] = 1; });
+  refused([](json& f) { f["products"] = 7; });
+  refused([](json& f) { f = json::array(); });
+  refused([](json& f) { f["products"][1]["blocks"] = 32; });
+  refused([](json& f) { f["products"][0]["blocks"] = 0; });
+  refused([](json& f) { f["products"][0]["blocks"] = -32; });
+  refused([](json& f) { f["products"][0]["schedules"].erase(3); });
+  const auto schedule = [](json& f) -> json& { return f["products"][0]["schedules"][2]; };
+  refused([&](json& f) { schedule(f)["rows"] = 17; });
+  refused([&](json& f) { schedule(f)["rows"] = 1.5; });
+  refused([&](json& f) { schedule(f)["for_rows"] = 4; });
+  refused([&](json& f) { schedule(f)["load"] = "lazy"; });
+  refused([&](json& f) { schedule(f)["prefetch"] = 1; });
+  refused([&](json& f) { schedule(f)["prefetch_bytes"] = 1u << 30; });
+  refused([&](json& f) { schedule(f)["slice_blocks"] = 3; });
+  refused([&](json& f) { schedule(f)["slice_rows"] = 18446744073709551615u; });
+  refused([&](json& f) { schedule(f).erase("panels"); });
+  refused([&](json& f) {
+    for (int i = 0; i < 70; ++i) f["products"].push_back(f["products"][0]);
+  });
+}
+
+// Any bytes: an Error, or schedules that fit.
+TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
+  const std::string good = FormatSchedules(Example());
+  std::mt19937 random(5);
+  size_t read = 0;
+  for (int i = 0; i < 1500; ++i) {
+    std::string text = good;
+    for (size_t n = random() % 3; n < 3; ++n) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, random() % 40);
+          break;
+        case 2:
+          text.insert(at, 1, "0123456789,[]{}\":-e"[random() % 19]);
+          break;
+        default:
+          text[at] = static_cast<char>('0' + random() % 10);
+          break;
+      }
+    }
+    try {
+      for (const auto& tuned : ParseSchedules(text, kIsa, "f").products) {
+        for (const kernels::Schedule& schedule : tuned.products.of)
+          ASSERT_TRUE(kernels::ScheduleFits(kIsa, schedule));
+      }
+      ++read;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(read, 0u);
+  EXPECT_LT(read, 1500u);
+}
+
+TEST_F(ScheduleFileTest, FilesThatCannotBeReadAreNoReasonToStop) {
+  std::filesystem::create_directories(folder_ / "larder" / "schedules.json");  // a folder
+  EXPECT_TRUE(TuningWith(kIsa, "").tuned.empty());
+  EXPECT_THROW(TuningWith(kIsa, "/nonexistent/schedules.json"), Error);
+  const std::string large = folder_ / "large.json";
+  std::ofstream(large) << std::string(3 << 20, ' ');
+  EXPECT_THROW(ReadSchedules(large, kIsa), Error);
+  EXPECT_THROW(WriteSchedules("/proc/none/schedules.json", Example()), Error);
+}
+
+}  // namespace
+}  // namespace larder::node::options

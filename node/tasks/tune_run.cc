@@ -1,0 +1,102 @@
+#include "node/tasks/tune_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "topology/affinity.h"
+#include "weight_node/product_timer.h"
+
+namespace larder::node::inline tasks {
+namespace {
+
+// A thread's weights are larger than its L2 and share an L3 with those of others, so more than this would
+// only take time to fill; fewer panels than that do not fill the largest tile.
+constexpr size_t kMostWeightBytes = size_t{32} << 20;
+constexpr size_t kFewestPanels = 8, kMostPanels = 64;
+
+std::string Ahead(const kernels::TileSpec& tile) {
+  constexpr const char* kNames[] = {"-", "t0", "t1", "nta"};
+  const char* name = kNames[static_cast<size_t>(tile.prefetch)];
+  return tile.prefetch == kernels::Prefetch::kNone ? name : fmt::format("{} +{}", name, tile.prefetch_bytes);
+}
+
+std::string SliceText(const kernels::SliceSpec& slice) {
+  const auto part = [](size_t n, bool all) { return all ? std::string("all") : fmt::format("{}", n); };
+  return fmt::format("{} x {} x {}", part(slice.rows, slice.rows == SIZE_MAX),
+                     part(slice.panels, slice.panels == 0),
+                     part(slice.blocks, slice.blocks == kernels::kSumBlocks));
+}
+
+}  // namespace
+
+TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
+  std::map<size_t, size_t> panels;  // by blocks of inputs: of all threads and layers' largest matrix
+  const auto add = [&](size_t inputs, size_t outputs) {
+    size_t& most = panels[CeilDiv(inputs, kernels::kBlock)];
+    most = std::max(most, CeilDiv(outputs, kernels::kPanelRows));
+  };
+  add(config.dim, config.q_rows() + 2 * config.kv_rows());
+  add(config.q_rows(), config.dim);
+  add(config.dim, 2 * config.ffn);
+  add(config.ffn, config.dim);
+  TuneWork work;
+  size_t bytes = 0;
+  for (const auto& [blocks, n] : panels) {
+    work.products.push_back({blocks, std::clamp(CeilDiv(n, threads), kFewestPanels, kMostPanels)});
+    bytes += n * kernels::PanelShape{blocks}.bytes() * config.layers;
+  }
+  work.weight_bytes = std::min(bytes / threads, kMostWeightBytes);
+  return work;
+}
+
+TuneWork UsualWork() {
+  TuneWork work{.products = {}, .weight_bytes = kMostWeightBytes};
+  for (const size_t inputs : {1024, 2048, 4096, 8192})
+    work.products.push_back({inputs / kernels::kBlock, 32});
+  return work;
+}
+
+std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, CpuId cpu, NumaNodeId node,
+                        const std::function<void(size_t, size_t)>& report) {
+  topology::PinThisThread(cpu);
+  const int64_t start = NowNs();
+  const kernels::ScheduleTable analytic = kernels::AnalyticSchedules(isa, kernels::HostCaches());
+  std::vector<Tuned> all;
+  for (const kernels::ProductSize& product : work.products) {
+    if (report) report(all.size(), work.products.size());
+    weight_node::ProductTimer timer(isa, product, work.weight_bytes, node);
+    kernels::SearchOptions options;
+    options.clock = [&] { return SecondsSince(start); };
+    options.seconds = (seconds - options.clock()) / static_cast<double>(work.products.size() - all.size());
+    all.push_back({product, kernels::SearchSchedules(isa, product, analytic, timer, options)});
+  }
+  return all;
+}
+
+std::string TuneText(const std::vector<Tuned>& all) {
+  std::string text;
+  for (const auto& [product, result] : all) {
+    text +=
+        fmt::format("{} inputs, {} panels a thread:\n", product.blocks * kernels::kBlock, product.n_panels);
+    text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>20} | {:<9} | {:>6} |\n", "rows", "tile", "loads",
+                        "rows x panels x blocks", "ahead", "gain");
+    text += "|-----:|-------:|-----------|-----------------------:|-----------|-------:|\n";
+    for (const auto& of : result.classes) {
+      const auto& [tile, slice] = result.table[of.rows];
+      text +=
+          fmt::format("| {:>4} | {:>6} | {:<9} | {:>22} | {:<9} | {:>6} |\n", of.rows,
+                      fmt::format("{} x {}", tile.rows, tile.panels),
+                      tile.load == kernels::ActLoad::kEmbedded ? "embedded" : "broadcast", SliceText(slice),
+                      Ahead(tile), of.gain == 1 ? "-" : fmt::format("{:.1f} %", 100 * (of.gain - 1)));
+    }
+    if (result.out_of_time) text += "The time was too short to look at all of them; give more --seconds.\n";
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace larder::node::tasks

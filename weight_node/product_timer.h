@@ -1,0 +1,48 @@
+// ProductTimer: times matrix products as a thread of a weight socket runs them, for the search for schedules:
+// on panels in an arena, which are large enough together to come from the cache (or memory) that the model's
+// weights come from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kernels/formats/act_block.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/tune/schedule_search.h"
+#include "topology/arena.h"
+
+namespace larder::weight_node {
+
+class ProductTimer final : public kernels::RoundTimer {
+ public:
+  // A round is one product with n_panels panels, and the next round takes the next of several such shards,
+  // weight_bytes together. `node`: of the thread that will measure.
+  ProductTimer(kernels::Isa, const kernels::ProductSize&, size_t weight_bytes, NumaNodeId node);
+
+  // Generates and checks the tile's code before its first round. Small products are repeated within a round,
+  // and this is the time of one.
+  double Round(const kernels::Schedule&, size_t rows) override;
+
+ private:
+  kernels::Gemm& GemmOf(const kernels::Schedule&);
+
+  const kernels::Isa isa_;
+  const kernels::ProductSize size_;
+  const kernels::PanelShape panel_;
+  const size_t shards_;
+  topology::Arena arena_;
+  uint8_t* panels_;
+  kernels::ActBlock* x_;
+  float* y_;
+  size_t next_shard_ = 0;
+  struct Made {
+    kernels::TileSpec tile;
+    kernels::SliceSpec slice;
+    kernels::Gemm gemm;
+  };
+  std::vector<Made> made_;
+};
+
+}  // namespace larder::weight_node
