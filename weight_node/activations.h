@@ -44,6 +44,12 @@ struct AttentionIoRows {
 size_t QkvStride(const LayerShape&);           // floats
 size_t AttnStride(const model::ModelConfig&);  // floats
 
+// The most rows for which it pays that each of n threads normalises and quantises all of them for itself:
+// with one more, sharing the rows is faster in spite of a barrier after each norm, so that others may read
+// them. A model of the costs, in a pure function, because all processes of a stage must agree: see
+// activations.cc.
+size_t OwnNormRows(const model::ModelConfig&, size_t n_threads);
+
 class Activations {
  public:
   // decode_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the most rows

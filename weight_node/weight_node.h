@@ -33,7 +33,7 @@ namespace larder::weight_node {
 struct WeightNodeOptions {
   kernels::Isa isa;
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
-  size_t decode_rows = 32;
+  size_t decode_rows = 32;  // see OwnNormRows
   size_t max_batch_tokens = 128;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;

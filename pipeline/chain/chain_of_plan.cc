@@ -35,7 +35,6 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
   chain.context = cluster.context;
   chain.slots = cluster.slots;
   chain.max_batch_tokens = cluster.max_batch_tokens;
-  chain.decode_rows = cluster.stages[0].plan.options.decode_rows;
   chain.max_in_flight = cluster.max_in_flight;
 
   // Who listens where, by rank: the serving socket first.

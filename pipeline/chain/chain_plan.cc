@@ -8,7 +8,7 @@ namespace larder::pipeline::inline chain {
 StageFrameShape ChainPlan::frame_shape() const {
   return {.plan_hash = plan_hash,
           .max_rows = max_batch_tokens,
-          .max_logit_rows = LogitRows(config, decode_rows, max_batch_tokens),
+          .max_logit_rows = LogitRows(config, max_batch_tokens),
           .dim = config.dim,
           .slots = slots,
           .context = context,
@@ -20,14 +20,6 @@ StageFrameShape ChainPlan::frame_shape() const {
 rdma::LinkShape ChainPlan::link_shape() const {
   // One slot more than there are micro-batches in flight, for the stop message.
   return {.frame_bytes = frame_shape().bytes(), .slots = max_in_flight + 1};
-}
-
-PlanOptions ChainPlan::OptionsOf(PlanOptions options) const {
-  options.context = context;
-  options.slots = slots;
-  options.max_batch_tokens = max_batch_tokens;
-  options.decode_rows = decode_rows;
-  return options;
 }
 
 void ChainPlan::CheckStage(const StagePlan& plan) const {

@@ -40,7 +40,6 @@ struct ChainPlan {
   size_t context = 0;
   size_t slots = 1;
   size_t max_batch_tokens = 128;
-  size_t decode_rows = 32;
   size_t max_in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end, the same for all separated stages; empty: all colocated.
   std::vector<SlotId> slot_ends;
@@ -59,9 +58,6 @@ struct ChainPlan {
     return rank > 0 && rank <= stages.size() ? stages[rank - 1].socket : serving_socket;
   }
 
-  // The options of a socket's own StagePlan: `options`, from its machine and the user, overridden by what the
-  // chain decides.
-  PlanOptions OptionsOf(PlanOptions options) const;
   // Throws Error if a stage's Plan disagrees with the chain about slots or attention sockets.
   void CheckStage(const StagePlan& plan) const;
 };

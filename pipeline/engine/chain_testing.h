@@ -42,11 +42,15 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   test.chain.context = 768;
   test.chain.slots = slots;
   test.chain.max_batch_tokens = max_batch_tokens;
-  test.chain.decode_rows = 8;
   test.chain.max_in_flight = max_in_flight;
+  PlanOptions agreed;
+  agreed.context = test.chain.context;
+  agreed.slots = slots;
+  agreed.max_batch_tokens = max_batch_tokens;
+  agreed.decode_rows = std::min<size_t>(8, max_batch_tokens);
   size_t first = 0;
   for (const TestStage& stage : stages) {
-    PlanOptions options;
+    PlanOptions options = agreed;
     options.threads = stage.threads;
     for (const auto& socket : stage.attention) {
       options.attention.push_back({.name = fmt::format("a{}-{}", first, options.attention.size()),
@@ -54,8 +58,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
                                    .cpus = {},
                                    .slots = socket.slots});
     }
-    test.stages.push_back(MakeStagePlan(model::LayersOf(config, first, stage.layers), machine,
-                                        test.chain.OptionsOf(std::move(options))));
+    test.stages.push_back(MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options));
     if (test.stages.back().separated()) {
       test.chain.slot_ends.clear();
       for (const auto& socket : test.stages.back().attention)
@@ -65,9 +68,8 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
     first += stage.layers;
   }
   EXPECT_EQ(first, config.layers);
-  PlanOptions ends;
-  ends.threads = 1;
-  test.ends = MakeStagePlan(model::EndsOf(config), machine, test.chain.OptionsOf(ends));
+  agreed.threads = 1;
+  test.ends = MakeStagePlan(model::EndsOf(config), machine, agreed);
   return test;
 }
 

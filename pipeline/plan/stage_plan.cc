@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/numerics.h"
+#include "weight_node/activations.h"
 
 namespace larder::pipeline::inline plan {
 namespace {
@@ -129,9 +130,9 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   }
   if (o.slots == 0) throw Error("plan: at least one slot is needed");
   if (o.max_batch_tokens == 0) o.max_batch_tokens = MaxBatchTokens(config, topology);
-  o.decode_rows = std::max<size_t>(1, o.decode_rows);
+  if (o.decode_rows == 0) o.decode_rows = weight_node::OwnNormRows(config, o.threads);
+  o.decode_rows = std::min(o.decode_rows, o.max_batch_tokens);
   if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);
-  o.max_batch_tokens = std::max(o.max_batch_tokens, o.decode_rows);
 
   const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
   const auto cpus = o.cpus.empty() ? topology.CpusOf(cores) : o.cpus;
@@ -171,9 +172,10 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   return plan;
 }
 
-size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t max_batch_tokens) {
+size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens) {
+  constexpr size_t kLeast = 32;
   const size_t fit = (size_t{64} << 20) / (config.vocab * sizeof(float) + 1);
-  return std::clamp(fit, decode_rows, std::max(max_batch_tokens, decode_rows));
+  return std::clamp(fit, std::min(kLeast, max_batch_tokens), max_batch_tokens);
 }
 
 bool StagePlan::resident() const {

@@ -22,8 +22,9 @@ struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
   size_t context = 0;  // positions per slot; 0: the model's trained context, at most 4096
   size_t slots = 1;    // sequences that the KV cache holds
-  // In a micro-batch of at most so many rows, each thread normalises all rows for itself.
-  size_t decode_rows = 32;
+  // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as many as
+  // weight_node::OwnNormRows says.
+  size_t decode_rows = 0;
   // The most rows of a micro-batch; 0: as many as fit in L2 with their FFN activations, 64 to 256.
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;  // the share of each L3 for weights
@@ -101,7 +102,7 @@ nlohmann::json KeyOf(const model::ModelConfig& config);
 
 // The most rows of a micro-batch that may want logits: at least a full decode batch; beyond that, for
 // perplexity, as many rows of a prefill micro-batch as have at most 64 MB of logits.
-size_t LogitRows(const model::ModelConfig& config, size_t decode_rows, size_t max_batch_tokens);
+size_t LogitRows(const model::ModelConfig& config, size_t max_batch_tokens);
 
 // Throws Error if the options cannot be met: more than 1024 threads, a context beyond what is sensible, KV
 // larger than the machine's memory (with the numbers and the largest context that fits).

@@ -30,7 +30,7 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
       .tuning = plan_.options.tuning.value(),
       .decode_rows = plan_.options.decode_rows,
       .max_batch_tokens = plan_.options.max_batch_tokens,
-      .logit_rows = LogitRows(plan_.config, plan_.options.decode_rows, plan_.options.max_batch_tokens),
+      .logit_rows = LogitRows(plan_.config, plan_.options.max_batch_tokens),
       .node_of_thread = {},
       .shared_io = shared_io};
   for (const PlanThread& thread : plan_.threads) weights.node_of_thread.push_back(thread.numa_node);
