@@ -19,9 +19,10 @@ size_t AttnStride(const model::ModelConfig& config) { return OddStride(config.q_
 
 size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
   constexpr size_t kMost = 32;
-  // Nanoseconds. Norm and quantisation of an input: 0.25 (Zen 5) to 0.77 (Cascade Lake). A barrier of two
-  // threads: 0.12 to 0.3 us; a level more of the tree of cores costs another hand-over.
-  constexpr double kInputNs = 0.5, kBarrierNs = 150, kHandOverNs = 150;
+  // Nanoseconds. Norm and quantisation of an input: 0.25 (Zen 5) to 0.77 (Cascade Lake). A barrier takes 120
+  // to 300 ns by itself; in a step it also costs what one thread is later than the others: 8 rows of dim 384
+  // on two threads lost 2 to 5 us for each one more. A level more of the tree of cores is another hand-over.
+  constexpr double kInputNs = 0.5, kBarrierNs = 2000, kHandOverNs = 150;
   // Per layer, two norms and the attention output; the latter is quantised only.
   const double row_ns =
       kInputNs * (2.0 * static_cast<double>(config.dim) + 0.5 * static_cast<double>(config.q_rows()));

@@ -17,7 +17,7 @@ model::ModelConfig Config(size_t dim) {
 TEST(OwnNormRows, OneThreadHasNobodyToShareWith) { EXPECT_EQ(OwnNormRows(Config(4096), 1), 32u); }
 
 // A single row is never shared: the others would only wait for it.
-TEST(OwnNormRows, ManyThreadsShareFromTheSecondRow) {
+TEST(OwnNormRows, ManyThreadsShareFewRows) {
   for (const size_t dim : {64, 1024, 8192}) {
     for (const size_t threads : {2, 8, 96, 256}) {
       const size_t rows = OwnNormRows(Config(dim), threads);
@@ -25,7 +25,7 @@ TEST(OwnNormRows, ManyThreadsShareFromTheSecondRow) {
       EXPECT_LE(rows, 32u);
     }
   }
-  EXPECT_EQ(OwnNormRows(Config(8192), 96), 1u);
+  EXPECT_LE(OwnNormRows(Config(8192), 96), 2u);
 }
 
 // The cheaper a row, the more of them are worth a barrier.
