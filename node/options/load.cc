@@ -150,7 +150,12 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     for (const std::string& note : plan.single() ? plan.notes_of_sockets() : std::span(plan.notes))
       spdlog::warn("{}", note);
   }
-  planned.plan.fingerprint = planned.plan.single() ? 0 : model::Fingerprint(file);
+  // One process alone has nobody to agree with.
+  if (planned.where) {
+    planned.plan.fingerprint = model::Fingerprint(file);
+    for (pipeline::PlacedStage& stage : planned.plan.stages)
+      stage.plan.fingerprint = planned.plan.fingerprint;
+  }
   if (machine.from_xml()) {
     Unpin(planned.plan.ends);
     for (pipeline::PlacedStage& stage : planned.plan.stages) Unpin(stage.plan);

@@ -95,8 +95,9 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   command
-      .add_option("--isa", options.isa,
-                  "instruction set: scalar, avx2, avx-vnni, avx512-vnni (default: this machine's best)")
+      .add_option(
+          "--isa", options.isa,
+          "instruction set: auto (this machine's best), scalar, avx2, avx-vnni, avx512-vnni (default: auto)")
       ->type_name("NAME")
       ->group(group);
   command
@@ -108,12 +109,13 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
 }
 
 kernels::Isa ResolveIsa(const std::string& name) {
-  if (name.empty()) return kernels::BestIsa();
+  if (name.empty() || name == "auto") return kernels::BestIsa();
   const auto isa = kernels::IsaByName(name);
   if (!isa)
     throw CLI::ValidationError(
         "--isa",
-        fmt::format("unknown instruction set '{}'; expected scalar, avx2, avx-vnni or avx512-vnni", name));
+        fmt::format("unknown instruction set '{}'; expected auto, scalar, avx2, avx-vnni or avx512-vnni",
+                    name));
   if (!kernels::HostHas(*isa)) {
     throw Error("--isa {}: not supported by this machine, whose best is {}", name,
                 kernels::IsaName(kernels::BestIsa()));

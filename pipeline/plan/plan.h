@@ -54,8 +54,7 @@ struct LinkPlan {
 struct Plan {
   std::string cluster;  // the manifest's name
   model::ModelConfig config;
-  // Fingerprint of the weights (model/config/split.h), set by the code that opened the file, so that stages
-  // with different models of one shape do not connect. 0: not known.
+  // As StagePlan::fingerprint: stages with different models of one shape do not connect.
   uint64_t fingerprint = 0;
   std::vector<PlacedStage> stages;  // at least one
   StagePlan ends;  // what the serving socket computes: embedding and lm_head; empty if single()

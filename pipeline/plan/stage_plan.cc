@@ -200,14 +200,23 @@ nlohmann::json KeyOf(const model::ModelConfig& config) {
           config.vocab,
           config.norm_epsilon,
           config.layer.rotary.base,
-          config.layer.rotary.dim};
+          config.layer.rotary.dim,
+          static_cast<int>(config.layer.rotary.pairing),
+          static_cast<int>(config.layer.rotary.scaling),
+          config.layer.rotary.scale_factor,
+          config.layer.rotary.original_context,
+          config.layer.rotary.yarn_ext_factor,
+          config.layer.rotary.yarn_attn_factor,
+          config.layer.rotary.yarn_beta_fast,
+          config.layer.rotary.yarn_beta_slow,
+          config.layer.attention_divisor};
 }
 
 uint64_t StagePlan::hash() const {
   // The key: what defines the computation and the frames. Names of the machine are not part of it.
   nlohmann::json key = KeyOf(config);
-  key.push_back({options.context, options.slots, options.max_batch_tokens, threads.size(), config.first_layer,
-                 config.ends});
+  key.push_back({options.context, options.slots, options.max_batch_tokens, options.decode_rows,
+                 threads.size(), config.first_layer, config.ends, fingerprint});
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots});
   return HashOf(key);

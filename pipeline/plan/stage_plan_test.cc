@@ -273,6 +273,28 @@ TEST(Placement, NodesOfAnL3GroupOverTwoNodes) {
             (std::map<int, std::map<int, size_t>>{{0, {{0, 10}, {2, 10}}}, {1, {{1, 10}, {3, 10}}}}));
 }
 
+// A weight socket and its attention sockets compare it: models of one shape that differ in their weights, or
+// in how they rotate, do not connect.
+TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
+  const Topology machine = topology::ByDescription("intel-cascadelake-2xXeon6230-optane-memorysidecache");
+  const auto hash = [&](auto&& change) {
+    model::ModelConfig config = Llama3b();
+    StagePlan plan = MakeStagePlan(config, machine, {});
+    change(plan);
+    return plan.hash();
+  };
+  const uint64_t same = hash([](StagePlan&) {});
+  EXPECT_EQ(hash([](StagePlan&) {}), same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.fingerprint = 1; }), same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.scale_factor = 8; }), same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.scaling = model::RopeScaling::kYarn; }),
+            same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.pairing = model::RopePairing::kHalves; }),
+            same);
+  EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.attention_divisor += 1; }), same);
+  EXPECT_NE(hash([](StagePlan& plan) { ++plan.options.decode_rows; }), same);
+}
+
 // Tiles do not change results, so the two ends of a link may have different tunings; a StagePlan shows its
 // own.
 TEST(StagePlan, TilesAreNotPartOfTheHash) {
