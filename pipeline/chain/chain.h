@@ -4,9 +4,9 @@
 // There are two kinds. A LocalChain is one stage with the whole model on this thread's own pool; a
 // ChainClient sends micro-batches around stages that run on other threads or in other processes. A single
 // stage needs no frame, link or second pool, because its own thread already has the data; so its
-// micro-batches do not cross a loopback link: Submit keeps one, Collect computes it. Measured (bench_link shm,
-// two spinning cores of a Cascade Lake): one row's round trip takes 1.4 us at dim 384 and 2.3 us at dim 1024,
-// which would be 4.6 % of the fastest step of a model in L2 and 1.2 % of one of 7 MB.
+// micro-batches do not cross a loopback link: Submit keeps one, Collect computes it. Measured (bench_link
+// shm, two spinning cores of a Cascade Lake): one row's round trip takes 1.4 us at dim 384 and 2.3 us at dim
+// 1024, which would be 4.6 % of the fastest step of a model in L2 and 1.2 % of one of 7 MB.
 #pragma once
 
 #include <cstddef>

@@ -84,8 +84,8 @@ struct StagePlan {
   // Of the file's weights (model/config/split.h), set by the code that opened it, because an attention socket
   // reads norms and rotation from a file of its own. 0: not known.
   uint64_t fingerprint = 0;
-  uint64_t weight_bytes = 0;                   // packed, read for each token (layers and lm_head)
-  uint64_t embedding_bytes = 0;                // looked up, not read in full (untied embeddings)
+  uint64_t weight_bytes = 0;     // packed, read for each token (layers and lm_head)
+  uint64_t embedding_bytes = 0;  // looked up, not read in full (untied embeddings)
   uint64_t kv_slot_bytes = 0;
   uint64_t kv_bytes = 0;
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
