@@ -1,10 +1,10 @@
-// The search for schedules and its parts (sandwich.txt, section 8.4, tables 1 and 3): the same products by
+// The search for schedules and its parts (Sandwich, section 8.4, tables 1 and 3; see
+// kernels/tune/schedule_search.h): the same products by
 //   fixed:       one tile for all, whole slices: what a generator without any choice would run
 //   analytic:    what Larder uses without tuning
 //   fast start:  slices grown from the smallest, no single steps
 //   full:        `larder tune`
-//   exhaustive:  every tile, every way to fetch ahead, and a grid of slices: the regret of the others is
-//   against it
+//   exhaustive:  every tile, every way to fetch ahead, and a grid of slices
 // and by windows of 5 to 20 row classes. All schedules of a row are timed in alternating rounds, best of
 // each.
 //   bench_tune [--inputs N] [--panels N] [--mb N] [--rounds N] [--seconds N] [--isa NAME] [--cpu N]

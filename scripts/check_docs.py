@@ -40,12 +40,17 @@ def exists(root, folder, word):
     return (root / word).exists() or (root / folder / word).exists()
 
 
+_WIDTH = 100  # of lines, but tables' and blocks' of code
+
+
 def check_document(root, path, folders):
     in_block = False
     for number, line in enumerate((root / path).read_text().split("\n"), 1):
         if _FENCE.match(line):
             in_block = not in_block
             continue
+        if len(line) > _WIDTH and not in_block and not line.lstrip().startswith(("|", "#")) and not line.startswith("    ") and " " in line.strip():
+            yield f"{path}:{number}: {len(line)} characters; wrap at {_WIDTH}"
         for word, alone in words_of(line, in_block):
             word = re.sub(r"^\./", "", word.strip("\"'(),;:")).split("#")[0].rstrip(".")
             word = re.sub(r":\d+$", "", word)

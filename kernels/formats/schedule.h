@@ -1,7 +1,8 @@
 // Schedules: how a matrix product is divided into slices and tiles. A Schedule is data: a generator makes a
 // tile's code from a TileSpec (kernels/gemm/), a tuner searches among those that ScheduleFits allows, and a
 // file keeps what it found. No schedule changes a bit of any result. The terms are those of sandwich-kernel
-// (sandwich.txt, section 6): a micro-kernel is a tile here.
+// (Sandwich: Separating Prefill-Decode Compilation for Efficient CPU LLM Serving, section 6): a micro-kernel
+// is a tile here.
 #pragma once
 
 #include <array>

@@ -1,8 +1,9 @@
-// The search for schedules: sandwich-kernel (sandwich.txt, sections 6 and 7.1) over Larder's tiles and
-// slices. For products of more and more rows, each tile of a window is started with the smallest slice and
-// grows it dimension by dimension, twice as far at each success (fast start); the best of them are then moved
-// by single steps (finetune). The window holds all tiles for the first numbers of rows and then those that
-// won lately; when the same schedule wins again, it is kept for all larger numbers (reuse).
+// The search for schedules: sandwich-kernel (Sandwich: Separating Prefill-Decode Compilation for Efficient
+// CPU LLM Serving, sections 6 and 7.1) over Larder's tiles and slices. For products of more and more rows,
+// each tile of a window is started with the smallest slice and grows it dimension by dimension, twice as far
+// at each success (fast start); the best of them are then moved by single steps (finetune). The window holds
+// all tiles for the first numbers of rows and then those that won lately; when the same schedule wins again,
+// it is kept for all larger numbers (reuse).
 //
 // Differences from the paper, because a neighbour may double a time: two schedules are compared by the best
 // of alternating rounds, never by times taken at different moments; and a schedule is taken only if it beats

@@ -56,13 +56,14 @@ void Describe(CLI::App& command, ServeOptions& o) {
   command.add_option("--host", o.server.host, "address to listen on (default: 127.0.0.1)")
       ->type_name("ADDRESS")
       ->group(network);
-  command.add_option("--port", o.server.port, "of HTTP; 0: any, -1: none (default: 8080)")
+  command
+      .add_option("--port", o.server.port, "HTTP port; 0 picks a free port, -1 disables HTTP (default: 8080)")
       ->type_name("N")
       ->check(port)
       ->group(network);
   command
       .add_option("--text-port", o.server.text_port,
-                  "port of the text stream; 0: any, -1: none (default: 7070)")
+                  "port of the text stream; 0 picks a free port, -1 disables it (default: 7070)")
       ->type_name("N")
       ->check(port)
       ->group(network);

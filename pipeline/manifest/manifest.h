@@ -121,10 +121,11 @@ std::vector<StageSpec> StagesOf(const Manifest& manifest);
 
 // The most micro-batches in flight: one per stage and one for the serving socket, which computes
 // like the stages. While it holds a micro-batch (norm, lm_head, sampler, two links), P micro-batches
-// would leave one of the P stages idle. The paper keeps P (section 6.2) because its embedding and argmax are
-// short; with vocabularies of 128 thousand tokens and more, reading the lm_head takes as long as reading
-// several layers. With fewer sequences fewer are in flight; no step waits to fill the last one. A single
-// stage that serves itself has one micro-batch: its next step needs the tokens of the last one.
+// would leave one of the P stages idle. Cache-Resident LLM Inference keeps P (section 6.2) because its
+// embedding and argmax are short; with vocabularies of 128 thousand tokens and more, reading the lm_head
+// takes as long as reading several layers. With fewer sequences fewer are in flight; no step waits to fill
+// the last one. A single stage that serves itself has one micro-batch: its next step needs the tokens of the
+// last one.
 constexpr size_t MaxInFlight(size_t stages) { return stages + 1; }
 
 // The socket of role serving and its server. Null if there is none: then a process that joins the cluster

@@ -97,10 +97,11 @@ struct Plan {
 Plan MakePlan(const model::ModelConfig&, const topology::Topology& machine, const PlanOptions&);
 
 // machines: the topology of each of the manifest's servers, in order (LoadTopologies). Layers are split in
-// proportion to the L3 budgets (paper section 5, table 1) unless the manifest says `layers`. options.threads
-// is for the serving part if the manifest has no serving socket; these threads are not pinned, since stages
-// may have the cores. Throws Error if the sockets do not form a pipeline, if there are too few layers, and
-// for weights beyond their budget where the manifest forbids that.
+// proportion to the L3 budgets (Cache-Resident LLM Inference in GB-Scale Last-Level Caches, section 5, table
+// 1) unless the manifest says `layers`. options.threads is for the serving part if the manifest has no
+// serving socket; these threads are not pinned, since stages may have the cores. Throws Error if the sockets
+// do not form a pipeline, if there are too few layers, and for weights beyond their budget where the manifest
+// forbids that.
 Plan MakePlan(const Manifest&, const model::ModelConfig&, const PlanOptions&,
               std::span<const topology::Topology> machines, const Speeds& = {});
 

@@ -26,7 +26,7 @@ PredictedTimes Prediction::Times(const PredictedStage& stage, size_t batch) cons
                             speeds.core_gops * static_cast<double>(stage.cores));
   times.weights_us = std::max(read, compute);
   times.compute_bound = compute > read;
-  // All sequences in flight keep their KV of this stage's layers (paper section 2.3).
+  // All sequences in flight keep their KV of this stage's layers (Cache-Resident LLM Inference, section 2.3).
   const double kv_all = rows * static_cast<double>(stage.kv_bytes * stage.layers * max_in_flight);
   times.kv_in_l3 = kv_all <= static_cast<double>(stage.kv_room_bytes);
   const double kv_gbps =

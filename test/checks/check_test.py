@@ -217,6 +217,7 @@ class Docs(CheckTest):
             ("README.md", "Run `build/larder run -m model/gone.gguf`.\n", "model/gone.gguf does not exist"),
             ("README.md", "```\n./base/gone -x\n```\n", "base/gone does not exist"),
             ("README.md", "See [this](base/gone.md).\n", "leads nowhere"),
+            ("base/README.md", "a word " * 15 + "\n", "wrap at 100"),
             ("base/README.md", "See `gone.h`.\n", "base/README.md:2: gone.h does not exist"),
             ("base/README.md", "See `model/x_*.h`.\n", "model/x_*.h does not exist"),
             ("base/id.h", "// as in /work/x\n", "of no use to a reader"),
