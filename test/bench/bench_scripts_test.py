@@ -21,7 +21,11 @@ STAND_IN = """#!/usr/bin/env python3
 import json, sys
 words = sys.argv[1:]
 value = lambda flag, other: int(words[words.index(flag) + 1]) if flag in words else other
-speed = {base} * (1000 * value("-p", 0) + value("-n", 0) + {batch_factor} * value("-b", 0))
+if "--help" in words:
+    sys.exit(print("{help}"))
+speed = {base} * (1000 * value("-p", 0) + value("-n", 0) + {batch_factor} * value("-b", 0) + value("-d", 0))
+if "-gp" in words:
+    speed += sum(map(int, words[words.index("-gp") + 1].split(",")))
 if "-rtr" in words:
     sys.exit("error: invalid parameter for argument: -rtr")
 speed *= {flash} if "-fa" in words else 1
@@ -40,8 +44,8 @@ class CompareTest(unittest.TestCase):
     def setUp(self):
         self.root = programs.folder_of(self)
         self.model = self.write("model.gguf", "")
-        self.theirs = self.write("llama-bench", STAND_IN.format(base=1, batch_factor=0, flash=1))
-        self.ours = self.write("larder", STAND_IN.format(base=3, batch_factor=1, flash=1))
+        self.theirs = self.write("llama-bench", STAND_IN.format(base=1, batch_factor=0, flash=1, help=""))
+        self.ours = self.write("larder", STAND_IN.format(base=3, batch_factor=1, flash=1, help=""))
 
     def write(self, name, text):
         return executable(self.root / name, text)
@@ -67,7 +71,7 @@ class CompareTest(unittest.TestCase):
             self.assertIn("| tg16 x 8 | 50.0 | 72.0 | 1.44 [1.44..1.44] |", out)
 
     def test_theirs_has_its_best_setting(self):
-        fast = self.write("llama-fast", STAND_IN.format(base=1, batch_factor=0, flash=2))
+        fast = self.write("llama-fast", STAND_IN.format(base=1, batch_factor=0, flash=2, help=""))
         status, out, err = self.run_compare("--llama-bench", fast, "-b", "1")
         self.assertEqual(status, 0, err)
         self.assertIn("| pp4 | 8,000.0 | 12,000.0 | 1.50 [1.50..1.50] | 16,000.0 | 24,000.0 | 1.50 | -fa 1 |", out)
@@ -75,6 +79,14 @@ class CompareTest(unittest.TestCase):
         status, out, err = self.run_compare("--llama-bench", fast, "-b", "1", "--llama-args", "-ctk q8_0")
         self.assertEqual(status, 0, err)
         self.assertIn("| 3.00 | -ctk q8_0 |", out)
+
+    def test_depth(self):
+        for text in ("-d, --n-depth <n>", "-gp <pp,tg>"):
+            peer = self.write("llama-deep", STAND_IN.format(base=1, batch_factor=0, flash=1, help=text))
+            status, out, err = self.run_compare("--llama-bench", peer, "-b", "1", "-d", "64,7000", "--llama-args", "-fa 1")
+            self.assertEqual(status, 0, err)
+            self.assertIn("| tg16 at depth 64 | 80.0 | 243.0 | 3.04", out)  # ours also sees -b 1
+            self.assertIn("| tg16 at depth 7000 | 7,016.0 | 21,051.0 | 3.00", out)
 
     def test_median_and_spread(self):
         table = compare.speed_table([("t", "-x", [([10], [10]), ([10, 12, 10], [30]), ([20], [40, 44, 36])])])
