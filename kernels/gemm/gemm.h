@@ -33,7 +33,10 @@ struct InputSlice {
   End end;
   // Where the sums of a chunk are kept between its slices: for each group of a tile's panels
   // [row][panel][16].
+  // Not used by a slice that is a whole chunk.
   float* sums;
+
+  bool keeps_sums() const { return resumes != 0 || end == End::kKeep; }
 };
 
 // rows of a tile times n_panels consecutive panels, a multiple of the tile's; y[m] gets 16 * n_panels floats.

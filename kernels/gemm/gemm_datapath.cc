@@ -10,7 +10,7 @@ void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, const ActBlock* x,
   const size_t rest = n_panels % tile_panels, whole = n_panels - rest;
   if (whole > 0) of_rows[tile_panels](panels, x, y, whole, &slice);
   if (rest > 0) {
-    slice.sums += whole * rows * kPanelRows;
+    if (slice.keeps_sums()) slice.sums += whole * rows * kPanelRows;
     of_rows[rest](panels + whole * panel_bytes_, x, y + whole * kPanelRows, rest, &slice);
   }
 }
@@ -39,7 +39,7 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
         done = 0;
         for (size_t t = first; t < end; ++t) {
           const size_t rows = small_rows + (t < larger_tiles), at = row + done;
-          inputs.sums = sums + done * n * kPanelRows;
+          inputs.sums = inputs.keeps_sums() ? &sums[done * n * kPanelRows] : nullptr;
           RunTile(t == first ? walk.first : walk.next, step_panels,
                   reinterpret_cast<const ActBlock*>(step_x + at * shape_.x_stride_bytes),
                   reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows, tile.panels,
