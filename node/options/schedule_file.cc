@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "kernels/formats/numerics.h"
 #include "topology/host.h"
 
@@ -28,8 +29,6 @@ using nlohmann::json;
 
 constexpr int kFileVersion = 1;
 constexpr size_t kMaxFileBytes = 1 << 20, kMaxTables = 64, kMaxBlocks = 1 << 20;
-constexpr std::array<std::string_view, 2> kLoads = {"broadcast", "embedded"};
-constexpr std::array<std::string_view, 4> kPrefetches = {"none", "t0", "t1", "nta"};
 
 // A member of a JSON object, by name; Error if it is missing or no number in 0 .. most.
 size_t Number(const json& object, const char* key, size_t most) {
@@ -60,8 +59,8 @@ json ToJson(const Schedule& s, size_t rows) {
   return {{"for_rows", rows},
           {"rows", s.tile.rows},
           {"panels", s.tile.panels},
-          {"load", kLoads[static_cast<size_t>(s.tile.load)]},
-          {"prefetch", kPrefetches[static_cast<size_t>(s.tile.prefetch)]},
+          {"load", kernels::Name(s.tile.load)},
+          {"prefetch", kernels::Name(s.tile.prefetch)},
           {"prefetch_bytes", s.tile.prefetch_bytes},
           {"slice_blocks", s.slice.blocks},
           {"slice_panels", s.slice.panels},
@@ -76,8 +75,8 @@ Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
   Schedule s;
   s.tile = {.rows = Number(object, "rows", kMost),
             .panels = Number(object, "panels", kMost),
-            .load = static_cast<ActLoad>(OneOf(object, "load", kLoads)),
-            .prefetch = static_cast<Prefetch>(OneOf(object, "prefetch", kPrefetches)),
+            .load = static_cast<ActLoad>(OneOf(object, "load", kernels::kActLoadNames)),
+            .prefetch = static_cast<Prefetch>(OneOf(object, "prefetch", kernels::kPrefetchNames)),
             .prefetch_bytes = Number(object, "prefetch_bytes", kMost)};
   s.slice = {.blocks = Number(object, "slice_blocks", kMost),
              .panels = Number(object, "slice_panels", kMost),
@@ -110,9 +109,10 @@ std::string Text(const json& object, const char* key) {
 }  // namespace
 
 std::string ScheduleMachine(kernels::Isa isa) {
+  static const std::string cpu = topology::CpuName();  // a long file on a large machine
   const kernels::CacheSizes caches = kernels::HostCaches();
-  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", topology::CpuName(),
-                     caches.l1_bytes, caches.l2_bytes, kernels::IsaName(isa), kernels::kArithmeticVersion,
+  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", cpu, caches.l1_bytes,
+                     caches.l2_bytes, kernels::IsaName(isa), kernels::kArithmeticVersion,
                      kernels::kGeneratorVersion);
 }
 
@@ -190,19 +190,14 @@ ScheduleFile ReadSchedules(const std::string& path, kernels::Isa isa) {
 }
 
 void WriteSchedules(const std::string& path, const ScheduleFile& schedules) {
-  const std::filesystem::path target(path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code failed;
-  if (target.has_parent_path()) std::filesystem::create_directories(target.parent_path(), failed);
-  if (failed) throw Error("{}: can't be made: {}", target.parent_path().string(), failed.message());
-  const std::string temporary = path + ".tmp";
-  {
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file << FormatSchedules(schedules);
-    file.flush();
-    if (!file) throw Error("{}: can't be written: {}", temporary, std::strerror(errno));
-  }
-  std::filesystem::rename(temporary, target, failed);
-  if (failed) throw Error("{}: can't be replaced: {}", path, failed.message());
+  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+  if (failed) throw Error("{}: can't be made: {}", folder.string(), failed.message());
+  NewFile file(path);
+  const std::string text = FormatSchedules(schedules);
+  file.Write(text.data(), text.size());
+  file.Commit();
 }
 
 kernels::KernelTuning TuningWith(kernels::Isa isa, const std::string& given) {

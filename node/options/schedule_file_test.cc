@@ -160,6 +160,7 @@ TEST_F(ScheduleFileTest, FilesThatCannotBeReadAreNoReasonToStop) {
   std::ofstream(large) << std::string(3 << 20, ' ');
   EXPECT_THROW(ReadSchedules(large, kIsa), Error);
   EXPECT_THROW(WriteSchedules("/proc/none/schedules.json", Example()), Error);
+  EXPECT_THROW(WriteSchedules("/dev/null", Example()), Error);  // a rename would replace it
 }
 
 }  // namespace

@@ -1,0 +1,73 @@
+// NewFile: writes a file that is complete or not there.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "base/descriptor.h"
+#include "base/error.h"
+
+namespace larder {
+
+// A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes it.
+class NewFile {
+ public:
+  explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".tmp") {
+    // A rename onto a device or a pipe would replace it.
+    struct stat found;
+    if (::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode)) {
+      throw Error("{}: exists and is not a regular file; name another", path);
+    }
+    fd_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (!fd_) throw Error("{}: can't create: {}", temporary_, std::strerror(errno));
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile() {
+    if (fd_) ::unlink(temporary_.c_str());
+  }
+  void Write(const char* data, size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t put = ::write(fd_.get(), data, bytes);
+      if (put < 0 && errno == EINTR) continue;
+      if (put <= 0) throw Error("{}: can't write: {}", temporary_, std::strerror(errno));
+      data += put;
+      bytes -= static_cast<size_t>(put);
+    }
+  }
+  // The file gets its name after its bytes are on the disk, and the name is on the disk when this returns. So
+  // a power cut leaves a complete file or none, never a file of zeros.
+  void Commit() {
+    int cause = ::fdatasync(fd_.get()) == 0 ? 0 : errno;
+    if (::close(fd_.Take()) != 0 && cause == 0) cause = errno;
+    if (cause == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) cause = errno;
+    if (cause != 0) {
+      ::unlink(temporary_.c_str());
+      throw Error("{}: can't finish writing: {}", path_, std::strerror(cause));
+    }
+    SyncFolder();
+  }
+
+ private:
+  void SyncFolder() const {
+    const size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Some file systems cannot sync a folder (EINVAL), and a folder may be writable but not readable. The
+    // file is complete in both cases.
+    const bool failed = fd && ::fsync(fd.get()) != 0 && errno == EIO;
+    if (failed) throw Error("{}: can't write the folder it is in: {}", path_, std::strerror(EIO));
+  }
+
+  std::string path_, temporary_;
+  Descriptor fd_;
+};
+
+}  // namespace larder
