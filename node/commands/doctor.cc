@@ -107,6 +107,7 @@ Command AddDoctor(CLI::App& program) {
   set.manifest = false;
   set.engine = false;
   set.budget = true;
+  set.schedules = true;
   AddModelOptions(*command, o->model, set);
   return {command, [o] { return Run(*o); }};
 }

@@ -130,14 +130,15 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
   const model::ModelConfig config = model::ReadModelConfig(file);
   PlannedModel planned;
   planned.where = std::move(where);
+  pipeline::PlanOptions agreed = plan_options;
   if (!planned.where) {
+    agreed.tuning = TuningWith(agreed.isa, options.schedules);
     planned.machines = {machine};
-    planned.plan = pipeline::MakePlan(config, machine, plan_options);
+    planned.plan = pipeline::MakePlan(config, machine, agreed);
   } else {
     const pipeline::Manifest& manifest = planned.where->manifest;
     pipeline::CheckRunnable(manifest);
     planned.machines = pipeline::LoadTopologies(manifest, machine);
-    pipeline::PlanOptions agreed = plan_options;
     if (options.join && IsCluster(manifest)) {
       agreed = ToPlanOptions({});
       agreed.isa = plan_options.isa;
@@ -150,8 +151,8 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     for (const std::string& note : plan.single() ? plan.notes_of_sockets() : std::span(plan.notes))
       spdlog::warn("{}", note);
   }
-  // One process alone has nobody to agree with.
-  if (planned.where) {
+  // A stage whose sockets are threads of this process has nobody to agree with.
+  if (!planned.plan.single() || options.join || options.whole_machine) {
     planned.plan.fingerprint = model::Fingerprint(file);
     for (pipeline::PlacedStage& stage : planned.plan.stages)
       stage.plan.fingerprint = planned.plan.fingerprint;

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "node/options/count_option.h"
-#include "node/options/schedule_file.h"
 
 namespace larder::node::inline options {
 
@@ -80,12 +79,14 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
                   "after loading, report how much of each shard re-reads at L3 speed")
         ->group(group);
   }
-  if (set.engine || set.budget) {
+  if (set.engine || set.schedules) {
     command
         .add_option("--schedules", options.schedules,
                     "file of `larder tune`, or none (default: the user's or the system's, if there is one)")
         ->type_name("FILE")
         ->group(group);
+  }
+  if (set.engine || set.budget) {
     command
         .add_option("--l3-fraction", options.l3_fraction,
                     "share of each L3 that weights may take (default: 0.75)")
@@ -143,7 +144,6 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;
   plan.isa = ResolveIsa(options.isa);
-  plan.tuning = TuningWith(plan.isa, options.schedules);
   return plan;
 }
 

@@ -44,12 +44,13 @@ struct ModelOptions {
 // Which of the shared options a command takes, besides -m, -t, --isa, --topology and -v.
 struct ModelOptionSet {
   bool model_required = true;
-  bool threads = true;   // bench has its own list
-  bool context = true;   // -c
-  bool slots = false;    // --slots
-  bool engine = true;    // -ub, --l3-fraction, --isolated, --residency: commands that load the model
-  bool budget = false;   // --l3-fraction and -ub where `engine` is false
-  bool manifest = true;  // --manifest, --server; with `engine` also --join
+  bool threads = true;     // bench has its own list
+  bool context = true;     // -c
+  bool slots = false;      // --slots
+  bool engine = true;      // -ub, --l3-fraction, --isolated, --residency: commands that load the model
+  bool budget = false;     // --l3-fraction and -ub where `engine` is false
+  bool schedules = false;  // --schedules where `engine` is false
+  bool manifest = true;    // --manifest, --server; with `engine` also --join
 };
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set);
 

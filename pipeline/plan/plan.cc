@@ -111,10 +111,7 @@ class Planner {
     options.isolated = options_.isolated || socket.isolated;
     options.attention.clear();
     if (options.context == 0) options.context = manifest_.context;
-    if (manifest_.isa && *manifest_.isa != options.isa) {
-      options.isa = *manifest_.isa;
-      options.tuning.reset();  // it was for the other
-    }
+    if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
     stage.l3_budget_bytes =
