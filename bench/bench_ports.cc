@@ -16,6 +16,7 @@
 #include "bench/vnni_peak.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/tune/schedule_search.h"
 #include "topology/host.h"
 
 namespace larder::bench {
@@ -78,23 +79,12 @@ class TileRun {
   double best_gops_ = 0;
 };
 
-std::vector<TileSpec> TilesThatFit(Isa isa) {
-  std::vector<TileSpec> tiles;
-  for (size_t panels = 1; panels <= TileSpec::kMaxPanels; ++panels) {
-    for (size_t rows = 1; rows <= TileSpec::kMaxRows; ++rows) {
-      for (const kernels::ActLoad load : {kernels::ActLoad::kBroadcast, kernels::ActLoad::kEmbedded}) {
-        if (kernels::TileFits(isa, {rows, panels, load})) tiles.push_back({rows, panels, load});
-      }
-    }
-  }
-  return tiles;
-}
-
 void Measure(Isa isa, size_t rounds) {
   const long known = sysconf(_SC_LEVEL1_DCACHE_SIZE);
   const size_t l1 = known > 0 ? static_cast<size_t>(known) : kDefaultL1Bytes;
   std::vector<TileRun> runs;
-  for (const TileSpec& tile : TilesThatFit(isa)) runs.emplace_back(isa, tile, l1);
+  for (const TileSpec& tile : kernels::TilesFor(isa, TileSpec::kMaxRows))
+    runs.emplace_back(isa, tile.WithoutPrefetch(), l1);  // all data is in L1
   double peak = 0;
   for (size_t round = 0; round < rounds; ++round) {
     peak = std::max(peak, PeakGops(isa, 0));
@@ -107,8 +97,7 @@ void Measure(Isa isa, size_t rounds) {
                    [](const TileRun& a, const TileRun& b) { return a.best_gops() > b.best_gops(); });
   for (const TileRun& run : runs) {
     fmt::print("| {} x {} | {} | {} | {:.0f} | {:.1f} % |\n", run.tile().rows, run.tile().panels,
-               run.tile().load == kernels::ActLoad::kEmbedded ? "embedded" : "broadcast", run.blocks(),
-               run.best_gops(), 100 * run.best_gops() / peak);
+               kernels::Name(run.tile().load), run.blocks(), run.best_gops(), 100 * run.best_gops() / peak);
   }
 }
 

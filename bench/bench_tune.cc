@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "bench/product_data.h"
 #include "bench/table_main.h"
-#include "bench/vnni_peak.h"
 #include "kernels/tune/schedule_search.h"
 #include "topology/host.h"
 #include "weight_node/product_timer.h"

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <string_view>
 
 #include "kernels/formats/isa.h"
 #include "kernels/formats/panel_format.h"
@@ -23,10 +23,14 @@ enum class ActLoad : uint8_t {
   kBroadcast,  // one broadcast load, which serves the products of all panels
   kEmbedded,   // a memory operand of each product; for tiles of one panel
 };
+inline constexpr std::array<std::string_view, 2> kActLoadNames = {"broadcast", "embedded"};
+constexpr std::string_view Name(ActLoad load) { return kActLoadNames[static_cast<size_t>(load)]; }
 
 // The instruction by which the first tile of a slice fetches weights ahead; the others find them in the
 // cache. kNone leaves it to the CPU, whose prefetchers lose a panel's stream where the next panel begins.
 enum class Prefetch : uint8_t { kNone, kT0, kT1, kNta };
+inline constexpr std::array<std::string_view, 4> kPrefetchNames = {"none", "t0", "t1", "nta"};
+constexpr std::string_view Name(Prefetch prefetch) { return kPrefetchNames[static_cast<size_t>(prefetch)]; }
 
 // A micro-kernel: rows of activations times panels of weights, whose sums all stay in registers.
 struct TileSpec {
@@ -38,6 +42,13 @@ struct TileSpec {
   Prefetch prefetch = Prefetch::kNone;
   size_t prefetch_bytes = 0;  // how far ahead; 0 if kNone
   bool operator==(const TileSpec&) const = default;
+  TileSpec Fetching(Prefetch kind, size_t bytes) const {
+    TileSpec tile = *this;
+    tile.prefetch = kind;
+    tile.prefetch_bytes = bytes;
+    return tile;
+  }
+  TileSpec WithoutPrefetch() const { return Fetching(Prefetch::kNone, 0); }
 };
 
 // What all tiles of a product pass over before they go on: some of the panels, then of the rows, then of the

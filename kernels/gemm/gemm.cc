@@ -100,9 +100,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
           spec.panels = panels;
           walk.first[rows][panels] = tile(spec);
           if (n_tiles == 1) continue;
-          spec.prefetch = Prefetch::kNone;
-          spec.prefetch_bytes = 0;
-          walk.next[rows][panels] = tile(spec);
+          walk.next[rows][panels] = tile(spec.WithoutPrefetch());
         }
       }
     }

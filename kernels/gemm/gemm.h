@@ -32,8 +32,7 @@ struct InputSlice {
   uint64_t resumes;  // 0: sums begin at +0; 1: with those that were kept
   End end;
   // Where the sums of a chunk are kept between its slices: for each group of a tile's panels
-  // [row][panel][16].
-  // Not used by a slice that is a whole chunk.
+  // [row][panel][16]. Not used by a slice that is a whole chunk.
   float* sums;
 
   bool keeps_sums() const { return resumes != 0 || end == End::kKeep; }

@@ -29,11 +29,7 @@ constexpr AheadOf kAhead[] = {{Prefetch::kNone, 0},  {Prefetch::kT0, 256},  {Pre
                               {Prefetch::kT1, 2048}, {Prefetch::kT1, 4096}, {Prefetch::kNta, 1024}};
 constexpr AheadOf kUsual = {Prefetch::kT0, 1024};
 
-TileSpec With(TileSpec tile, const AheadOf& ahead) {
-  tile.prefetch = ahead.kind;
-  tile.prefetch_bytes = ahead.bytes;
-  return tile;
-}
+TileSpec With(const TileSpec& tile, const AheadOf& ahead) { return tile.Fetching(ahead.kind, ahead.bytes); }
 
 enum Dimension : size_t { kBlocks, kPanels, kRows, kDimensions };
 
@@ -220,8 +216,6 @@ class RowSearch {
   bool out_of_time_ = false;
 };
 
-TileSpec Size(TileSpec tile) { return With(tile, {Prefetch::kNone, 0}); }
-
 }  // namespace
 
 double CompareRounds(RoundTimer& timer, const Schedule& a, const Schedule& b, size_t rows, size_t rounds) {
@@ -294,7 +288,7 @@ SearchResult SearchSchedules(Isa isa, const ProductSize& size, const ScheduleTab
     }
     entry.rounds = search.rounds();
     result.out_of_time = result.out_of_time || search.out_of_time();
-    winners.push_back(Size(schedule.tile));
+    winners.push_back(schedule.tile.WithoutPrefetch());
     result.classes.push_back(entry);
   }
   return result;

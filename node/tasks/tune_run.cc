@@ -19,9 +19,8 @@ constexpr size_t kMostWeightBytes = size_t{32} << 20;
 constexpr size_t kFewestPanels = 8, kMostPanels = 64;
 
 std::string Ahead(const kernels::TileSpec& tile) {
-  constexpr const char* kNames[] = {"-", "t0", "t1", "nta"};
-  const char* name = kNames[static_cast<size_t>(tile.prefetch)];
-  return tile.prefetch == kernels::Prefetch::kNone ? name : fmt::format("{} +{}", name, tile.prefetch_bytes);
+  if (tile.prefetch == kernels::Prefetch::kNone) return "-";
+  return fmt::format("{} +{}", kernels::Name(tile.prefetch), tile.prefetch_bytes);
 }
 
 std::string SliceText(const kernels::SliceSpec& slice) {
@@ -87,11 +86,10 @@ std::string TuneText(const std::vector<Tuned>& all) {
     text += "|-----:|-------:|-----------|-----------------------:|-----------|-------:|\n";
     for (const auto& of : result.classes) {
       const auto& [tile, slice] = result.table[of.rows];
-      text +=
-          fmt::format("| {:>4} | {:>6} | {:<9} | {:>22} | {:<9} | {:>6} |\n", of.rows,
-                      fmt::format("{} x {}", tile.rows, tile.panels),
-                      tile.load == kernels::ActLoad::kEmbedded ? "embedded" : "broadcast", SliceText(slice),
-                      Ahead(tile), of.gain == 1 ? "-" : fmt::format("{:.1f} %", 100 * (of.gain - 1)));
+      text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>22} | {:<9} | {:>6} |\n", of.rows,
+                          fmt::format("{} x {}", tile.rows, tile.panels), kernels::Name(tile.load),
+                          SliceText(slice), Ahead(tile),
+                          of.gain == 1 ? "-" : fmt::format("{:.1f} %", 100 * (of.gain - 1)));
     }
     if (result.out_of_time) text += "The time was too short to look at all of them; give more --seconds.\n";
     text += "\n";
