@@ -107,6 +107,12 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   // The scratch of all threads is in one arena; the first layout pass counts bytes, the second assigns
   // addresses.
   scratch_.resize(options.threads);
+  halves_.resize(options.halves);
+  for (Half& half : halves_) {
+    half.appended = std::make_unique<sync::EpochFlag[]>(config.kv_heads);
+    half.attended = std::make_unique<sync::EpochFlag[]>(options.threads);
+    half.parts.assign(options.threads, nullptr);
+  }
   auto lay_out = [&](auto&& take) {
     for (AttentionScratch& s : scratch_) {
       s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
@@ -117,6 +123,15 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       s.running = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.max = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
       s.sum = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
+      s.query = reinterpret_cast<float*>(take(blocks * kBlock * sizeof(float)));
+    }
+    for (Half& half : halves_) {
+      for (size_t t = 0; t < options.threads; ++t) {
+        // Where a thread's work always begins with a head, it never goes on with another thread's row.
+        if (t * config.kv_heads % options.threads == 0) continue;
+        half.parts[t] =
+            reinterpret_cast<float*>(take(kv_.shape().chunks * shape_.part_floats() * sizeof(float)));
+      }
     }
   };
   size_t bytes = 0;
@@ -129,46 +144,43 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       [&](size_t n) { return scratch_arena_.Allocate(RoundUp(n, kFalseSharingBytes), kFalseSharingBytes); });
 }
 
-Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads) {
-  // The threads whose share of the (KV head, row) pairs can touch this head, for any number of rows
-  // (AttentionStep).
-  return {kv_head * threads / kv_heads, CeilDiv((kv_head + 1) * threads, kv_heads)};
-}
-
-void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<Step>& steps,
-                            std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended,
+void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t half,
+                            std::vector<Step>& steps, std::span<sync::EpochFlag* const> projected,
                             sync::EpochFlag* done) {
   const Range<size_t> owners = OwnersOf(kv_head);
+  const bool first = thread == owners.begin, shared = owners.count() > 1;
+  Half& common = halves_[half];
+  sync::EpochFlag* const appended = &common.appended[kv_head];
   float* qkv = io_.qkv + kv_head * io_.group_stride;
-  Step step;
-  step.epoch_offset = static_cast<uint32_t>(layer + 1);
-  step.layer = static_cast<uint16_t>(layer);
-  step.waits = projected.data();
-  step.wait_count = static_cast<uint32_t>(projected.size());
-  if (thread == owners.begin) {
-    step.kernel = AppendStep;
-    step.kind = static_cast<uint16_t>(StepKind::kAppend);
-    step.operand = &appends_.emplace_back(AppendOperand{.shape = &shape_,
-                                                        .scratch = scratch_[thread],
-                                                        .qkv = qkv,
-                                                        .qkv_stride = io_.qkv_stride,
-                                                        .k_norm = k_norm_[layer],
-                                                        .layer = layer,
-                                                        .kv_head = kv_head});
-    step.signal = appended;
-    steps.push_back(step);
-    step.waits = nullptr;  // this thread has waited and appended itself: program order suffices
-    step.wait_count = 0;
-  } else {
-    auto& waits = waits_.emplace_back(projected.begin(), projected.end());
-    waits.push_back(appended);
-    step.waits = waits.data();
-    step.wait_count = static_cast<uint32_t>(waits.size());
+  Step common_fields;
+  common_fields.epoch_offset = static_cast<uint32_t>(layer + 1);
+  common_fields.layer = static_cast<uint16_t>(layer);
+  common_fields.waiters = options_.own_waiters;
+  const auto add = [&](StepKind kind, threadpool::Kernel kernel, const void* operand) -> Step& {
+    Step& step = steps.emplace_back(common_fields);
+    step.kind = static_cast<uint16_t>(kind);
+    step.kernel = kernel;
+    step.operand = operand;
+    return step;
+  };
+  const auto wait_for = [](Step& step, std::span<sync::EpochFlag* const> flags) {
+    step.waits = flags.data();
+    step.wait_count = static_cast<uint32_t>(flags.size());
+  };
+
+  if (first) {
+    Step& append = add(StepKind::kAppend, AppendStep,
+                       &appends_.emplace_back(AppendOperand{.shape = &shape_,
+                                                            .scratch = scratch_[thread],
+                                                            .qkv = qkv,
+                                                            .qkv_stride = io_.qkv_stride,
+                                                            .k_norm = k_norm_[layer],
+                                                            .layer = layer,
+                                                            .kv_head = kv_head}));
+    wait_for(append, projected);
+    if (shared) append.signal = appended;
   }
-  step.signal = done;
-  step.kernel = AttentionStep;
-  step.kind = static_cast<uint16_t>(StepKind::kAttention);
-  step.operand = &attentions_.emplace_back(
+  const AttentionOperand& operand = attentions_.emplace_back(
       AttentionOperand{.shape = &shape_,
                        .scratch = scratch_[thread],
                        .qkv = qkv,
@@ -179,8 +191,26 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, std::ve
                        .out = io_.out + kv_head * config_.group() * config_.head_size,
                        .out_stride = io_.out_stride,
                        .thread = static_cast<uint32_t>(thread),
-                       .threads = static_cast<uint32_t>(options_.threads)});
-  steps.push_back(step);
+                       .threads = static_cast<uint32_t>(options_.threads),
+                       .parts = common.parts.data()});
+  Step& attend = add(StepKind::kAttention, AttentionStep, &operand);
+  if (!first) {  // the first has waited and appended itself: program order suffices
+    auto& waits = waits_.emplace_back(projected.begin(), projected.end());
+    waits.push_back(appended);
+    wait_for(attend, waits);
+    attend.signal = &common.attended[thread];
+  }
+  if (shared) {  // `attend` may have moved from here on
+    Step& merge = add(StepKind::kMerge, MergeStep, &operand);
+    merge.needed = NeedsMerge;
+    auto& waits = waits_.emplace_back();
+    for (size_t t = thread + 1; t < owners.end; ++t) waits.push_back(&common.attended[t]);
+    wait_for(merge, waits);
+  }
+  if (done != nullptr) {
+    steps.back().signal = done;
+    steps.back().waiters = options_.done_waiters;
+  }
 }
 
 }  // namespace larder::attention_node

@@ -1,13 +1,15 @@
 // AttentionNode: one socket's KV cache and the steps that use it. Built once. Per layer and KV head, one
-// thread appends keys and values, and the threads that share the head's query rows attend; each waits only
-// for the flags of the rows that it needs.
+// thread appends keys and values, and the threads that share the head's work (attention_share.h) attend; each
+// waits only for the flags of the rows that it needs.
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
 #include "attention_node/kv_region.h"
 #include "base/range.h"
@@ -27,6 +29,10 @@ struct AttentionNodeOptions {
   size_t context = 4096;  // positions per slot
   NumaNodeId node;
   std::optional<KvTable> kv_table;  // where chunks lie; nullopt: KvTable::Contiguous
+  size_t halves = 1;  // parts of a micro-batch that are in work at once, each with flags of its own
+  // How those wait that the steps signal: this socket's own threads, and the ones that `done` flags are for.
+  sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
+  sync::WaitPolicy::Mode done_waiters = sync::WaitPolicy::Mode::kAdaptive;
 };
 
 // The qkv and attention-output rows that steps read and write, in the layout of the weight socket (or a
@@ -39,9 +45,6 @@ struct AttentionIo {
   size_t out_stride;
 };
 
-// The threads, of `threads`, that attend for a KV head; at least one. The first of them appends.
-Range<size_t> OwnersOf(size_t kv_head, size_t kv_heads, size_t threads);
-
 class AttentionNode {
  public:
   // Throws Error if the head or the tuning's tile is too large, or the KV region does not fit.
@@ -52,24 +55,29 @@ class AttentionNode {
     return attention_node::OwnersOf(kv_head, config_.kv_heads, options_.threads);
   }
 
-  // Adds the steps of `thread` for one layer. projected(kv_head): the other threads' flags that announce the
-  // head's q, k and v rows; the span must live as long as the steps. appended(kv_head): the flag from the
-  // appending thread to the others, or null if the head has one owner only. done(kv_head): the flag to signal
-  // when this thread has attended its rows of the head, or null if a barrier follows.
-  template <typename Projected, typename Appended, typename Done>
-  void AddLayer(size_t thread, size_t layer, std::vector<threadpool::Step>& steps, Projected projected,
-                Appended appended, Done done) {
+  // Adds the steps of `thread` for one layer and half. projected(kv_head): the other threads' flags that
+  // announce the head's q, k and v rows; the span must live as long as the steps. done(kv_head): the flag to
+  // signal when this thread has attended its part of the head, or null if a barrier follows.
+  template <typename Projected, typename Done>
+  void AddLayer(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>& steps,
+                Projected projected, Done done) {
     for (size_t head = 0; head < config_.kv_heads; ++head) {
       if (!OwnersOf(head).contains(thread)) continue;
-      AddHead(thread, layer, head, steps, projected(head), appended(head), done(head));
+      AddHead(thread, layer, head, half, steps, projected(head), done(head));
     }
   }
 
   const KvRegion& kv() const { return kv_; }
 
  private:
-  void AddHead(size_t thread, size_t layer, size_t kv_head, std::vector<threadpool::Step>&,
-               std::span<sync::EpochFlag* const> projected, sync::EpochFlag* appended, sync::EpochFlag* done);
+  // What a half's threads share.
+  struct Half {
+    std::unique_ptr<sync::EpochFlag[]> appended;  // [kv_head]: its keys and values are in the KV region
+    std::unique_ptr<sync::EpochFlag[]> attended;  // [thread]: its parts of split rows are written
+    std::vector<float*> parts;                    // AttentionOperand::parts
+  };
+  void AddHead(size_t thread, size_t layer, size_t kv_head, size_t half, std::vector<threadpool::Step>&,
+               std::span<sync::EpochFlag* const> projected, sync::EpochFlag* done);
 
   const model::ModelConfig config_;
   const AttentionNodeOptions options_;
@@ -80,6 +88,7 @@ class AttentionNode {
   std::vector<kernels::ValuesFn> values_;
   AttentionShape shape_{};
   std::vector<AttentionScratch> scratch_;
+  std::vector<Half> halves_;
   std::vector<const float*> q_norm_, k_norm_;  // per layer; null in models without these norms
   std::deque<AppendOperand> appends_;
   std::deque<AttentionOperand> attentions_;

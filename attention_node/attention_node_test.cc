@@ -19,7 +19,7 @@
 namespace larder::attention_node {
 namespace {
 
-constexpr size_t kSlots = 2, kChunks = 2, kContext = kChunks * kernels::kChunkPositions;
+constexpr size_t kSlots = 2, kContext = 5 * kernels::kChunkPositions;
 
 class AttentionNodeTest : public testing::Test {
  protected:
@@ -53,14 +53,15 @@ class AttentionNodeTest : public testing::Test {
     auto operator<=>(const Row&) const = default;
   };
 
-  // The attention outputs of rows that come in these micro-batches, in the rows' order.
+  // The attention outputs of rows that come in these micro-batches, in the rows' order; of the first
+  // `appended_` micro-batches only keys and values are kept.
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
                                       kernels::Isa isa) {
     return Run(batches, threads, isa, kernels::DefaultTuning(isa));
   }
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
                                       kernels::Isa isa, const kernels::KernelTuning& tuning,
-                                      std::optional<KvTable> table = {}) {
+                                      std::optional<KvTable> table = {}, size_t context = kContext) {
     size_t most = 0;
     for (const auto& batch : batches) most = std::max(most, batch.size());
     std::vector<float> qkv(most * columns_), out(most * config_.q_rows());
@@ -69,7 +70,7 @@ class AttentionNodeTest : public testing::Test {
                         .tuning = tuning,
                         .threads = threads,
                         .slots = kSlots,
-                        .context = kContext,
+                        .context = context,
                         .node = NumaNodeId(0),
                         .kv_table = std::move(table)},
                        {.qkv = qkv.data(),
@@ -77,13 +78,14 @@ class AttentionNodeTest : public testing::Test {
                         .group_stride = group_columns_,
                         .out = out.data(),
                         .out_stride = config_.q_rows()});
-    // The steps of all threads, all appends first: the order that flags ensure between running threads.
+    // The steps of all threads, all appends first, then all attention, then all merges of split rows: an
+    // order that flags allow between running threads, but for the merges, which follow their thread's
+    // attention.
     std::vector<std::vector<threadpool::Step>> steps(threads);
-    sync::EpochFlag flag;
     for (size_t t = 0; t < threads; ++t) {
       node.AddLayer(
-          t, 0, steps[t], [](size_t) { return std::span<sync::EpochFlag* const>(); },
-          [&](size_t) { return &flag; }, [](size_t) -> sync::EpochFlag* { return nullptr; });
+          t, 0, 0, steps[t], [](size_t) { return std::span<sync::EpochFlag* const>(); },
+          [](size_t) -> sync::EpochFlag* { return nullptr; });
     }
     std::vector<std::vector<float>> outputs;
     for (const auto& batch : batches) {
@@ -98,13 +100,18 @@ class AttentionNodeTest : public testing::Test {
       rows.rows = static_cast<uint32_t>(batch.size());
       rows.slot = slots.data();
       rows.position = positions.data();
-      for (const threadpool::Kernel kernel : {AppendStep, AttentionStep}) {
+      const bool attends = &batch - batches.data() >= appended_;
+      for (const threadpool::Kernel kernel : {AppendStep, AttentionStep, MergeStep}) {
         for (const auto& of_thread : steps) {
           for (const threadpool::Step& step : of_thread) {
-            if (step.kernel == kernel) step.kernel(step.operand, &rows);
+            if (step.kernel != kernel || (kernel != AppendStep && !attends)) continue;
+            if (step.needed != nullptr && !step.needed(step.operand, &rows)) continue;
+            step.kernel(step.operand, &rows);
+            if (kernel == MergeStep) ++merges_;
           }
         }
       }
+      if (!attends) continue;
       for (size_t m = 0; m < batch.size(); ++m) {
         outputs.emplace_back(&out[m * config_.q_rows()], &out[m * config_.q_rows()] + config_.q_rows());
       }
@@ -181,6 +188,8 @@ class AttentionNodeTest : public testing::Test {
   size_t group_columns_ = 0, columns_ = 0;
   std::vector<float> rope_;
   std::vector<float> qkv_[kSlots];
+  ptrdiff_t appended_ = 0;
+  int merges_ = 0;  // rows that were split
 };
 
 TEST_F(AttentionNodeTest, IsItsDefinition) {
@@ -241,12 +250,30 @@ TEST_F(AttentionNodeTest, SameBitsWhateverTheTiles) {
   EXPECT_THROW(Run({all}, 1, isa, huge), Error);
 }
 
+// A context is split over threads at chunks; with two heads and up to nine threads a row has up to six parts.
+TEST_F(AttentionNodeTest, SameBitsHoweverContextsAreSplit) {
+  const std::vector<std::vector<Row>> batches = {Both(Positions(0, 0, 600), Positions(1, 0, 1276)),
+                                                 {At(0, 600)},
+                                                 {At(1, 1276)},
+                                                 {At(0, 601), At(1, 1277)},
+                                                 Both(Positions(0, 602, 606), {At(1, 1278), At(1, 1279)})};
+  appended_ = 1;
+  for (const kernels::Isa isa : {kernels::Isa::kScalar, kernels::BestIsa()}) {
+    const auto expected = Run(batches, 1, isa);
+    ASSERT_EQ(expected.size(), 10u);
+    for (const size_t threads : {2, 3, 4, 5, 7, 9})
+      EXPECT_TRUE(Run(batches, threads, isa) == expected) << threads << ", " << kernels::IsaName(isa);
+  }
+  EXPECT_GT(merges_, 50);
+}
+
 // Only the table says where slots and chunks lie: any permutation of it gives the same bits.
 TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
   const std::vector<Row> all = Both(Positions(0, 0, 258), Positions(1, 0, 275));
   const kernels::Isa isa = kernels::BestIsa();
   const auto expected = Run({all}, 2, isa);
-  const KvTable contiguous = KvTable::Contiguous(KvShape(config_, kSlots, kContext));
+  constexpr size_t kChunks = 2, kContextOfTable = kChunks * kernels::kChunkPositions;
+  const KvTable contiguous = KvTable::Contiguous(KvShape(config_, kSlots, kContextOfTable));
   std::vector<std::pair<SlotId, size_t>> places;
   for (SlotId slot(0); slot.index() < kSlots; ++slot) {
     for (size_t chunk = 0; chunk < kChunks; ++chunk) places.emplace_back(slot, chunk);
@@ -257,7 +284,7 @@ TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
     for (size_t i = 0; i < places.size(); ++i) {
       table.at(places[i].first, places[i].second) = contiguous.at(permuted[i].first, permuted[i].second);
     }
-    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), table) == expected);
+    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), table, kContextOfTable) == expected);
   }
 }
 
@@ -291,6 +318,49 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
     }
   }
   EXPECT_TRUE(std::all_of(taken.begin(), taken.end(), [](bool is_taken) { return is_taken; }));
+}
+
+TEST(WorkBegin, PartsCoverAllWorkInOrderAndAreEqual) {
+  std::mt19937 random(3);
+  const auto below = [&](uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n - 1)(random); };
+  for (int i = 0; i < 3000; ++i) {
+    const size_t heads = 1 + below(9), threads = 1 + below(24);
+    std::vector<uint32_t> positions(1 + below(i % 2 == 0 ? 4 : 40));
+    for (uint32_t& position : positions) position = below(i % 3 == 0 ? 300 : 9000);
+    model::BatchRows rows;
+    rows.rows = static_cast<uint32_t>(positions.size());
+    rows.position = positions.data();
+    uint32_t in_head = 0, longest = 0;
+    for (uint32_t m = 0; m < rows.rows; ++m) {
+      in_head += ContextChunks(rows, m);
+      longest = std::max(longest, ContextChunks(rows, m));
+    }
+    const auto chunks_before = [&](const WorkPoint& at) {
+      uint64_t chunks = uint64_t{at.head} * in_head + at.chunk;
+      for (uint32_t m = 0; m < at.row; ++m) chunks += ContextChunks(rows, m);
+      return static_cast<double>(chunks);
+    };
+    EXPECT_EQ(WorkBegin(rows, heads, 0, threads), WorkPoint{});
+    EXPECT_EQ(WorkBegin(rows, heads, threads, threads), (WorkPoint{static_cast<uint32_t>(heads), 0, 0}));
+    const double equal = static_cast<double>(heads * in_head) / static_cast<double>(threads);
+    const bool splits = equal < 8.0 * longest;
+    for (size_t t = 0; t < threads; ++t) {
+      const WorkPoint begin = WorkBegin(rows, heads, t, threads),
+                      end = WorkBegin(rows, heads, t + 1, threads);
+      ASSERT_LE(begin, end);
+      if (begin.head < heads) {
+        ASSERT_LT(begin.row, rows.rows);
+        ASSERT_LT(begin.chunk, ContextChunks(rows, begin.row));
+      }
+      ASSERT_TRUE(splits || begin.chunk == 0);
+      // An end lies at most one chunk, or half a row, from where it would be with parts of any size.
+      EXPECT_NEAR(chunks_before(begin), equal * static_cast<double>(t), splits ? 1 : 0.5 * longest + 1);
+      for (uint32_t head = 0; head < heads; ++head) {
+        const bool works = begin < WorkPoint{head + 1, 0, 0} && WorkPoint{head, 0, 0} < end && begin < end;
+        ASSERT_TRUE(!works || OwnersOf(head, heads, threads).contains(t));
+      }
+    }
+  }
 }
 
 TEST(Owners, EveryHeadHasSomeAndEveryThreadWork) {

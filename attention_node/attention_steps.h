@@ -30,6 +30,9 @@ struct AttentionShape {
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
   size_t tile_queries;              // the most queries of one tile: rows * group
   const KvRegion* kv;
+  // Floats of one chunk's result for a row that is split over threads: per query of the group its weighted
+  // values [32 * blocks], then all maxima, then all sums.
+  size_t part_floats() const { return group * (kernels::kBlock * blocks + 2); }
 };
 
 // One thread's own memory for a tile of queries.
@@ -42,6 +45,7 @@ struct AttentionScratch {
   float* running;          // [tile_queries][32 * blocks]
   float* max;              // [tile_queries]
   float* sum;              // [tile_queries]
+  float* query;            // [32 * blocks]
 };
 
 // Appends the keys and values of all rows for one KV head: (norm), rotate, quantise, store in the KV region.
@@ -55,9 +59,10 @@ struct AppendOperand {
 };
 void AppendStep(const void* operand, void* frame);
 
-// Attention for this thread's share of the rows, for the query heads of one KV head. For each tile of
-// consecutive rows of one slot, chunk by chunk (kChunkPositions): softmax over scores, then weighted values,
-// merged in ascending order (flash attention's recurrence).
+// Attention for this thread's part of the micro-batch (attention_share.h), cut to the query heads of one KV
+// head. For each tile of consecutive rows of one slot, chunk by chunk (kChunkPositions): softmax over scores,
+// then weighted values, merged in ascending order (flash attention's recurrence). Of a row that begins on
+// another thread, each chunk's result goes to parts[thread], for that thread's MergeStep.
 struct AttentionOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;
@@ -68,7 +73,14 @@ struct AttentionOperand {
   float* out;  // [row][out_stride]: first column of this group's heads
   size_t out_stride;
   uint32_t thread, threads;
+  float* const* parts;  // [threads]: [chunks of a slot][part_floats()]; null for threads that never need it
 };
 void AttentionStep(const void* operand, void* frame);
+
+// Merges the row that this thread's AttentionStep of the head has begun and other threads have gone on with,
+// in ascending order of chunks, and finishes it. Right after that step, and after theirs.
+void MergeStep(const void* operand, void* frame);
+// Whether this micro-batch has such a row.
+bool NeedsMerge(const void* operand, const void* frame);
 
 }  // namespace larder::attention_node

@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
 #include "kernels/formats/kv_page.h"
 #include "model/layer/batch_rows.h"
 #include "model/layer/step_kind.h"
-#include "threadpool/share.h"
 #include "threadpool/timeline.h"
 
 namespace larder::attention_node {
@@ -27,14 +27,60 @@ inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* 
   }
 }
 
-// Consecutive positions of one slot. shared_row is their first row in the shared buffers.
+// Consecutive positions of one slot. shared_row is their first row in the shared buffers. A row that is split
+// over threads is a tile of its own, and the tile has only some of its chunks.
 struct Tile {
   size_t shared_row, rows;
   SlotId slot;
   size_t position;
+  size_t begin_chunk, end_chunk;
+  size_t end() const { return position + rows; }  // positions that the last row sees
+  size_t chunks() const { return CeilDiv(end(), kChunkPositions); }
+  bool split() const { return begin_chunk > 0 || end_chunk < chunks(); }
 };
 
-// Attention for one tile. Queries are ordered by row, then by head.
+// Norm, rotation, scale and quantisation of the tile's queries, ordered by row, then by head.
+void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
+  const AttentionShape& shape = *op.shape;
+  const kernels::Elementwise& elementwise = *shape.elementwise;
+  uint8_t* quantised = op.scratch.queries;
+  for (size_t r = 0; r < tile.rows; ++r) {
+    const float* rope = shape.rope + (tile.position + r) * shape.rotary_dim;
+    for (size_t h = 0; h < shape.group; ++h) {
+      float* q = op.qkv + (tile.shared_row + r) * op.qkv_stride + h * shape.head_size;
+      if (tile.split())
+        q = std::copy_n(q, shape.head_size, op.scratch.query) - shape.head_size;  // others read q
+      if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
+      elementwise.rope(q, rope, shape.rotary_dim / 2);
+      for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
+      elementwise.quantize(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size);
+      quantised += kernels::ActRowBytes(shape.blocks);
+    }
+  }
+}
+
+// Merges one chunk's result for queries [begin, end) of the tile into the running state.
+void MergeChunk(const AttentionOperand& op, size_t begin, size_t end, const float* weighted, const float* max,
+                const float* sum) {
+  const AttentionShape& shape = *op.shape;
+  const size_t padded_head = shape.blocks * kBlock;
+  for (size_t q = begin; q < end; ++q) {
+    shape.elementwise->merge(op.scratch.running + q * padded_head, &op.scratch.max[q], &op.scratch.sum[q],
+                             weighted + q * padded_head, max[q], sum[q], shape.head_size);
+  }
+}
+
+void Finish(const AttentionOperand& op, size_t shared_row, size_t queries) {
+  const AttentionShape& shape = *op.shape;
+  for (size_t q = 0; q < queries; ++q) {
+    float* out = op.out + (shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
+    shape.elementwise->finish(op.scratch.running + q * shape.blocks * kBlock, op.scratch.sum[q], out,
+                              shape.head_size);
+  }
+}
+
+// Attention for one tile: finished, if the tile has all chunks; left in the running state, if it begins with
+// chunk 0; else chunk by chunk in this thread's parts.
 void RunTile(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
   const AttentionScratch& scratch = op.scratch;
@@ -42,72 +88,57 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
   const size_t queries = tile.rows * shape.group;
   const size_t padded_head = shape.blocks * kBlock;
   const size_t query_bytes = kernels::ActRowBytes(shape.blocks);
-
-  for (size_t r = 0; r < tile.rows; ++r) {
-    const float* rope = shape.rope + (tile.position + r) * shape.rotary_dim;
-    for (size_t h = 0; h < shape.group; ++h) {
-      float* q = op.qkv + (tile.shared_row + r) * op.qkv_stride + h * shape.head_size;
-      if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
-      elementwise.rope(q, rope, shape.rotary_dim / 2);
-      for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
-      elementwise.quantize(q,
-                           reinterpret_cast<ActBlock*>(scratch.queries + (r * shape.group + h) * query_bytes),
-                           shape.head_size);
-    }
-  }
-
+  QuantizeQueries(op, tile);
   EndLap(StepKind::kQueries);
 
-  const size_t end = tile.position + tile.rows;  // number of positions that the last row sees
-  for (size_t chunk = 0; chunk < end; chunk += kChunkPositions) {
-    const size_t in_chunk = std::min(kChunkPositions, end - chunk);
+  for (size_t c = tile.begin_chunk; c < tile.end_chunk; ++c) {
+    const size_t chunk = c * kChunkPositions;  // its first position
+    const size_t in_chunk = std::min(kChunkPositions, tile.end() - chunk);
     const size_t pages = CeilDiv(in_chunk, kPagePositions);
     const size_t padded = pages * kPagePositions;
-    const KvChunk kv = shape.kv->chunk(tile.slot, chunk / kChunkPositions, op.layer, op.kv_head);
+    const KvChunk kv = shape.kv->chunk(tile.slot, c, op.layer, op.kv_head);
     // Rows before this chunk's start do not see it; the tile's later rows do.
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
     const size_t first_query = first_row * shape.group;
     shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
                       scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
     EndLap(StepKind::kScores);
+    // The first chunk sets the running state, later chunks are merged into it; parts are merged later.
     float chunk_max[kMaxTileQueries], chunk_sum[kMaxTileQueries];
+    float *weighted = scratch.chunk, *max = chunk_max, *sum = chunk_sum;
+    if (c == 0) {
+      weighted = scratch.running;
+      max = scratch.max;
+      sum = scratch.sum;
+    } else if (tile.begin_chunk > 0) {
+      weighted = op.parts[op.thread] + (c - tile.begin_chunk) * shape.part_floats();
+      max = weighted + queries * padded_head;
+      sum = max + queries;
+    }
     for (size_t r = first_row; r < tile.rows; ++r) {  // the queries of a row see as many positions
       const size_t visible = std::min(in_chunk, tile.position + r + 1 - chunk), q = r * shape.group;
       elementwise.softmax_chunk(scratch.scores + q * shape.chunk_stride, shape.chunk_stride, shape.group,
-                                visible, padded, &chunk_max[q], &chunk_sum[q]);
+                                visible, padded, &max[q], &sum[q]);
     }
     EndLap(StepKind::kSoftmax);
     elementwise.scale_weights(scratch.scores + first_query * shape.chunk_stride, kv.values,
                               scratch.weights + first_query * shape.blocks * shape.chunk_stride, shape.blocks,
                               padded, shape.chunk_stride, queries - first_query);
     // While this chunk's values are summed, the next one is fetched.
-    const bool last = chunk + kChunkPositions >= end;
     const KvChunk next =
-        last ? kv : shape.kv->chunk(tile.slot, chunk / kChunkPositions + 1, op.layer, op.kv_head);
-    // The first chunk sets the running state; later chunks are merged into it.
-    float* weighted = chunk == 0 ? scratch.running : scratch.chunk;
+        c + 1 == tile.end_chunk ? kv : shape.kv->chunk(tile.slot, c + 1, op.layer, op.kv_head);
     for (size_t q = first_query; q < queries; q += shape.max_values_queries) {
       const size_t n = std::min(shape.max_values_queries, queries - q);
       shape.values[n](kv.values, scratch.weights + q * shape.blocks * shape.chunk_stride,
                       weighted + q * padded_head, in_chunk, next.keys, next.values);
     }
     EndLap(StepKind::kValues);
-    for (size_t q = first_query; q < queries; ++q) {
-      if (chunk == 0) {
-        scratch.max[q] = chunk_max[q];
-        scratch.sum[q] = chunk_sum[q];
-      } else {
-        elementwise.merge(scratch.running + q * padded_head, &scratch.max[q], &scratch.sum[q],
-                          scratch.chunk + q * padded_head, chunk_max[q], chunk_sum[q], shape.head_size);
-      }
+    if (c > 0 && tile.begin_chunk == 0) {
+      MergeChunk(op, first_query, queries, weighted, max, sum);
+      EndLap(StepKind::kMerge);
     }
-    EndLap(StepKind::kMerge);
   }
-  for (size_t q = 0; q < queries; ++q) {
-    float* out =
-        op.out + (tile.shared_row + q / shape.group) * op.out_stride + q % shape.group * shape.head_size;
-    elementwise.finish(scratch.running + q * padded_head, scratch.sum[q], out, shape.head_size);
-  }
+  if (!tile.split()) Finish(op, tile.shared_row, queries);
   EndLap(StepKind::kMerge);
 }
 
@@ -138,20 +169,61 @@ void AttentionStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(frame);
   const AttentionShape& shape = *op.shape;
-  // (KV head, row) pairs are ordered by head; take this thread's share of them, cut to this head.
-  const Range<uint32_t> share =
-      threadpool::ShareOf(static_cast<uint32_t>(shape.kv_heads * rows.rows), op.thread, op.threads);
-  const auto head_begin = static_cast<uint32_t>(op.kv_head * rows.rows);
-  const uint32_t begin = std::max(share.begin, head_begin);
-  const uint32_t end = std::min(share.end, head_begin + rows.rows);
+  const auto head = static_cast<uint32_t>(op.kv_head);
+  const WorkPoint begin =
+      std::max(WorkPoint{head, 0, 0}, WorkBegin(rows, shape.kv_heads, op.thread, op.threads));
+  const WorkPoint end =
+      std::min(WorkPoint{head + 1, 0, 0}, WorkBegin(rows, shape.kv_heads, op.thread + 1, op.threads));
   const size_t tile_rows = std::max<size_t>(1, shape.tile_queries / shape.group);
-  for (uint32_t u = begin; u < end;) {
-    const uint32_t m = u - head_begin;
-    uint32_t n = 1;
-    while (n < tile_rows && u + n < end && rows.slot[m + n] == rows.slot[m]) ++n;
-    RunTile(op, Tile{rows.first_row + m, n, rows.slot[m], rows.position[m]});
-    u += n;
+  for (WorkPoint at = begin; at < end && at.row < rows.rows;) {
+    const uint32_t m = at.row, chunks = ContextChunks(rows, m);
+    const bool ends_here = end.head == head && end.row == m;  // end.chunk > 0: at < end
+    Tile tile{.shared_row = rows.first_row + m,
+              .rows = 1,
+              .slot = rows.slot[m],
+              .position = rows.position[m],
+              .begin_chunk = at.chunk,
+              .end_chunk = ends_here ? end.chunk : chunks};
+    if (!tile.split()) {
+      const uint32_t whole_rows = end.head == head ? end.row : rows.rows;
+      while (tile.rows < tile_rows && m + tile.rows < whole_rows && rows.slot[m + tile.rows] == tile.slot)
+        ++tile.rows;
+      tile.end_chunk = tile.chunks();
+    }
+    RunTile(op, tile);
+    at = {head, m + static_cast<uint32_t>(tile.rows), 0};
   }
+}
+
+bool NeedsMerge(const void* operand, const void* frame) {
+  const auto& op = *static_cast<const AttentionOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const WorkPoint begin = WorkBegin(rows, op.shape->kv_heads, op.thread, op.threads);
+  const WorkPoint end = WorkBegin(rows, op.shape->kv_heads, op.thread + 1, op.threads);
+  return end.chunk > 0 && end.head == op.kv_head && begin <= WorkPoint{end.head, end.row, 0};
+}
+
+void MergeStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const AttentionOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const AttentionShape& shape = *op.shape;
+  uint32_t thread = op.thread + 1;  // whose part goes on
+  WorkPoint begin = WorkBegin(rows, shape.kv_heads, thread, op.threads);
+  const uint32_t row = begin.row, chunks = ContextChunks(rows, row);
+  while (begin.row == row && begin.chunk > 0) {
+    const WorkPoint end = WorkBegin(rows, shape.kv_heads, thread + 1, op.threads);
+    const bool ends_here = end.head == op.kv_head && end.row == row;
+    const float* part = op.parts[thread];
+    for (uint32_t c = begin.chunk; c < (ends_here ? end.chunk : chunks); ++c, part += shape.part_floats()) {
+      const float* max = part + shape.group * shape.blocks * kBlock;
+      MergeChunk(op, 0, shape.group, part, max, max + shape.group);
+    }
+    if (!ends_here) break;
+    begin = end;
+    ++thread;
+  }
+  Finish(op, rows.first_row + row, shape.group);
+  EndLap(StepKind::kMerge);
 }
 
 }  // namespace larder::attention_node

@@ -11,15 +11,18 @@ void Pool::Shared::Walk(const Command& now, int thread) {
   if constexpr (kTimeline) current_timeline = &worker.timeline;
   for (const Step *step = program.steps, *end = step + program.count; step != end; ++step) {
     const uint32_t target = now.base_epoch + step->epoch_offset;
-    for (uint32_t w = 0; w < step->wait_count; ++w) {
-      if (step->waits[w]->Reached(target)) continue;
-      const uint64_t begin = ReadTicks();  // only where there is time
-      step->waits[w]->Wait(target, wait);
-      worker.waited_ticks += ReadTicks() - begin;
+    void* const frame = now.frames[step->part];
+    if (step->needed == nullptr || step->needed(step->operand, frame)) {
+      for (uint32_t w = 0; w < step->wait_count; ++w) {
+        if (step->waits[w]->Reached(target)) continue;
+        const uint64_t begin = ReadTicks();  // only where there is time
+        step->waits[w]->Wait(target, wait);
+        worker.waited_ticks += ReadTicks() - begin;
+      }
+      if constexpr (kTimeline) worker.timeline.Begin(step->layer);
+      if (step->kernel != nullptr) step->kernel(step->operand, frame);
+      if constexpr (kTimeline) worker.timeline.End(step->kind);
     }
-    if constexpr (kTimeline) worker.timeline.Begin(step->layer);
-    if (step->kernel != nullptr) step->kernel(step->operand, now.frames[step->part]);
-    if constexpr (kTimeline) worker.timeline.End(step->kind);
     if (step->signal != nullptr) step->signal->Signal(target, step->waiters);
     if (step->barrier) barrier.Wait(thread);
   }

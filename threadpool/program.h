@@ -4,6 +4,7 @@
 //   2. runs kernel(operand, frames[part]), if there is one,
 //   3. signals `signal` with base_epoch + epoch_offset, if there is one,
 //   4. meets all threads of the pool at the pool's barrier, if `barrier`.
+// A step with `needed` does 1 and 2 only in frames that need it.
 // base_epoch belongs to the pool and grows by `epochs` with each Pool::Execute. So epoch_offset is in
 // [1, epochs], and a flag needs no reset between frames. Every thread's program must have the same number of
 // `barrier` steps.
@@ -23,6 +24,7 @@ using Kernel = void (*)(const void* operand, void* frame);
 struct Step {
   Kernel kernel = nullptr;
   const void* operand = nullptr;
+  bool (*needed)(const void* operand, const void* frame) = nullptr;  // null: in every frame
   sync::EpochFlag* const* waits = nullptr;
   uint32_t wait_count = 0;
   uint32_t epoch_offset = 1;

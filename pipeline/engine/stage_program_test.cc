@@ -36,12 +36,14 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
         ASSERT_EQ(barriers.size(), 3u);
         for (const auto& [layer, n] : barriers)
           EXPECT_EQ(n, 4) << "layer " << layer << ", thread " << t << " of " << threads;
-        // Between barriers a thread waits only for a head's producers and for the thread that appends the
-        // head's rows.
+        // Between barriers a thread waits only for a head's producers, for the thread that appends the head's
+        // rows and, in frames in which it shares a row with others, for these.
         for (const auto& step : steps) {
           if (step.wait_count == 0) continue;
-          EXPECT_TRUE(step.kind == static_cast<uint16_t>(model::StepKind::kAppend) ||
-                      step.kind == static_cast<uint16_t>(model::StepKind::kAttention));
+          EXPECT_TRUE(
+              step.kind == static_cast<uint16_t>(model::StepKind::kAppend) ||
+              step.kind == static_cast<uint16_t>(model::StepKind::kAttention) ||
+              (step.kind == static_cast<uint16_t>(model::StepKind::kMerge) && step.needed != nullptr));
           EXPECT_LE(step.wait_count, CeilDiv(threads, kv_heads) + 2);
         }
       }

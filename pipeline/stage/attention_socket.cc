@@ -95,7 +95,10 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
                                            .threads = socket.threads.size(),
                                            .slots = socket.slots,
                                            .context = plan.options.context,
-                                           .node = socket.threads[0].numa_node},
+                                           .node = socket.threads[0].numa_node,
+                                           .halves = kHalves,
+                                           .own_waiters = wait_.mode,
+                                           .done_waiters = waits_.weight.mode},
       attention_node::AttentionIo{
           .qkv = rows.qkv.data,
           .qkv_stride = rows.qkv.stride,
@@ -104,7 +107,6 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
           .out_stride = rows.attn.stride});
 
   const size_t heads = plan.config.kv_heads;
-  appended_ = std::make_unique<sync::EpochFlag[]>(kHalves * heads);
   const auto projectors = Projectors(plan);
   for (size_t half = 0; half < kHalves; ++half) {
     projected_[half].resize(heads);
@@ -122,7 +124,7 @@ void AttentionSocket::Serve(SocketStatus* status) {
 }
 
 void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
-  const size_t threads = plan_.attention[index_].threads.size(), heads = plan_.config.kv_heads;
+  const size_t threads = plan_.attention[index_].threads.size();
   auto& all = steps_[halves - 1];
   all.resize(threads);
   for (size_t t = 0; t < threads; ++t) {
@@ -130,19 +132,12 @@ void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
       for (size_t half = 0; half < halves; ++half) {
         const size_t first = all[t].size();
         node_->AddLayer(
-            t, layer, all[t],
+            t, layer, half, all[t],
             [&](size_t head) { return std::span<sync::EpochFlag* const>(projected_[half][head]); },
-            [&](size_t head) {
-              const auto owners = node_->OwnersOf(head);
-              return owners.count() == 1 ? nullptr : &appended_[half * heads + head];
-            },
             [&](size_t head) { return exchange.attended(half, index_, t, head); });
         for (size_t i = first; i < all[t].size(); ++i) {
           Step& step = all[t][i];
           step.part = static_cast<uint8_t>(half);
-          // This socket's own threads wait for appended rows, the weight socket's threads for attended rows.
-          const bool own = step.kind == static_cast<uint16_t>(model::StepKind::kAppend);
-          step.waiters = own ? wait_.mode : waits_.weight.mode;
           if (half == 1 && layer == 0 && step.signal != nullptr) second_half_.push_back(step.signal);
         }
       }

@@ -67,7 +67,6 @@ class AttentionSocket {
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // the current micro-batch's, for Hangs(); relaxed
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
-  std::unique_ptr<sync::EpochFlag[]> appended_;  // [half][kv_head], between this socket's threads
   // [half][kv_head]: flags of the weight threads that project the head.
   std::vector<std::vector<sync::EpochFlag*>> projected_[kHalves];
   std::vector<std::vector<threadpool::Step>> steps_[kHalves];  // [halves - 1][thread]

@@ -48,7 +48,8 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
                                            .threads = plan().threads.size(),
                                            .slots = plan().options.slots,
                                            .context = plan().options.context,
-                                           .node = plan().threads[0].numa_node},
+                                           .node = plan().threads[0].numa_node,
+                                           .own_waiters = waits_of_sockets_.weight.mode},
       attention_node::AttentionIo{
           .qkv = activations.qkv.data,
           .qkv_stride = activations.qkv.stride,
@@ -57,8 +58,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
           .out_stride = activations.attn.stride});
 
   const size_t threads = plan().threads.size(), heads = plan().config.kv_heads;
-  flags_ = std::make_unique<sync::EpochFlag[]>(
-      threads * heads + heads);  // [thread][kv_head] projected, then [kv_head] appended
+  flags_ = std::make_unique<sync::EpochFlag[]>(threads * heads);  // [thread][kv_head]: projected
   signals_[0].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
   waits_.assign(threads, std::vector<std::vector<sync::EpochFlag*>>(heads));
   const auto projectors = Projectors(plan());
@@ -150,14 +150,9 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<S
     meet.waits = attended_[half].data();
     meet.wait_count = static_cast<uint32_t>(attended_[half].size());
   } else {
-    const size_t heads = plan().config.kv_heads;
     attention_->AddLayer(
-        thread, layer, steps,
+        thread, layer, half, steps,
         [&](size_t head) { return std::span<sync::EpochFlag* const>(waits_[thread][head]); },
-        [&](size_t head) {
-          const auto owners = attention_->OwnersOf(head);
-          return owners.count() == 1 ? nullptr : &flags_[plan().threads.size() * heads + head];
-        },
         [](size_t) { return nullptr; });
     meet.barrier = true;
   }

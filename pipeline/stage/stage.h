@@ -73,7 +73,7 @@ class Stage {
   FlagRefresh refresh_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
   std::unique_ptr<AttentionSockets> sockets_;  // separated
-  std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: `signals_`, `waits_` and appending point to them
+  std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: `signals_` and `waits_` point to them
   // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v rows;
   // null: no other thread needs that part
   std::vector<std::vector<sync::EpochFlag*>> signals_[kHalves];
