@@ -43,7 +43,7 @@ class Ablation {
         options_(options),
         size_{options.inputs / kernels::kBlock, options.panels},
         timer_(isa, size_, options.mb << 20, Node()),
-        analytic_(kernels::AnalyticSchedules(isa, kernels::HostCaches())) {
+        analytic_(kernels::AnalyticSchedules(isa, kernels::HostCore())) {
     start_ns_ = NowNs();
   }
 

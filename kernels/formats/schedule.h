@@ -96,14 +96,15 @@ struct ScheduleTable {
   bool operator==(const ScheduleTable&) const = default;
 };
 
-// The caches of a core that schedules are made for. 0: not known.
-struct CacheSizes {
+// The core that schedules are made for. 0: not known.
+struct CoreShape {
   size_t l1_bytes = 0, l2_bytes = 0;
+  size_t vector_bytes = 0;  // of its vector units: 32 where an instruction of 64 bytes runs in two halves
 };
-CacheSizes HostCaches();
+CoreShape HostCore();
 
 // Good schedules with no tuning: tiles by what the registers hold and the ports allow, slices by what fits
-// `caches`.
-ScheduleTable AnalyticSchedules(Isa, const CacheSizes& caches);
+// the core's caches.
+ScheduleTable AnalyticSchedules(Isa, const CoreShape&);
 
 }  // namespace larder::kernels::formats

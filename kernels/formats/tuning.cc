@@ -15,7 +15,7 @@ const ScheduleTable& KernelTuning::For(size_t blocks) const {
 }
 
 KernelTuning DefaultTuning(Isa isa) {
-  KernelTuning tuning{.products = AnalyticSchedules(isa, HostCaches())};
+  KernelTuning tuning{.products = AnalyticSchedules(isa, HostCore())};
   // 24 of 32 registers hold sums of values, the others the values being added; of 16 registers 6 x 2 hold
   // sums, two a value and one a broadcast weight. 28 queries are two tiles of 14 in the score product; with 2
   // blocks per head their scores and weights take about 90 KB of L2.

@@ -208,13 +208,18 @@ TEST(Gemm, AnalyticSchedulesFitAnyCaches) {
        {size_t{0}, size_t{1}, size_t{16} << 10, size_t{32} << 10, size_t{48} << 10, size_t{1} << 40}) {
     for (const size_t l2 : {size_t{0}, size_t{1}, size_t{256} << 10, size_t{2} << 20, size_t{1} << 40}) {
       for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
-        const ScheduleTable table = AnalyticSchedules(isa, {l1, l2});
-        for (const Schedule& schedule : table.of)
-          EXPECT_TRUE(ScheduleFits(isa, schedule)) << l1 << ", " << l2;
+        for (const size_t vector : {0, 32, 64}) {
+          for (const Schedule& schedule : AnalyticSchedules(isa, {l1, l2, vector}).of)
+            EXPECT_TRUE(ScheduleFits(isa, schedule)) << l1 << ", " << l2 << ", " << vector;
+        }
       }
     }
   }
   EXPECT_EQ(AnalyticSchedules(Isa::kAvx512Vnni, {32 << 10, 1 << 20})[256].slice.blocks, 16u);
+  const ScheduleTable halves = AnalyticSchedules(Isa::kAvx512Vnni, {32 << 10, 1 << 20, 32});
+  EXPECT_EQ(halves[256].tile.panels, 1u);
+  EXPECT_EQ(halves[256].slice.rows, 336u);  // half of L2
+  EXPECT_EQ(halves[2].tile.prefetch, Prefetch::kNone);
 }
 
 // The reference itself, against a product in double: d * q of both sides is exact there, so that only float

@@ -110,9 +110,9 @@ std::string Text(const json& object, const char* key) {
 
 std::string ScheduleMachine(kernels::Isa isa) {
   static const std::string cpu = topology::CpuName();  // a long file on a large machine
-  const kernels::CacheSizes caches = kernels::HostCaches();
-  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", cpu, caches.l1_bytes,
-                     caches.l2_bytes, kernels::IsaName(isa), kernels::kArithmeticVersion,
+  const kernels::CoreShape core = kernels::HostCore();
+  return fmt::format("{}; L1 {} bytes, L2 {} bytes; {}, arithmetic {}, generator {}", cpu, core.l1_bytes,
+                     core.l2_bytes, kernels::IsaName(isa), kernels::kArithmeticVersion,
                      kernels::kGeneratorVersion);
 }
 

@@ -63,7 +63,7 @@ std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, 
                         const std::function<void(size_t, size_t)>& report) {
   topology::PinThisThread(cpu);
   const int64_t start = NowNs();
-  const kernels::ScheduleTable analytic = kernels::AnalyticSchedules(isa, kernels::HostCaches());
+  const kernels::ScheduleTable analytic = kernels::AnalyticSchedules(isa, kernels::HostCore());
   std::vector<Tuned> all;
   for (const kernels::ProductSize& product : work.products) {
     if (report) report(all.size(), work.products.size());
