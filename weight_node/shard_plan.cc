@@ -96,6 +96,12 @@ uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread)
   return config.layers * layer + shard.head.count() * HeadPanel(config).bytes();
 }
 
+uint64_t ShardPlan::MostThreadBytes(const model::ModelConfig& config) const {
+  uint64_t most = 0;
+  for (size_t t = 0; t < threads.size(); ++t) most = std::max(most, ThreadBytes(config, t));
+  return most;
+}
+
 uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
   const LayerShape shape(config);
   const auto fullest = [&](PanelRange ThreadShard::*range) {

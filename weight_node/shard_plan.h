@@ -48,6 +48,7 @@ struct ShardPlan {
   size_t head_panels = 0;  // panels of lm_head; 0 in a part without ends
   // Packed bytes of one thread's layers and its part of lm_head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
+  uint64_t MostThreadBytes(const model::ModelConfig&) const;  // of the fullest thread
   // Packed bytes that a token waits for: a barrier follows each matrix, so of each the fullest thread's
   // count.
   uint64_t CriticalBytes(const model::ModelConfig&) const;

@@ -28,13 +28,6 @@ Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, siz
   return step;
 }
 
-Gemm MakeGemm(const WeightNodeOptions& options, const kernels::PanelShape& panel, const FloatRows& y,
-              bool accumulate) {
-  return Gemm::Make(options.isa,
-                    GemmShape{panel, kernels::ActRowBytes(panel.blocks), y.stride_bytes(), accumulate},
-                    options.tuning);
-}
-
 }  // namespace
 
 WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
@@ -58,6 +51,17 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
     embedding_ =
         topology::Arena(config.vocab * shape_.dim_blocks * sizeof(model::Q8Block), options.node_of_thread[0]);
   }
+}
+
+Gemm WeightNode::MakeGemm(const WeightNodeOptions& options, const kernels::PanelShape& panel,
+                          const FloatRows& y, bool accumulate) const {
+  return Gemm::Make(options.isa,
+                    GemmShape{.panel = panel,
+                              .x_stride_bytes = kernels::ActRowBytes(panel.blocks),
+                              .y_stride_bytes = y.stride_bytes(),
+                              .accumulate = accumulate,
+                              .weight_bytes = plan_.MostThreadBytes(config_)},
+                    options.tuning);
 }
 
 void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCounter& progress) {

@@ -83,6 +83,8 @@ class WeightNode {
   uint64_t embedding_bytes() const { return embedding_.bytes(); }
 
  private:
+  kernels::Gemm MakeGemm(const WeightNodeOptions&, const kernels::PanelShape&, const FloatRows& y,
+                         bool accumulate) const;
   void AddOp(size_t thread, size_t layer, Phase, const model::LayerOp&, Steps&);
   void AddO(size_t thread, size_t layer, Phase, Steps&);
   void AddSiluGate(size_t thread, size_t layer, Phase, Steps&);

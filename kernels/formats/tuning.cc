@@ -1,15 +1,33 @@
 #include "kernels/formats/tuning.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace larder::kernels::inline formats {
 
-const ScheduleTable& KernelTuning::For(size_t blocks) const {
+namespace {
+
+double Ratio(size_t a, size_t b) {
+  return static_cast<double>(std::max(a, b)) / static_cast<double>(std::max<size_t>(1, std::min(a, b)));
+}
+
+double BytesRatio(size_t a, size_t b) {
+  return Ratio(std::min(a, KernelTuning::kMostTunedBytes), std::min(b, KernelTuning::kMostTunedBytes));
+}
+
+}  // namespace
+
+bool KernelTuning::Tuned::IsFor(size_t of_blocks, size_t of_bytes) const {
+  return Ratio(blocks, of_blocks) <= 4 && BytesRatio(weight_bytes, of_bytes) <= 2;
+}
+
+const ScheduleTable& KernelTuning::For(size_t blocks, size_t weight_bytes) const {
   const Tuned* nearest = nullptr;
-  const auto ratio = [&](const Tuned& of) {
-    const auto a = static_cast<double>(of.blocks), b = static_cast<double>(blocks);
-    return a > b ? a / b : b / a;
+  const auto distance = [&](const Tuned& of) {
+    return std::pair(Ratio(of.blocks, blocks), BytesRatio(of.weight_bytes, weight_bytes));
   };
   for (const Tuned& of : tuned) {
-    if (ratio(of) <= 4 && (!nearest || ratio(of) < ratio(*nearest))) nearest = &of;
+    if (of.IsFor(blocks, weight_bytes) && (!nearest || distance(of) < distance(*nearest))) nearest = &of;
   }
   return nearest ? nearest->products : products;
 }

@@ -22,6 +22,7 @@ struct GemmShape {
   size_t x_stride_bytes = 0;  // between rows of activations; usually ActRowBytes(blocks)
   size_t y_stride_bytes = 0;  // between rows of y
   bool accumulate = false;
+  size_t weight_bytes = 0;  // that a thread reads in turn, these panels among them (KernelTuning::For)
 };
 
 // A slice of the inputs, as the function of a tile reads it.

@@ -67,7 +67,7 @@ TEST_F(Cli, TuneKeepsItsSchedules) {
   const Outcome plain = Run(run), scheduled = Run(with);
   ASSERT_EQ(scheduled.code, 0) << scheduled.err;
   EXPECT_EQ(scheduled.out, plain.out);
-  EXPECT_NE(Run({"doctor", "--seconds", "0.01", "--schedules", file}).out.find("tuned for 96, 160 inputs"),
+  EXPECT_NE(Run({"doctor", "--seconds", "0.01", "--schedules", file}).out.find("tuned for 96 inputs of "),
             std::string::npos);
 
   std::ofstream(file) << "{}";

@@ -55,13 +55,20 @@ int Run(const TuneCommandOptions& o) {
     found = Tune(isa, work, o.seconds, core.cpus.front(), core.numa_node,
                  [&](size_t done, size_t all) { progress.Update(done, all, false); });
   }
-  fmt::print("{}\n\n{}", ScheduleMachine(isa), TuneText(found));
+  fmt::print("{}\n\n{}", ScheduleMachine(isa), TuneText(found, work.weight_bytes));
   ScheduleFile file{.machine = ScheduleMachine(isa),
                     .tuned_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
                     .products = Kept(path, isa)};
   for (const Tuned& tuned : found) {
-    std::erase_if(file.products, [&](const auto& old) { return old.blocks == tuned.product.blocks; });
-    file.products.push_back({tuned.product.blocks, tuned.result.table});
+    const size_t blocks = tuned.product.blocks;
+    std::erase_if(file.products, [&](const auto& old) {
+      return old.blocks == blocks && old.IsFor(blocks, work.weight_bytes);
+    });
+    file.products.push_back({blocks, work.weight_bytes, tuned.result.table});
+  }
+  if (file.products.size() > kMaxScheduleTables) {  // the oldest go
+    file.products.erase(file.products.begin(),
+                        file.products.end() - static_cast<ptrdiff_t>(kMaxScheduleTables));
   }
   WriteSchedules(path, file);
   fmt::print("{}: written. {}\n", path,

@@ -27,8 +27,8 @@ using kernels::Schedule;
 using kernels::ScheduleTable;
 using nlohmann::json;
 
-constexpr int kFileVersion = 1;
-constexpr size_t kMaxFileBytes = 1 << 20, kMaxTables = 64, kMaxBlocks = 1 << 20;
+constexpr int kFileVersion = 2;
+constexpr size_t kMaxFileBytes = 1 << 20, kMaxBlocks = 1 << 20;
 
 // A member of a JSON object, by name; Error if it is missing or no number in 0 .. most.
 size_t Number(const json& object, const char* key, size_t most) {
@@ -88,8 +88,11 @@ Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
 }
 
 kernels::KernelTuning::Tuned TableFromJson(const json& object, kernels::Isa isa) {
-  ExpectKeys(object, {"blocks", "schedules"});
-  kernels::KernelTuning::Tuned tuned{.blocks = Number(object, "blocks", kMaxBlocks), .products = {}};
+  ExpectKeys(object, {"blocks", "weight_bytes", "schedules"});
+  kernels::KernelTuning::Tuned tuned{
+      .blocks = Number(object, "blocks", kMaxBlocks),
+      .weight_bytes = Number(object, "weight_bytes", kernels::KernelTuning::kMostTunedBytes),
+      .products = {}};
   const auto schedules = object.find("schedules");
   if (tuned.blocks == 0 || schedules == object.end() || !schedules->is_array() ||
       schedules->size() != ScheduleTable::kRowClasses) {
@@ -122,7 +125,9 @@ std::string FormatSchedules(const ScheduleFile& file) {
     json schedules = json::array();
     for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
       schedules.push_back(ToJson(tuned.products.of[of], ScheduleTable::Rows(of)));
-    products.push_back({{"blocks", tuned.blocks}, {"schedules", std::move(schedules)}});
+    products.push_back({{"blocks", tuned.blocks},
+                        {"weight_bytes", tuned.weight_bytes},
+                        {"schedules", std::move(schedules)}});
   }
   const json all = {{"larder_schedules", kFileVersion},
                     {"machine", file.machine},
@@ -141,15 +146,15 @@ ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::
       throw Error("'larder_schedules' is not {}", kFileVersion);
     ScheduleFile file{.machine = Text(all, "machine"), .tuned_at = Text(all, "tuned_at"), .products = {}};
     const auto products = all.find("products");
-    if (products == all.end() || !products->is_array() || products->size() > kMaxTables)
-      throw Error("'products' is no list of up to {}", kMaxTables);
+    if (products == all.end() || !products->is_array() || products->size() > kMaxScheduleTables)
+      throw Error("'products' is no list of up to {}", kMaxScheduleTables);
     // Those of another machine may have tiles that this one has no registers for; nobody uses them.
     for (const json& object : file.machine == ScheduleMachine(isa) ? *products : json::array()) {
       file.products.push_back(TableFromJson(object, isa));
-      const size_t blocks = file.products.back().blocks;
-      if (std::any_of(file.products.begin(), file.products.end() - 1,
-                      [&](const auto& tuned) { return tuned.blocks == blocks; })) {
-        throw Error("two tables for {} blocks", blocks);
+      const auto& [blocks, bytes, table] = file.products.back();
+      for (size_t i = 0; i + 1 < file.products.size(); ++i) {
+        if (file.products[i].blocks == blocks && file.products[i].weight_bytes == bytes)
+          throw Error("two tables for {} blocks and {} bytes of weights", blocks, bytes);
       }
     }
     return file;

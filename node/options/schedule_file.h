@@ -12,6 +12,8 @@
 
 namespace larder::node::inline options {
 
+inline constexpr size_t kMaxScheduleTables = 64;  // of a file
+
 struct ScheduleFile {
   // What the schedules are for: CPU with family, model and stepping, caches of a core, instruction set, and
   // the versions of arithmetic and generator.

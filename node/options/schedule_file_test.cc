@@ -28,7 +28,7 @@ ScheduleFile Example() {
     table[1].tile.prefetch = kernels::Prefetch::kNta;
     table[1].tile.prefetch_bytes = 64 + blocks;
     table[40].slice = {.blocks = 4, .panels = 2, .rows = 32};
-    file.products.push_back({blocks, table});
+    file.products.push_back({blocks, 4 << 20, table});
   }
   return file;
 }
@@ -59,10 +59,15 @@ TEST_F(ScheduleFileTest, ReadsWhatItWrites) {
   EXPECT_EQ(read.products, file.products);
 
   const kernels::KernelTuning tuning = TuningWith(kIsa, "");
-  EXPECT_EQ(tuning.For(32), file.products[0].products);
-  EXPECT_EQ(tuning.For(88), file.products[1].products);
-  EXPECT_EQ(tuning.For(100), file.products[1].products);  // the nearest
-  EXPECT_EQ(tuning.For(2), kernels::DefaultTuning(kIsa).products);
+  constexpr size_t kBytes = 4 << 20;
+  const kernels::ScheduleTable& untuned = kernels::DefaultTuning(kIsa).products;
+  EXPECT_EQ(tuning.For(32, kBytes), file.products[0].products);
+  EXPECT_EQ(tuning.For(88, kBytes), file.products[1].products);
+  EXPECT_EQ(tuning.For(100, kBytes * 2), file.products[1].products);  // the nearest
+  EXPECT_EQ(tuning.For(2, kBytes), untuned);
+  EXPECT_EQ(tuning.For(32, 0), untuned);           // no weights
+  EXPECT_EQ(tuning.For(32, kBytes * 3), untuned);  // they come from another cache
+  EXPECT_EQ(tuning.For(32, kBytes / 3), untuned);
   EXPECT_TRUE(TuningWith(kIsa, "none").tuned.empty());
   EXPECT_TRUE(TuningWith(Isa::kScalar, "").tuned.empty());
 }
@@ -91,7 +96,7 @@ TEST_F(ScheduleFileTest, RefusesWhatDoesNotFit) {
       EXPECT_EQ(text.find('\n'), std::string::npos);
     }
   };
-  refused([](json& f) { f["larder_schedules"] = 2; });
+  refused([](json& f) { f["larder_schedules"] = 1; });
   refused([](json& f) { f.erase("machine"); });
   refused([](json& f) { f["more"] = 1; });
   refused([](json& f) { f["products"] = 7; });
@@ -99,6 +104,8 @@ TEST_F(ScheduleFileTest, RefusesWhatDoesNotFit) {
   refused([](json& f) { f["products"][1]["blocks"] = 32; });
   refused([](json& f) { f["products"][0]["blocks"] = 0; });
   refused([](json& f) { f["products"][0]["blocks"] = -32; });
+  refused([](json& f) { f["products"][0].erase("weight_bytes"); });
+  refused([](json& f) { f["products"][0]["weight_bytes"] = 33 << 20; });
   refused([](json& f) { f["products"][0]["schedules"].erase(3); });
   const auto schedule = [](json& f) -> json& { return f["products"][0]["schedules"][2]; };
   refused([&](json& f) { schedule(f)["rows"] = 17; });

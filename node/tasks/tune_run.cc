@@ -9,13 +9,12 @@
 #include "base/memory.h"
 #include "topology/affinity.h"
 #include "weight_node/product_timer.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::node::inline tasks {
 namespace {
 
-// A thread's weights are larger than its L2 and share an L3 with those of others, so more than this would
-// only take time to fill; fewer panels than that do not fill the largest tile.
-constexpr size_t kMostWeightBytes = size_t{32} << 20;
+// Fewer panels do not fill the largest tile.
 constexpr size_t kFewestPanels = 8, kMostPanels = 64;
 
 std::string Ahead(const kernels::TileSpec& tile) {
@@ -43,17 +42,15 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
   add(config.dim, 2 * config.ffn);
   add(config.ffn, config.dim);
   TuneWork work;
-  size_t bytes = 0;
-  for (const auto& [blocks, n] : panels) {
+  for (const auto& [blocks, n] : panels)
     work.products.push_back({blocks, std::clamp(CeilDiv(n, threads), kFewestPanels, kMostPanels)});
-    bytes += n * kernels::PanelShape{blocks}.bytes() * config.layers;
-  }
-  work.weight_bytes = std::min(bytes / threads, kMostWeightBytes);
+  const uint64_t bytes = weight_node::MakeShardPlan(config, threads).MostThreadBytes(config);
+  work.weight_bytes = std::min<uint64_t>(bytes, kernels::KernelTuning::kMostTunedBytes);
   return work;
 }
 
 TuneWork UsualWork() {
-  TuneWork work{.products = {}, .weight_bytes = kMostWeightBytes};
+  TuneWork work{.products = {}, .weight_bytes = kernels::KernelTuning::kMostTunedBytes};
   for (const size_t inputs : {1024, 2048, 4096, 8192})
     work.products.push_back({inputs / kernels::kBlock, 32});
   return work;
@@ -76,11 +73,11 @@ std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, 
   return all;
 }
 
-std::string TuneText(const std::vector<Tuned>& all) {
+std::string TuneText(const std::vector<Tuned>& all, size_t weight_bytes) {
   std::string text;
   for (const auto& [product, result] : all) {
-    text +=
-        fmt::format("{} inputs, {} panels a thread:\n", product.blocks * kernels::kBlock, product.n_panels);
+    text += fmt::format("{} inputs, {} panels of {:.1f} MB a thread:\n", product.blocks * kernels::kBlock,
+                        product.n_panels, static_cast<double>(weight_bytes) / 1e6);
     text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>20} | {:<9} | {:>6} |\n", "rows", "tile", "loads",
                         "rows x panels x blocks", "ahead", "gain");
     text += "|-----:|-------:|-----------|-----------------------:|-----------|-------:|\n";

@@ -17,10 +17,10 @@ namespace larder::node::inline tasks {
 // The products to tune: one for each number of inputs, with the panels that one of `threads` threads has.
 struct TuneWork {
   std::vector<kernels::ProductSize> products;
-  size_t weight_bytes = 0;  // of one thread, as far as measuring goes: more than any L2, less than memory
+  size_t weight_bytes = 0;  // of one thread, up to KernelTuning::kMostTunedBytes
 };
 TuneWork WorkOf(const model::ModelConfig&, size_t threads);
-// For no particular model: widths that models have.
+// For no particular model: widths that models have, and weights beyond any cache.
 TuneWork UsualWork();
 
 struct Tuned {
@@ -33,6 +33,6 @@ std::vector<Tuned> Tune(kernels::Isa, const TuneWork&, double seconds, CpuId cpu
                         const std::function<void(size_t, size_t)>& report);
 
 // One table for each product: the schedules found, and by how much they beat those without tuning.
-std::string TuneText(const std::vector<Tuned>&);
+std::string TuneText(const std::vector<Tuned>&, size_t weight_bytes);
 
 }  // namespace larder::node::tasks
