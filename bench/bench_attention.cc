@@ -16,10 +16,10 @@
 #include "base/clock.h"
 #include "bench/ratio.h"
 #include "bench/table_main.h"
-#include "bench/vnni_peak.h"
 #include "kernels/formats/kv_page.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/rows/elementwise.h"
+#include "kernels/tune/vnni_peak.h"
 #include "topology/arena.h"
 #include "topology/host.h"
 
@@ -189,7 +189,7 @@ void Measure(const Options& options) {
   parts.push_back({"all, in turn", 0, [&](size_t c) { attention.All(c); }});
   double peak = 0;
   for (size_t round = 0; round < options.rounds; ++round) {
-    peak = std::max(peak, PeakGops(options.isa, 0));
+    peak = std::max(peak, kernels::PeakGops(options.isa, 0));
     for (Part& part : parts) {
       const int64_t start = NowNs();
       for (size_t c = 0; c < attention.chunks(); ++c) part.run(c);

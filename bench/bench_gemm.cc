@@ -8,9 +8,9 @@
 #include "bench/bench_main.h"
 #include "bench/product_data.h"
 #include "bench/ratio.h"
-#include "bench/vnni_peak.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/tune/vnni_peak.h"
 #include "topology/probe.h"
 #include "topology/sysfs.h"
 
@@ -75,14 +75,14 @@ void Resident(State& state, Isa isa, size_t k, size_t shard_mb, size_t m) {
   const Rows rows(m, panels.blocks(), panels.n_panels() * kernels::kPanelRows);
   const kernels::Gemm gemm = MakeGemm(isa, panels);
   double read = topology::ReadBandwidthGbps(panels.bytes(), kLimitSeconds);
-  double peak = PeakGops(isa, kLimitSeconds);
+  double peak = kernels::PeakGops(isa, kLimitSeconds);
   gemm.Run(panels.shard(0), rows.x(), rows.y(), panels.n_panels(), m);
   Stopwatch watch(state);
   for (auto _ : state) {
     watch.Time([&] { gemm.Run(panels.shard(0), rows.x(), rows.y(), panels.n_panels(), m); });
     benchmark::ClobberMemory();
   }
-  peak = std::max(peak, PeakGops(isa, kLimitSeconds));
+  peak = std::max(peak, kernels::PeakGops(isa, kLimitSeconds));
   read = std::max(read, topology::ReadBandwidthGbps(panels.bytes(), kLimitSeconds));
   SetRate(state, watch, "GB/s", static_cast<double>(panels.shard_bytes()), read, "of read");
   if (m > 1) SetOps(state, watch, panels, m, peak);
@@ -95,7 +95,7 @@ void Evict(State& state, Isa isa, size_t k, size_t m) {
   const Panels& panels = *evicted.panels;
   const Rows rows(m, panels.blocks(), panels.n_panels() * kernels::kPanelRows);
   const kernels::Gemm gemm = MakeGemm(isa, panels);
-  const double peak = PeakGops(isa, kLimitSeconds);
+  const double peak = kernels::PeakGops(isa, kLimitSeconds);
   static size_t next = 0;  // static, since a call's last shards are still cached in the next call
   Stopwatch watch(state);
   for (auto _ : state) {

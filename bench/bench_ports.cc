@@ -13,10 +13,10 @@
 #include "bench/product_data.h"
 #include "bench/ratio.h"
 #include "bench/table_main.h"
-#include "bench/vnni_peak.h"
 #include "kernels/formats/panel_format.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/tune/schedule_search.h"
+#include "kernels/tune/vnni_peak.h"
 #include "topology/host.h"
 
 namespace larder::bench {
@@ -87,7 +87,7 @@ void Measure(Isa isa, size_t rounds) {
     runs.emplace_back(isa, tile.WithoutPrefetch(), l1);  // all data is in L1
   double peak = 0;
   for (size_t round = 0; round < rounds; ++round) {
-    peak = std::max(peak, PeakGops(isa, 0));
+    peak = std::max(peak, kernels::PeakGops(isa, 0));
     for (TileRun& run : runs) run.Round();
   }
   fmt::print("{}, {}: peak {:.0f} GOP/s; data in L1 ({} KB), best of {} alternating rounds\n",

@@ -14,7 +14,7 @@
 #include "bench/bench_main.h"
 #include "bench/engine/engine_under_test.h"
 #include "bench/ratio.h"
-#include "bench/vnni_peak.h"
+#include "kernels/tune/vnni_peak.h"
 #include "model/synth/synth.h"
 #include "threadpool/wait_choice.h"
 #include "topology/probe.h"
@@ -70,7 +70,7 @@ double PeakLimitGops(Engine& engine) {
   engine.packed().pool().ForEach(
       [](void* raw, int thread) {
         auto& c = *static_cast<Context*>(raw);
-        c.gops[static_cast<size_t>(thread)] = PeakGops(c.isa, kLimitSeconds);
+        c.gops[static_cast<size_t>(thread)] = kernels::PeakGops(c.isa, kLimitSeconds);
       },
       &context);
   double sum = 0;

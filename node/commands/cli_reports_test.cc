@@ -38,6 +38,11 @@ TEST_F(Cli, BenchBreakdown) {
             "activation, quantise", "product down", "product lm_head"}) {
         EXPECT_GT(row["parts_us"][part].get<double>(), 0) << part << row;
       }
+      // Weights read for the lm_head: 96 x 300 of 1.0625 bytes, once a step of a few rows or more.
+      EXPECT_EQ(row["limits_us"].size(), 5u) << row;
+      const double bytes =
+          row["limits_us"]["product lm_head"].get<double>() * row["reread_gbps"].get<double>() * 1e3;
+      EXPECT_GE(bytes * 1.0001, 300 * 96 * 1.0625) << row;
     }
   }
   const Outcome table = Run(tests);

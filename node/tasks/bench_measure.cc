@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "kernels/tune/vnni_peak.h"
 #include "model/layer/step_kind.h"
 #include "node/service/signals.h"
 #include "node/tasks/given_sequences.h"
@@ -21,7 +22,7 @@
 namespace larder::node::inline tasks {
 namespace {
 
-constexpr double kShardBudgetS = 0.3;
+constexpr double kShardBudgetS = 0.3, kPeakBudgetS = 0.1;
 constexpr size_t kTimelineSteps = size_t{1} << 20;  // per thread; 32 MB
 
 // A random prompt, continued with random tokens: none of a step's time is a sampler's.
@@ -215,14 +216,57 @@ Breakdown MeanOf(const std::vector<StepParts>& steps, const BenchTest& test) {
   Breakdown result;
   result.test = test;
   result.steps = steps.size();
-  for (const PartKinds& part : parts) result.parts.push_back({part.name, 0});
-  result.parts.push_back({"waiting: barriers, flags", 0});
+  for (const PartKinds& part : parts) result.parts.push_back({.name = part.name});
+  result.parts.push_back({.name = "waiting: barriers, flags"});
   for (const StepParts& step : steps) {
     const auto count = static_cast<double>(steps.size());
     result.step_us += step.step_us / count;
     for (size_t p = 0; p < step.part_us.size(); ++p) result.parts[p].us += step.part_us[p] / count;
   }
   return result;
+}
+
+// The peak of all of the pool's threads at once.
+double PeakOfThreads(threadpool::Pool& pool, kernels::Isa isa) {
+  struct Context {
+    kernels::Isa isa;
+    std::vector<double> gops;
+  } context{isa, std::vector<double>(static_cast<size_t>(pool.threads()))};
+  pool.ForEach(
+      [](void* at, int thread) {
+        auto& c = *static_cast<Context*>(at);
+        c.gops[static_cast<size_t>(thread)] = kernels::PeakGops(c.isa, kPeakBudgetS);
+      },
+      &context);
+  return std::accumulate(context.gops.begin(), context.gops.end(), 0.0);
+}
+
+// Sets the limits of the products.
+void SetLimits(const model::ModelConfig& config, double peak_gops, double reread_gbps, Breakdown& breakdown) {
+  breakdown.peak_gops = peak_gops;
+  breakdown.reread_gbps = reread_gbps;
+  const BenchTest& test = breakdown.test;
+  const double steps = static_cast<double>(breakdown.steps);
+  const double rows = static_cast<double>(test.tokens * test.batch) / steps;  // of a step
+  const double logit_rows = test.decode ? rows : 1 / steps;
+  const kernels::PanelShape block{1};
+  const double weight_bytes = static_cast<double>(block.bytes()) / (kernels::kPanelRows * kernels::kBlock);
+  const auto set = [&](const char* name, size_t weights, double of_rows) {
+    for (Breakdown::Part& part : breakdown.parts) {
+      if (part.name != name) continue;
+      const auto n = static_cast<double>(weights);
+      if (peak_gops > 0) part.limit_us = 2 * n * of_rows / peak_gops * 1e-3;
+      // A step without logits reads no lm_head.
+      if (reread_gbps > 0)
+        part.limit_us =
+            std::max(part.limit_us, n * weight_bytes * std::min(1.0, of_rows) / reread_gbps * 1e-3);
+    }
+  };
+  set("product q, k, v", config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows);
+  set("product o", config.layers * config.dim * config.q_rows(), rows);
+  set("product gate, up", config.layers * config.dim * 2 * config.ffn, rows);
+  set("product down", config.layers * config.dim * config.ffn, rows);
+  set("product lm_head", config.dim * config.vocab, logit_rows);
 }
 
 }  // namespace
@@ -264,6 +308,18 @@ double Breakdown::sum_us() const {
   return sum;
 }
 
+double Breakdown::products_us() const {
+  double sum = 0;
+  for (const Part& part : parts) sum += part.limit_us > 0 ? part.us : 0;
+  return sum;
+}
+
+double Breakdown::products_limit_us() const {
+  double sum = 0;
+  for (const Part& part : parts) sum += part.limit_us;
+  return sum;
+}
+
 double BenchResult::gops() const { return operations_per_token * median() * 1e-9; }
 
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
@@ -302,6 +358,9 @@ std::vector<Breakdown> MeasureBreakdown(
         "process; expected one socket that does everything: leave out --manifest");
   }
   threadpool::Pool& pool = engine.packed().pool();
+  const double peak_gops = PeakOfThreads(pool, engine.plan().options.isa);
+  double reread_gbps = 0;
+  for (const auto& shard : engine.packed().ProbeResidency(kShardBudgetS)) reread_gbps += shard.reread_gbps;
   Bench bench(engine);
   std::vector<Breakdown> results;
   for (const BenchTest& test : spec.tests) {
@@ -323,6 +382,7 @@ std::vector<Breakdown> MeasureBreakdown(
     pool.EnableTimeline(0);
     if (best.empty()) return results;
     results.push_back(MeanOf(best, test));
+    SetLimits(engine.plan().config, peak_gops, reread_gbps, results.back());
   }
   return results;
 }

@@ -63,13 +63,16 @@ void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run
 struct Breakdown {
   struct Part {
     std::string name;
-    double us = 0;  // per step, mean over the threads
+    double us = 0;        // per step, mean over the threads
+    double limit_us = 0;  // products: the least that multiplying, or reading the weights once, takes; else 0
   };
   BenchTest test;
   size_t steps = 0;    // of a repetition: a decode step, or a micro-batch of the prompt
   double step_us = 0;  // from the first thread's begin to the last one's end; at least the sum of the parts
+  double peak_gops = 0, reread_gbps = 0;  // what limit_us is of: all threads at once, in the same run
   std::vector<Part> parts;  // in a token's order; the last one is waiting: what of a step is left
   double sum_us() const;    // of the parts
+  double products_us() const, products_limit_us() const;
 };
 
 // Throws Error unless the engine's only stage is in this process and attends itself.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "node/options/terminal.h"
@@ -152,6 +153,26 @@ std::string BreakdownMarkdown(const BenchModel& model, size_t threads, const std
   row("sum", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.sum_us()); });
   row("a step as a whole", [](const Breakdown& test) { return fmt::format("{:.1f}        ", test.step_us); });
   row("steps", [](const Breakdown& test) { return fmt::format("{}        ", test.steps); });
+  const auto limit_row = [&](const std::string& name, auto limit_us, auto us) {
+    row("limit of " + name, [&](const Breakdown& test) {
+      const double limit = limit_us(test);
+      return limit > 0 ? fmt::format("{:.1f} ({:>2.0f} %)", limit, 100 * limit / us(test)) : std::string("-");
+    });
+  };
+  for (size_t p = 0; !tests.empty() && p < tests.front().parts.size(); ++p) {
+    if (tests.front().parts[p].limit_us == 0) continue;
+    limit_row(
+        tests.front().parts[p].name, [&](const Breakdown& test) { return test.parts[p].limit_us; },
+        [&](const Breakdown& test) { return test.parts[p].us; });
+  }
+  limit_row("all products", std::mem_fn(&Breakdown::products_limit_us), std::mem_fn(&Breakdown::products_us));
+  if (!tests.empty() && tests.front().products_limit_us() > 0) {
+    out += fmt::format(
+        "\nThe limit of a product: multiplying at the peak, {:.0f} GOP/s, or reading its weights once at "
+        "{:.0f} "
+        "GB/s,\nboth measured in this run with all threads. In brackets how much of it is reached.\n",
+        tests.front().peak_gops, tests.front().reread_gbps);
+  }
   return out;
 }
 
@@ -161,7 +182,11 @@ std::string BreakdownJson(const BenchModel& model,
   for (const auto& [threads, tests] : runs) {
     for (const Breakdown& test : tests) {
       nlohmann::json parts = nlohmann::json::object();
-      for (const Breakdown::Part& part : test.parts) parts[part.name] = part.us;
+      nlohmann::json limits = nlohmann::json::object();
+      for (const Breakdown::Part& part : test.parts) {
+        parts[part.name] = part.us;
+        if (part.limit_us > 0) limits[part.name] = part.limit_us;
+      }
       out.push_back({{"model_filename", model.path},
                      {"cpu_info", model.cpu},
                      {"isa", model.isa},
@@ -169,7 +194,10 @@ std::string BreakdownJson(const BenchModel& model,
                      {"test", test.test.name()},
                      {"n_steps", test.steps},
                      {"step_us", test.step_us},
-                     {"parts_us", std::move(parts)}});
+                     {"peak_gops", test.peak_gops},
+                     {"reread_gbps", test.reread_gbps},
+                     {"parts_us", std::move(parts)},
+                     {"limits_us", std::move(limits)}});
     }
   }
   return out.dump(2) + "\n";

@@ -1,16 +1,14 @@
-// Inline assembly, since intrinsics and instruction-set flags belong to kernels/. Each loop iteration issues
+// Inline assembly, as no file is compiled for a newer CPU. Each loop iteration issues
 // 12 (AVX-512: 14) independent accumulations, enough for a latency of 5 cycles at two per cycle.
-#include "bench/vnni_peak.h"
+#include "kernels/tune/vnni_peak.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "base/clock.h"
 
-namespace larder::bench {
+namespace larder::kernels::inline tune {
 namespace {
-
-using kernels::Isa;
 
 // About half a millisecond: longer than a clock reading, shorter than a time slice.
 constexpr uint64_t kTurns = 200'000;
@@ -139,7 +137,7 @@ Loop LoopFor(Isa isa) {
 
 double PeakGops(Isa isa, double seconds) {
   const Loop loop = LoopFor(isa);
-  if (loop.run == nullptr || !kernels::HostHas(isa)) return 0;
+  if (loop.run == nullptr || !HostHas(isa)) return 0;
   const int64_t begin = NowNs();
   double best = 0;
   do {
@@ -150,4 +148,4 @@ double PeakGops(Isa isa, double seconds) {
   return best;
 }
 
-}  // namespace larder::bench
+}  // namespace larder::kernels::tune
