@@ -13,6 +13,9 @@ namespace http = boost::beast::http;
 
 namespace {
 
+// What a chunked body ends with, at least. Beast asserts that it sees all of it once it has seen the zero.
+constexpr std::string_view kShortestEnd = "0\r\n\r\n";
+
 // The request without its body.
 HttpRequest Head(const http::request<http::string_body>& message) {
   const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
@@ -55,6 +58,10 @@ size_t HttpParser::Feed(std::string_view bytes) {
   if (held > 0) {
     head_ += bytes;
     all = head_;
+  }
+  if (parser->is_header_done() && parser->chunked() && all.size() < kShortestEnd.size()) {
+    head_ = std::string(all);  // the end is still to come
+    return bytes.size();
   }
   size_t used = 0;
   boost::system::error_code ec;

@@ -181,6 +181,7 @@ TEST(HttpParser, PiecesMakeNoDifference) {
         std::string("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
         std::string("POST / HTTP/1.1\r\nA: b\r\n c\r\n\td\r\nHost: h\r\n\r\n"),
         std::string("POST / HTTP/1.1\r\nContent-Length: 13\r\n\r\n0123456789abc"),
+        std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         std::string("POST / HTTP/1.1\r\nTransfer-Encoding: x\r\n\r\n"), std::string("nonsense\r\n\r\n")}) {
     for (const HttpLimits& limits : {HttpLimits{}, small}) {
       const Outcome whole = Parse({text}, limits);

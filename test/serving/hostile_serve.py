@@ -368,8 +368,9 @@ def bad_lines(server):
     many = b"".join(b'{"prompt":"The cat","ignore_eos":true,"id":%d}\n' % i for i in range(20))
     with server.connect(server.text) as connection:
         connection.sendall(many)
-        codes = [json.loads(line) for line, _ in zip(connection.makefile("rb"), range(40))]
-        assert any(reply.get("error", {}).get("code") == 429 for reply in codes), codes[-1]
+        # On a busy machine many tokens come before the last line is read.
+        replies = (json.loads(line) for line, _ in zip(connection.makefile("rb"), range(5000)))
+        assert any(reply.get("error", {}).get("code") == 429 for reply in replies)
 
 
 def slow_and_silent(server):
