@@ -68,10 +68,8 @@ class TensorChecker {
                   Shape(rows, cols), meaning);
     }
     if (!IsReadableType(tensor->gguf_type)) {
-      throw Error(
-          "{}: tensor '{}' is {} (type {}), expected F32, F16, BF16 or Q8_0: convert the model to Q8_0 or "
-          "F16",
-          file_.path(), name, GgufTypeName(tensor->gguf_type), tensor->gguf_type);
+      throw Error("{}: tensor '{}' is {} (type {}), expected {}: convert the model to one of these",
+                  file_.path(), name, GgufTypeName(tensor->gguf_type), tensor->gguf_type, kReadableTypes);
     }
     if (tensor->rows != rows || tensor->cols != cols) {
       throw Error("{}: tensor '{}' is {}, expected {} ({})", file_.path(), name,

@@ -48,8 +48,20 @@ bool IsReadableType(uint32_t gguf_type) {
   switch (static_cast<TensorType>(gguf_type)) {
     case TensorType::kF32:
     case TensorType::kF16:
+    case TensorType::kQ4_0:
+    case TensorType::kQ4_1:
+    case TensorType::kQ5_0:
+    case TensorType::kQ5_1:
     case TensorType::kQ8_0:
+    case TensorType::kQ2_K:
+    case TensorType::kQ3_K:
+    case TensorType::kQ4_K:
+    case TensorType::kQ5_K:
+    case TensorType::kQ6_K:
+    case TensorType::kIQ4_NL:
+    case TensorType::kIQ4_XS:
     case TensorType::kBF16:
+    case TensorType::kMXFP4:
       return true;
   }
   return false;

@@ -12,7 +12,27 @@
 namespace larder::model::inline gguf {
 
 // Values are GGUF's type numbers.
-enum class TensorType : uint32_t { kF32 = 0, kF16 = 1, kQ8_0 = 8, kBF16 = 30 };
+enum class TensorType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
+  kBF16 = 30,
+  kMXFP4 = 39
+};
+// For messages: what files may have.
+inline constexpr std::string_view kReadableTypes =
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4";
 
 // "Q4_K" for any GGUF type number, also for those that Larder does not read; "unknown" otherwise.
 std::string_view GgufTypeName(uint32_t gguf_type);
@@ -57,7 +77,7 @@ GgufTypeLayout LayoutOfGgufType(uint32_t gguf_type);
 // Whether ReadRows, ReadRowsF32 and ReadRowsQ8_0 can read it: it is one of TensorType.
 bool IsReadableType(uint32_t gguf_type);
 
-// Bytes of one row of `cols` elements. Q8_0 rows hold whole blocks: cols is a multiple of 32.
+// Bytes of one row of `cols` elements. Rows hold whole blocks: cols is a multiple of the type's elements.
 size_t RowBytes(TensorType type, size_t cols);
 
 }  // namespace larder::model::gguf

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "model/gguf/gguf_impl.h"
+#include "model/gguf/quants.h"
 
 namespace larder::model::inline gguf {
 namespace {
@@ -57,9 +58,8 @@ void CheckFinite(const std::string& path, const TensorInfo& tensor, size_t row0,
 
 void CheckReadable(const std::string& path, const TensorInfo& tensor) {
   if (IsReadableType(tensor.gguf_type)) return;
-  throw Error(
-      "{}: tensor {} is {} (type {}), expected F32, F16, BF16 or Q8_0: convert the model to Q8_0 or F16",
-      path, Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type);
+  throw Error("{}: tensor {} is {} (type {}), expected {}: convert the model to one of these", path,
+              Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type, kReadableTypes);
 }
 
 void CheckRange(const TensorInfo& tensor, size_t row0, size_t n) {
@@ -82,8 +82,9 @@ void ToF32(TensorType type, const char* raw, std::span<float> values) {
     case TensorType::kQ8_0:
       DequantizeQ8_0(reinterpret_cast<const Q8Block*>(raw), values);
       return;
+    default:
+      DequantizeQuants(type, raw, values);
   }
-  LARDER_CHECK(false, "type {}", static_cast<uint32_t>(type));
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, floa
     const size_t rows = std::min(chunk_rows, n - done);
     ReadRows(tensor, row0 + done, rows, raw.data());
     const std::span<float> values(dst + done * tensor.cols, rows * tensor.cols);
-    // Q8_0 rows are whole blocks, so consecutive rows convert like one.
+    // Rows are whole blocks, so consecutive rows convert like one.
     ToF32(tensor.type, raw.data(), values);
     CheckFinite(impl_->path, tensor, row0 + done, values);
   }
@@ -167,6 +168,17 @@ void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8B
     return;
   }
   const size_t chunk_rows = RowsPerChunk(tensor.cols * sizeof(float), n);
+  if (IsExpandable(tensor.type)) {
+    std::vector<char> raw(chunk_rows * RowBytes(tensor.type, tensor.cols));
+    for (size_t done = 0; done < n; done += chunk_rows) {
+      const size_t rows = std::min(chunk_rows, n - done);
+      Q8Block* blocks = dst + done * row_blocks;
+      ReadRows(tensor, row0 + done, rows, raw.data());
+      ExpandToQ8_0(tensor.type, raw.data(), rows * row_blocks, blocks);
+      CheckScales(impl_->path, tensor, row0 + done, blocks, rows, row_blocks);
+    }
+    return;
+  }
   std::vector<float> values(chunk_rows * tensor.cols);
   for (size_t done = 0; done < n; done += chunk_rows) {
     const size_t rows = std::min(chunk_rows, n - done);

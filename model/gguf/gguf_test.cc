@@ -214,18 +214,18 @@ TEST(Gguf, BadWeightsAreNamed) {
 
 TEST(Gguf, OtherTypesAreListedButNotRead) {
   RawGguf raw = GoodModel();
-  raw.AddTensor("extra_q4", {256, 2}, 12, std::string(288, '\0'));
+  raw.AddTensor("extra_iq2", {256, 2}, 16, std::string(132, '\0'));
   raw.AddTensor("extra_new", {7, 2}, 77, std::string(32, '\0'));
   const TempFile temp(raw.Bytes());
   const auto file = GgufFile::Open(temp.path());
-  const TensorInfo& tensor = file->Tensor("extra_q4");
-  EXPECT_EQ(GgufTypeName(tensor.gguf_type), "Q4_K");
-  EXPECT_EQ(tensor.size_bytes, 288u);
+  const TensorInfo& tensor = file->Tensor("extra_iq2");
+  EXPECT_EQ(GgufTypeName(tensor.gguf_type), "IQ2_XXS");
+  EXPECT_EQ(tensor.size_bytes, 132u);
   EXPECT_EQ(file->Tensor("extra_new").size_bytes, 0u);
   std::vector<char> buffer(4096);
   const std::string error = ErrorOf([&] { file->ReadRows(tensor, 0, 1, buffer.data()); });
-  ExpectContains(error, "tensor 'extra_q4' is Q4_K (type 12)");
-  ExpectContains(error, "convert the model to Q8_0 or F16");
+  ExpectContains(error, "tensor 'extra_iq2' is IQ2_XXS (type 16)");
+  ExpectContains(error, "IQ4_XS or MXFP4: convert the model to one of these");
   EXPECT_EQ(ErrorOf([&] { file->ReadRowsQ8_0(tensor, 0, 1, reinterpret_cast<Q8Block*>(buffer.data())); }),
             error);
 }

@@ -137,6 +137,8 @@ class Synthesis {
         return 7;
       case TensorType::kBF16:
         return 32;
+      default:
+        break;  // synth writes the others not at all
     }
     return 0;
   }

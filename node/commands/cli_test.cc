@@ -25,7 +25,7 @@ TEST_F(Cli, ErrorsAreOneLine) {
   ExpectError(Run({"run", "-m", Tiny(), "-i"}), "--chat-template");
 }
 
-// Changes the type of the first Q8_0 matrix to Q4_K (256 weights in 144 bytes): the file is valid, but Larder
+// Changes the type of the first Q8_0 matrix to IQ2_XXS (256 weights in 66 bytes): the file is valid, but Larder
 // does not support the type.
 TEST_F(Cli, UnsupportedTypeIsNamed) {
   std::string bytes = Slurp(Tiny());
@@ -39,15 +39,15 @@ TEST_F(Cli, UnsupportedTypeIsNamed) {
   uint32_t type = 0;
   std::memcpy(&type, bytes.data() + type_at, sizeof type);
   ASSERT_EQ(type, 8u);
-  const uint64_t cols = 256;  // whole blocks of Q4_K
+  const uint64_t cols = 256;  // whole blocks of IQ2_XXS
   std::memcpy(bytes.data() + at + name.size() + 4, &cols, sizeof cols);
-  type = 12;
+  type = 16;
   std::memcpy(bytes.data() + type_at, &type, sizeof type);
-  std::ofstream(Path("q4k.gguf"), std::ios::binary) << bytes;
-  ExpectError(Run({"run", "-m", Path("q4k.gguf"), "-p", "x"}), "ffn_down");
-  const Outcome listed = Run({"inspect", "-m", Path("q4k.gguf")});
+  std::ofstream(Path("iq2.gguf"), std::ios::binary) << bytes;
+  ExpectError(Run({"run", "-m", Path("iq2.gguf"), "-p", "x"}), "ffn_down");
+  const Outcome listed = Run({"inspect", "-m", Path("iq2.gguf")});
   EXPECT_EQ(listed.code, 0) << listed.err;
-  EXPECT_NE(listed.out.find("Q4_K"), std::string::npos);
+  EXPECT_NE(listed.out.find("IQ2_XXS"), std::string::npos);
 }
 
 TEST_F(Cli, LongPromptSaysTheNumbers) {

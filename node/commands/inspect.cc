@@ -9,6 +9,7 @@
 #include "model/config/config.h"
 #include "model/config/split.h"
 #include "model/gguf/gguf.h"
+#include "model/gguf/quants.h"
 #include "node/commands/command.h"
 #include "node/options/terminal.h"
 
@@ -22,7 +23,8 @@ constexpr size_t kShownItems = 6;  // items of an array that are printed
 struct Totals {
   size_t tensors = 0;
   uint64_t bytes = 0;
-  bool readable = true;
+  uint32_t gguf_type = 0;
+  size_t matrices = 0;
 };
 
 std::map<std::string, Totals> TotalsByType(const model::GgufFile& file) {
@@ -31,9 +33,20 @@ std::map<std::string, Totals> TotalsByType(const model::GgufFile& file) {
     Totals& t = totals[std::string(model::GgufTypeName(tensor.gguf_type))];
     ++t.tensors;
     t.bytes += tensor.size_bytes;
-    t.readable = model::IsReadableType(tensor.gguf_type);
+    t.gguf_type = tensor.gguf_type;
+    t.matrices += tensor.rows > 1;
   }
   return totals;
+}
+
+// What becomes of the tensors of a type; vectors (norms, biases) are float32 in any case.
+std::string_view Becomes(const Totals& of) {
+  const auto type = static_cast<model::TensorType>(of.gguf_type);
+  if (!model::IsReadableType(of.gguf_type)) return "not read by Larder: convert to a type that it reads";
+  if (of.matrices == 0) return "as float32";
+  if (type == model::TensorType::kQ8_0) return "as it is";
+  if (model::IsExpandable(type)) return "the same weights as Q8_0";
+  return "rounded to Q8_0";
 }
 
 // The number of tokens in a file that holds a tokenizer and no tensors; 0 for any other file.
@@ -147,9 +160,8 @@ void PrintText(const model::GgufFile& file) {
   }
   fmt::print("\ntotals\n");
   for (const auto& [type, total] : TotalsByType(file)) {
-    fmt::print("  {:<8} {:>5} tensors {:>12}{}\n", type, total.tensors,
-               HumanBytes(static_cast<double>(total.bytes)),
-               total.readable ? "" : "  (not read by Larder: convert to Q8_0, F16, BF16 or F32)");
+    fmt::print("  {:<8} {:>5} tensors {:>12}  ({})\n", type, total.tensors,
+               HumanBytes(static_cast<double>(total.bytes)), Becomes(total));
   }
 }
 
