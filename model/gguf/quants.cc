@@ -8,9 +8,6 @@
 namespace larder::model::inline gguf {
 namespace {
 
-// Weights of a K-quant's block ("super-block").
-constexpr size_t kSuperBlock = 256;
-
 // The values that the 4 bits of IQ4_NL and IQ4_XS stand for, and those of MXFP4 (E2M1 times 2).
 constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                1,    13,   25,  38,  53,  69,  89,  113};

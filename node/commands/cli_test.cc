@@ -25,8 +25,8 @@ TEST_F(Cli, ErrorsAreOneLine) {
   ExpectError(Run({"run", "-m", Tiny(), "-i"}), "--chat-template");
 }
 
-// Changes the type of the first Q8_0 matrix to IQ2_XXS (256 weights in 66 bytes): the file is valid, but Larder
-// does not support the type.
+// Changes the type of the first Q8_0 matrix to IQ2_XXS (256 weights in 66 bytes): the file is valid, but
+// Larder does not support the type.
 TEST_F(Cli, UnsupportedTypeIsNamed) {
   std::string bytes = Slurp(Tiny());
   const std::string name = "blk.0.ffn_down.weight";

@@ -59,13 +59,11 @@ size_t HttpParser::Feed(std::string_view bytes) {
     head_ += bytes;
     all = head_;
   }
-  if (parser->is_header_done() && parser->chunked() && all.size() < kShortestEnd.size()) {
-    head_ = std::string(all);  // the end is still to come
-    return bytes.size();
-  }
   size_t used = 0;
   boost::system::error_code ec;
   while (used < all.size() && !parser->is_done()) {
+    const bool in_chunks = parser->is_header_done() && parser->chunked();
+    if (in_chunks && all.size() - used < kShortestEnd.size()) break;  // the end is still to come
     const size_t n = parser->put(boost::asio::buffer(all.data() + used, all.size() - used), ec);
     used += n;
     if (ec || n == 0) break;
