@@ -67,10 +67,7 @@ class TensorChecker {
       throw Error("{}: tensor '{}' is missing, expected one of {} ({})", file_.path(), name,
                   Shape(rows, cols), meaning);
     }
-    if (!IsReadableType(tensor->gguf_type)) {
-      throw Error("{}: tensor '{}' is {} (type {}), expected {}: convert the model to one of these",
-                  file_.path(), name, GgufTypeName(tensor->gguf_type), tensor->gguf_type, kReadableTypes);
-    }
+    file_.CheckReadable(*tensor);
     if (tensor->rows != rows || tensor->cols != cols) {
       throw Error("{}: tensor '{}' is {}, expected {} ({})", file_.path(), name,
                   Shape(tensor->rows, tensor->cols), Shape(rows, cols), meaning);

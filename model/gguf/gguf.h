@@ -95,9 +95,11 @@ class GgufFile {
   std::optional<std::vector<int32_t>> FindInts(std::string_view key) const;  // any integer type in range
   std::optional<std::vector<float>> FindFloats(std::string_view key) const;
 
+  // Throws Error for a type that Larder does not read; it names tensor and type and says what to convert to.
+  void CheckReadable(const TensorInfo&) const;
+
   // Reads rows [row0, row0 + n) in the file's format: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
-  // All three functions throw Error for a type that Larder does not read; it names tensor and type and says
-  // what to convert to.
+  // All three functions begin with CheckReadable.
   void ReadRows(const TensorInfo&, size_t row0, size_t n, void* dst) const;
   // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and column).
   void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;

@@ -56,12 +56,6 @@ void CheckFinite(const std::string& path, const TensorInfo& tensor, size_t row0,
   }
 }
 
-void CheckReadable(const std::string& path, const TensorInfo& tensor) {
-  if (IsReadableType(tensor.gguf_type)) return;
-  throw Error("{}: tensor {} is {} (type {}), expected {}: convert the model to one of these", path,
-              Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type, kReadableTypes);
-}
-
 void CheckRange(const TensorInfo& tensor, size_t row0, size_t n) {
   LARDER_CHECK(row0 <= tensor.rows && n <= tensor.rows - row0, "rows {} + {} of tensor {}, which has {}",
                row0, n, tensor.name, tensor.rows);
@@ -128,8 +122,14 @@ const TensorInfo& GgufFile::Tensor(std::string_view name) const {
               Has("larder.split.part") ? ": the file is a part of a model (larder inspect says which)" : "");
 }
 
+void GgufFile::CheckReadable(const TensorInfo& tensor) const {
+  if (IsReadableType(tensor.gguf_type)) return;
+  throw Error("{}: tensor {} is {} (type {}), expected {}: convert the model to one of these", impl_->path,
+              Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type, kReadableTypes);
+}
+
 void GgufFile::ReadRows(const TensorInfo& tensor, size_t row0, size_t n, void* dst) const {
-  CheckReadable(impl_->path, tensor);
+  CheckReadable(tensor);
   CheckRange(tensor, row0, n);
   const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
   ReadExactly(impl_->fd.get(), impl_->path, tensor.name, tensor.file_offset_bytes + row0 * row_bytes,
@@ -137,7 +137,7 @@ void GgufFile::ReadRows(const TensorInfo& tensor, size_t row0, size_t n, void* d
 }
 
 void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, float* dst) const {
-  CheckReadable(impl_->path, tensor);
+  CheckReadable(tensor);
   CheckRange(tensor, row0, n);
   const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
   const size_t chunk_rows = RowsPerChunk(row_bytes, n);
@@ -153,7 +153,7 @@ void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, floa
 }
 
 void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8Block* dst) const {
-  CheckReadable(impl_->path, tensor);
+  CheckReadable(tensor);
   CheckRange(tensor, row0, n);
   const size_t row_blocks = CeilDiv(tensor.cols, kBlock);
   if (tensor.type == TensorType::kQ8_0) {

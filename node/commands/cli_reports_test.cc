@@ -42,6 +42,10 @@ TEST_F(Cli, BenchBreakdown) {
       EXPECT_EQ(row["limits_us"].size(), 5u) << row;
       const double bytes =
           row["limits_us"]["product lm_head"].get<double>() * row["reread_gbps"].get<double>() * 1e3;
+      // At one row reading is what limits.
+      if (row["test"] == "tg4") {
+        EXPECT_NEAR(bytes, 300 * 96 * 1.0625, 1) << row;
+      }
       EXPECT_GE(bytes * 1.0001, 300 * 96 * 1.0625) << row;
     }
   }

@@ -249,8 +249,8 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   const double steps = static_cast<double>(breakdown.steps);
   const double rows = static_cast<double>(test.tokens * test.batch) / steps;  // of a step
   const double logit_rows = test.decode ? rows : 1 / steps;
-  const kernels::PanelShape block{1};
-  const double weight_bytes = static_cast<double>(block.bytes()) / (kernels::kPanelRows * kernels::kBlock);
+  const kernels::PanelShape pair{2};  // one block alone has room for the scales of two
+  const double weight_bytes = static_cast<double>(pair.bytes()) / (kernels::kPanelRows * 2 * kernels::kBlock);
   const auto set = [&](const char* name, size_t weights, double of_rows) {
     for (Breakdown::Part& part : breakdown.parts) {
       if (part.name != name) continue;
