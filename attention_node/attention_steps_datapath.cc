@@ -159,7 +159,7 @@ void AppendStep(const void* operand, void* frame) {
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
     QuantizeHead(shape, k, op.scratch.act, blocks);
-    kernels::kKeyPanel.pack_row(blocks, shape.blocks, in_page, at.keys + page * kv.key_page_bytes);
+    kernels::PackKey(blocks, shape.blocks, in_page, at.keys + page * kv.key_page_bytes);
     QuantizeHead(shape, v, op.scratch.act, blocks);
     kernels::PackValue({shape.blocks}, blocks, in_page, at.values + page * kv.value_page_bytes);
   }

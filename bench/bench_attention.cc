@@ -131,8 +131,7 @@ class Attention {
           block.d = model::F32ToF16(0.01f);
           for (int8_t& v : block.q) v = static_cast<int8_t>(random() % 255) - 127;
         }
-        kernels::kKeyPanel.pack_row(row.data(), blocks_, t % kPagePositions,
-                                    keys_ + t / kPagePositions * key_page_);
+        kernels::PackKey(row.data(), blocks_, t % kPagePositions, keys_ + t / kPagePositions * key_page_);
         kernels::PackValue({blocks_}, row.data(), t % kPagePositions,
                            value_pages_ + t / kPagePositions * value_page_);
       }

@@ -57,7 +57,7 @@ class TileRun {
   // As many as let weights and activations fill 7/8 of L1; outputs take the rest.
   static size_t BlocksOf(const TileSpec& tile, size_t l1_bytes) {
     const size_t block_bytes =
-        tile.panels * kernels::kQ8Panel.pair_bytes() / 2 + tile.rows * sizeof(kernels::ActBlock);
+        tile.panels * kernels::kQ8Panel.group_bytes() / 2 + tile.rows * sizeof(kernels::ActBlock);
     return std::clamp<size_t>(l1_bytes * 7 / 8 / block_bytes / 2 * 2, 2, kernels::kSumBlocks);
   }
   double Ops() const {

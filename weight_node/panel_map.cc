@@ -60,6 +60,19 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
   return parts;
 }
 
+std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExtent> extents,
+                              const LayerPanels& panels) {
+  const auto format = [&](uint32_t panel) { return panels.of(PanelMatrix::kQkv, panel).format.id; };
+  std::vector<QkvPart> parts;
+  for (const auto& [group, extent] : QkvParts(shape, extents)) {
+    for (uint32_t begin = extent.panels.begin, end = begin; begin < extent.panels.end; begin = end) {
+      while (end < extent.panels.end && format(end) == format(begin)) ++end;
+      parts.push_back({group, {extent.home, {begin, end}}});
+    }
+  }
+  return parts;
+}
+
 PanelMap::PanelMap(const ShardPlan& homes) : PanelMap(homes, OwnPanels(homes)) {}
 
 PanelMap::PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kPhases>& work) {

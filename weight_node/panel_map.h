@@ -29,6 +29,8 @@ struct QkvPart {
   PanelExtent extent;
 };
 std::vector<QkvPart> QkvParts(const LayerShape&, std::span<const PanelExtent>);
+// The same, cut where the panels' format changes.
+std::vector<QkvPart> QkvParts(const LayerShape&, std::span<const PanelExtent>, const LayerPanels&);
 
 // What one thread computes: ranges of each matrix, ascending and disjoint.
 using ThreadWork = std::array<std::vector<PanelRange>, kPanelMatrices>;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "base/check.h"
 #include "threadpool/share.h"
 
 namespace larder::weight_node {
@@ -13,6 +15,9 @@ using kernels::kPanelRows;
 using model::TensorRole;
 
 namespace {
+
+constexpr std::array kLayerMatrices = {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn,
+                                       PanelMatrix::kDown};
 
 size_t BlocksOf(const model::ModelConfig& config, TensorRole role) {
   return CeilDiv(config.layer.tensor(role).cols, kBlock);
@@ -38,19 +43,145 @@ LayerShape::LayerShape(const model::ModelConfig& config)
       qkv_panels(config.kv_heads * group_panels),
       o_panels(PanelsOf(config, TensorRole::kO)),
       ffn_units(ffn_blocks),
-      down_panels(PanelsOf(config, TensorRole::kDown)),
-      qkv_panel{dim_blocks, kernels::kQ8Panel},
-      o_panel{q_blocks, kernels::kQ8Panel},
-      ffn_panel{dim_blocks, kernels::kQ8Panel},
-      down_panel{ffn_blocks, kernels::kQ8Panel} {}
+      down_panels(PanelsOf(config, TensorRole::kDown)) {}
 
-uint64_t LayerShape::weight_bytes() const {
-  return qkv_panels * qkv_panel.bytes() + o_panels * o_panel.bytes() + ffn_units * unit_bytes() +
-         down_panels * down_panel.bytes();
+LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
+  const LayerShape shape(config);
+  const auto narrow = [](size_t n) { return static_cast<uint32_t>(n); };
+  const auto format = [&](TensorRole role) { return kernels::PanelFormatOf(config.TypeOf(layer, role)); };
+  const auto same = [&](TensorRole a, TensorRole b) { return format(a).id == format(b).id; };
+  group_panels_ = narrow(shape.group_panels);
+  qkv_panels_ = narrow(shape.qkv_panels);
+  o_panels_ = narrow(shape.o_panels);
+  ffn_units_ = narrow(shape.ffn_units);
+  down_panels_ = narrow(shape.down_panels);
+  const bool whole_heads = config.head_size % kPanelRows == 0;
+  const bool one = same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV);
+  const auto qkv = [&](TensorRole role) {
+    return kernels::PanelShape{shape.dim_blocks, whole_heads || one ? format(role) : kernels::kQ8Panel};
+  };
+  query_ = qkv(TensorRole::kQ);
+  key_ = qkv(TensorRole::kK);
+  value_ = qkv(TensorRole::kV);
+  // Without whole heads all three are of one format, and where one ends does not matter.
+  const size_t head_panels = config.head_size / kPanelRows;
+  key_begin_ = narrow(config.group() * head_panels);
+  value_begin_ = narrow(key_begin_ + head_panels);
+  o_ = {shape.q_blocks, format(TensorRole::kO)};
+  ffn_ = {shape.dim_blocks,
+          same(TensorRole::kGate, TensorRole::kUp) ? format(TensorRole::kGate) : kernels::kQ8Panel};
+  down_ = {shape.ffn_blocks, format(TensorRole::kDown)};
 }
 
+const kernels::PanelShape& LayerPanels::of(PanelMatrix matrix, uint32_t panel) const {
+  switch (matrix) {
+    case PanelMatrix::kQkv: {
+      const uint32_t in_group = panel % group_panels_;
+      return in_group < key_begin_ ? query_ : in_group < value_begin_ ? key_ : value_;
+    }
+    case PanelMatrix::kO:
+      return o_;
+    case PanelMatrix::kFfn:
+      return ffn_;
+    case PanelMatrix::kDown:
+      return down_;
+    case PanelMatrix::kHead:
+      break;
+  }
+  LARDER_CHECK(false, "lm_head is no matrix of a layer");
+}
+
+uint64_t LayerPanels::QkvBytesBefore(uint32_t panel) const {
+  const auto in_group = [&](uint32_t n) {
+    const uint32_t queries = std::min(n, key_begin_);
+    const uint32_t keys = std::clamp(n, key_begin_, value_begin_) - key_begin_;
+    return queries * query_.bytes() + keys * key_.bytes() + (n - queries - keys) * value_.bytes();
+  };
+  return panel / group_panels_ * in_group(group_panels_) + in_group(panel % group_panels_);
+}
+
+uint64_t LayerPanels::bytes(PanelMatrix matrix, PanelRange range) const {
+  switch (matrix) {
+    case PanelMatrix::kQkv:
+      return QkvBytesBefore(range.end) - QkvBytesBefore(range.begin);
+    case PanelMatrix::kFfn:
+      return range.count() * unit_bytes();
+    default:
+      return range.count() * of(matrix, 0).bytes();
+  }
+}
+
+PanelRange LayerPanels::all(PanelMatrix matrix) const {
+  switch (matrix) {
+    case PanelMatrix::kQkv:
+      return {0, qkv_panels_};
+    case PanelMatrix::kO:
+      return {0, o_panels_};
+    case PanelMatrix::kFfn:
+      return {0, ffn_units_};
+    case PanelMatrix::kDown:
+      return {0, down_panels_};
+    case PanelMatrix::kHead:
+      break;
+  }
+  LARDER_CHECK(false, "lm_head is no matrix of a layer");
+}
+
+uint64_t LayerPanels::weight_bytes() const {
+  uint64_t sum = 0;
+  for (const PanelMatrix matrix : kLayerMatrices) sum += bytes(matrix, all(matrix));
+  return sum;
+}
+
+namespace {
+
+// The layers of a config by kind: a mixture of types has a few.
+struct LayerKind {
+  LayerPanels panels;
+  size_t count;
+};
+std::vector<LayerKind> KindsOf(const model::ModelConfig& config) {
+  std::vector<LayerKind> kinds;
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    const LayerPanels panels(config, layer);
+    const auto known =
+        std::ranges::find_if(kinds, [&](const LayerKind& kind) { return kind.panels == panels; });
+    known != kinds.end() ? void(++known->count) : kinds.push_back({panels, 1});
+  }
+  return kinds;
+}
+
+}  // namespace
+
 kernels::PanelShape HeadPanel(const model::ModelConfig& config) {
-  return {CeilDiv(config.dim, kBlock), kernels::kQ8Panel};
+  return {CeilDiv(config.dim, kBlock), kernels::PanelFormatOf(config.types.head)};
+}
+
+model::TensorType EmbeddingType(const model::ModelConfig& config) {
+  using model::TensorType;
+  const TensorType type = config.types.embedding;
+  const bool floats = type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
+  return floats ? TensorType::kQ8_0 : type;
+}
+
+uint64_t EmbeddingBytes(const model::ModelConfig& config) {
+  return config.vocab * model::RowBytes(EmbeddingType(config), RoundUp(config.dim, kBlock));
+}
+
+uint64_t MatrixBytes(const model::ModelConfig& config, PanelMatrix matrix) {
+  if (matrix == PanelMatrix::kHead)
+    return config.ends ? CeilDiv(config.vocab, kPanelRows) * HeadPanel(config).bytes() : 0;
+  uint64_t bytes = 0;
+  for (const LayerKind& kind : KindsOf(config))
+    bytes += kind.count * kind.panels.bytes(matrix, kind.panels.all(matrix));
+  return bytes;
+}
+
+uint64_t LayerBytes(const model::ModelConfig& config, size_t first, size_t count) {
+  uint64_t bytes = 0;
+  for (const LayerKind& kind : KindsOf(model::LayersOf(config, first, count)))
+    bytes += kind.count * kind.panels.weight_bytes();
+  return bytes;
 }
 
 ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
@@ -88,12 +219,13 @@ const PanelRange& ThreadShard::of(PanelMatrix matrix) const {
 }
 
 uint64_t ShardPlan::ThreadBytes(const model::ModelConfig& config, size_t thread) const {
-  const LayerShape shape(config);
   const ThreadShard& shard = threads[thread];
-  const uint64_t layer =
-      shard.qkv.count() * shape.qkv_panel.bytes() + shard.o.count() * shape.o_panel.bytes() +
-      shard.ffn_units.count() * shape.unit_bytes() + shard.down.count() * shape.down_panel.bytes();
-  return config.layers * layer + shard.head.count() * HeadPanel(config).bytes();
+  uint64_t bytes = shard.head.count() * HeadPanel(config).bytes();
+  for (const LayerKind& kind : KindsOf(config)) {
+    for (const PanelMatrix matrix : kLayerMatrices)
+      bytes += kind.count * kind.panels.bytes(matrix, shard.of(matrix));
+  }
+  return bytes;
 }
 
 uint64_t ShardPlan::MostThreadBytes(const model::ModelConfig& config) const {
@@ -103,22 +235,22 @@ uint64_t ShardPlan::MostThreadBytes(const model::ModelConfig& config) const {
 }
 
 uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
-  const LayerShape shape(config);
-  const auto fullest = [&](PanelRange ThreadShard::*range) {
-    uint64_t most = 0;
-    for (const ThreadShard& shard : threads) most = std::max<uint64_t>(most, (shard.*range).count());
-    return most;
-  };
-  const uint64_t layer = fullest(&ThreadShard::qkv) * shape.qkv_panel.bytes() +
-                         fullest(&ThreadShard::o) * shape.o_panel.bytes() +
-                         fullest(&ThreadShard::ffn_units) * shape.unit_bytes() +
-                         fullest(&ThreadShard::down) * shape.down_panel.bytes();
-  return config.layers * layer + fullest(&ThreadShard::head) * HeadPanel(config).bytes();
+  uint64_t head = 0;
+  for (const ThreadShard& shard : threads) head = std::max<uint64_t>(head, shard.head.count());
+  uint64_t bytes = head * HeadPanel(config).bytes();
+  for (const LayerKind& kind : KindsOf(config)) {
+    for (const PanelMatrix matrix : kLayerMatrices) {
+      uint64_t most = 0;
+      for (const ThreadShard& shard : threads)
+        most = std::max(most, kind.panels.bytes(matrix, shard.of(matrix)));
+      bytes += kind.count * most;
+    }
+  }
+  return bytes;
 }
 
 double ShardPlan::Balance(const model::ModelConfig& config) const {
-  const uint64_t bytes =
-      config.layers * LayerShape(config).weight_bytes() + head_panels * HeadPanel(config).bytes();
+  const uint64_t bytes = LayerBytes(config, 0, config.layers) + head_panels * HeadPanel(config).bytes();
   return static_cast<double>(bytes) / static_cast<double>(threads.size() * CriticalBytes(config));
 }
 

@@ -29,14 +29,36 @@ struct LayerShape {
   size_t group_rows;                        // (query heads of a group + 2) * head_size
   size_t group_panels;                      // ceil(group_rows / 16)
   size_t qkv_panels, o_panels, ffn_units, down_panels;
-  kernels::PanelShape qkv_panel, o_panel, ffn_panel, down_panel;  // one panel of each matrix
-  uint64_t unit_bytes() const { return 4 * ffn_panel.bytes(); }   // bytes of an FFN unit
-  uint64_t weight_bytes() const;                                  // packed bytes of one layer
 };
 
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
 enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kHead };
 inline constexpr size_t kPanelMatrices = 5;
+
+// The panels of one layer's matrices, whose formats follow the types in the file. A panel has one format:
+// where a panel's rows come from several matrices (gate and up share a product; query, key and value heads
+// whose rows are no multiple of 16), it is the format of all of them or else kQ8Panel.
+class LayerPanels {
+ public:
+  LayerPanels(const model::ModelConfig&, size_t layer);
+
+  // The shape of a panel; of a unit's four panels.
+  const kernels::PanelShape& of(PanelMatrix, uint32_t panel) const;
+  // Bytes of a range of panels (kFfn: units).
+  uint64_t bytes(PanelMatrix, PanelRange) const;
+  uint64_t unit_bytes() const { return 4 * ffn_.bytes(); }
+  PanelRange all(PanelMatrix) const;
+  uint64_t weight_bytes() const;  // of the layer
+  bool operator==(const LayerPanels&) const = default;
+
+ private:
+  uint64_t QkvBytesBefore(uint32_t panel) const;
+
+  // Of a KV head's group: the panels up to key_begin are of query heads, up to value_begin of the key head.
+  uint32_t group_panels_, key_begin_, value_begin_;
+  uint32_t qkv_panels_, o_panels_, ffn_units_, down_panels_;
+  kernels::PanelShape query_, key_, value_, o_, ffn_, down_;
+};
 
 struct ThreadShard {
   PanelRange qkv, o, ffn_units, down, head;
@@ -59,6 +81,13 @@ struct ShardPlan {
 
 // The shape of an lm_head panel.
 kernels::PanelShape HeadPanel(const model::ModelConfig&);
+// The type in which the embedding's rows are kept unless lm_head has them too: the file's, or Q8_0 for
+// floats.
+model::TensorType EmbeddingType(const model::ModelConfig&);
+uint64_t EmbeddingBytes(const model::ModelConfig&);
+// Packed bytes of a matrix of all layers, or of lm_head; of layers [first, first + count).
+uint64_t MatrixBytes(const model::ModelConfig&, PanelMatrix);
+uint64_t LayerBytes(const model::ModelConfig&, size_t first, size_t count);
 
 ShardPlan MakeShardPlan(const model::ModelConfig&, size_t threads);
 

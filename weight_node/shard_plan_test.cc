@@ -45,7 +45,11 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
       ExpectWhole(plan, &ThreadShard::head, plan.head_panels);
       uint64_t bytes = 0;
       for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
-      EXPECT_EQ(bytes, config.layers * shape.weight_bytes() + plan.head_panels * HeadPanel(config).bytes());
+      EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) + plan.head_panels * HeadPanel(config).bytes());
+      uint64_t matrices = 0;
+      for (size_t m = 0; m < kPanelMatrices; ++m)
+        matrices += MatrixBytes(config, static_cast<PanelMatrix>(m));
+      EXPECT_EQ(bytes, matrices);
     }
   }
 }
@@ -60,19 +64,68 @@ TEST(ShardPlan, APartWithoutEndsHasNoHead) {
 TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
   const auto config = Config(8, 4, 32);
   const LayerShape shape(config);
+  const LayerPanels panels(config, 0);  // all of one type
+  const auto bytes = [&](PanelMatrix matrix) { return panels.of(matrix, 0).bytes(); };
   EXPECT_EQ(MakeShardPlan(config, 1).Balance(config), 1.0);
   const auto parts = [](size_t count, size_t threads) { return CeilDiv(count, threads); };
   for (const size_t threads : {2, 3, 5, 64}) {
     const ShardPlan plan = MakeShardPlan(config, threads);
-    const uint64_t waited = config.layers * (parts(shape.qkv_panels, threads) * shape.qkv_panel.bytes() +
-                                             parts(shape.o_panels, threads) * shape.o_panel.bytes() +
-                                             parts(shape.ffn_units, threads) * shape.unit_bytes() +
-                                             parts(shape.down_panels, threads) * shape.down_panel.bytes()) +
+    const uint64_t waited = config.layers * (parts(shape.qkv_panels, threads) * bytes(PanelMatrix::kQkv) +
+                                             parts(shape.o_panels, threads) * bytes(PanelMatrix::kO) +
+                                             parts(shape.ffn_units, threads) * panels.unit_bytes() +
+                                             parts(shape.down_panels, threads) * bytes(PanelMatrix::kDown)) +
                             parts(plan.head_panels, threads) * HeadPanel(config).bytes();
     EXPECT_EQ(plan.CriticalBytes(config), waited) << threads;
-    const uint64_t all = config.layers * shape.weight_bytes() + plan.head_panels * HeadPanel(config).bytes();
+    const uint64_t all = LayerBytes(config, 0, config.layers) + plan.head_panels * HeadPanel(config).bytes();
     EXPECT_DOUBLE_EQ(plan.Balance(config), static_cast<double>(all) / static_cast<double>(threads * waited));
   }
+}
+
+// Q4_K, with query, key and value heads of three formats in one layer: each panel's bytes are counted once,
+// wherever a range begins.
+TEST(ShardPlan, LayersOfSeveralTypes) {
+  auto config = Config(8, 4, 32);
+  config.dim = 256;
+  config.ffn = 512;
+  config.layer = model::MakeLayerSpec(model::FamilyOf(config.architecture), config.sizes(), false, {});
+  using model::TensorRole;
+  using model::TensorType;
+  config.types.layers.resize(config.layers);
+  for (auto& types : config.types.layers) types.fill(TensorType::kQ4_K);
+  const uint64_t all_4_bit = LayerBytes(config, 0, 1);
+  EXPECT_EQ(all_4_bit * 2, LayerBytes(config, 0, 2));
+  const auto type = [&](TensorRole role) -> TensorType& {
+    return config.types.layers[1][static_cast<size_t>(role)];
+  };
+  type(TensorRole::kK) = TensorType::kQ4_0;
+  type(TensorRole::kV) = TensorType::kQ6_K;  // as Q8_0
+  type(TensorRole::kUp) = TensorType::kQ4_0;
+  const LayerPanels panels(config, 1);
+  // A group: 2 query heads, a key head and a value head of 32 rows each.
+  const std::array expected = {&kernels::kQ4KPanel, &kernels::kQ4KPanel,  &kernels::kQ4KPanel,
+                               &kernels::kQ4KPanel, &kernels::kQ4_0Panel, &kernels::kQ4_0Panel,
+                               &kernels::kQ8Panel,  &kernels::kQ8Panel};
+  uint64_t sum = 0;
+  for (uint32_t p = 0; p < 4 * expected.size(); ++p) {
+    const kernels::PanelFormat& format = *expected[p % expected.size()];
+    EXPECT_EQ(panels.of(PanelMatrix::kQkv, p).format.id, format.id) << p;
+    EXPECT_EQ(panels.bytes(PanelMatrix::kQkv, {0, p}), sum) << p;
+    EXPECT_EQ(panels.bytes(PanelMatrix::kQkv, {p, p + 1}), format.bytes(8)) << p;
+    sum += format.bytes(8);
+  }
+  EXPECT_EQ(panels.of(PanelMatrix::kFfn, 0).format.id, kernels::PanelFormatId::kQ8_0) << "gate and up differ";
+  EXPECT_EQ(panels.of(PanelMatrix::kDown, 0).format.id, kernels::PanelFormatId::kQ4K);
+  EXPECT_GT(LayerBytes(config, 1, 1), all_4_bit);
+  for (const size_t threads : {1, 3, 7}) {
+    const ShardPlan plan = MakeShardPlan(config, threads);
+    uint64_t bytes = 0;
+    for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
+    EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) + plan.head_panels * HeadPanel(config).bytes());
+    EXPECT_LE(plan.Balance(config), 1.0);
+  }
+  // Heads that are no whole panels: one format for all rows.
+  config.head_size = 40;
+  EXPECT_EQ(LayerPanels(config, 1).of(PanelMatrix::kQkv, 0).format.id, kernels::PanelFormatId::kQ8_0);
 }
 
 TEST(ShardPlan, BetterThreads) {

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "base/check.h"
+#include "weight_node/panel_map.h"
 
 namespace larder::weight_node {
 namespace {
 
 using kernels::kPanelRows;
 using kernels::PanelShape;
-using model::Q8Block;
 using model::TensorRole;
 
 // Where a packed row comes from; null: a row of zeros.
@@ -41,8 +41,8 @@ class Packer {
   static constexpr size_t kBatchRows = 256;
 
   uint8_t* PackBatch(std::span<const RowSource> rows, const PanelShape& panel, uint8_t* out) {
-    const size_t blocks = panel.blocks;
-    buffer_.resize(rows.size() * blocks);
+    const size_t row_bytes = panel.row_bytes();
+    buffer_.resize(rows.size() * row_bytes);
     order_.clear();
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i].tensor) order_.push_back(i);
@@ -50,19 +50,19 @@ class Packer {
     std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
       return std::pair(rows[a].tensor, rows[a].row) < std::pair(rows[b].tensor, rows[b].row);
     });
-    std::vector<const Q8Block*> at(rows.size(), nullptr);
+    std::vector<const void*> at(rows.size(), nullptr);
     for (size_t i = 0; i < order_.size();) {
       const RowSource first = rows[order_[i]];
       size_t n = 1;
       while (i + n < order_.size() && rows[order_[i + n]].tensor == first.tensor &&
              rows[order_[i + n]].row == first.row + n)
         ++n;
-      file_.ReadRowsQ8_0(*first.tensor, first.row, n, &buffer_[i * blocks]);
-      for (size_t k = 0; k < n; ++k) at[order_[i + k]] = &buffer_[(i + k) * blocks];
+      file_.ReadRowsAs(panel.format.type, *first.tensor, first.row, n, &buffer_[i * row_bytes]);
+      for (size_t k = 0; k < n; ++k) at[order_[i + k]] = &buffer_[(i + k) * row_bytes];
       i += n;
     }
     for (size_t r = 0; r < rows.size(); r += kPanelRows) {
-      panel.format.pack(&at[r], blocks, out);
+      panel.format.pack(&at[r], panel.blocks, out);
       out += panel.bytes();
     }
     progress_.Add(thread_, rows.size() / kPanelRows * panel.bytes());
@@ -72,7 +72,7 @@ class Packer {
   const model::GgufFile& file_;
   const size_t thread_;
   PackedByteCounter& progress_;
-  std::vector<Q8Block> buffer_;
+  std::vector<uint8_t> buffer_;  // rows in the panels' type
   std::vector<size_t> order_;
 };
 
@@ -131,21 +131,14 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
 }
 
 const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) const {
-  const LayerShape shape(config_);
-  const size_t at = panel - plan_.threads[thread_].of(matrix).begin;
-  switch (matrix) {
-    case PanelMatrix::kQkv:
-      return layers_[layer].qkv + at * shape.qkv_panel.bytes();
-    case PanelMatrix::kO:
-      return layers_[layer].o + at * shape.o_panel.bytes();
-    case PanelMatrix::kFfn:
-      return layers_[layer].ffn + at * shape.unit_bytes();
-    case PanelMatrix::kDown:
-      return layers_[layer].down + at * shape.down_panel.bytes();
-    case PanelMatrix::kHead:
-      break;
-  }
-  return head_ + at * HeadPanel(config_).bytes();
+  const uint32_t first = plan_.threads[thread_].of(matrix).begin;
+  if (matrix == PanelMatrix::kHead) return head_ + (panel - first) * HeadPanel(config_).bytes();
+  const LayerShard& of = layers_[layer];
+  const uint8_t* const begin = matrix == PanelMatrix::kQkv   ? of.qkv
+                               : matrix == PanelMatrix::kO   ? of.o
+                               : matrix == PanelMatrix::kFfn ? of.ffn
+                                                             : of.down;
+  return begin + LayerPanels(config_, layer).bytes(matrix, {first, panel});
 }
 
 const float* Shards::QkvBias(size_t layer, uint32_t panel) const {
@@ -161,32 +154,38 @@ void Shards::Pack(const model::GgufFile& file, PackedByteCounter& progress) {
   const uint8_t* const begin = out;
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     LayerShard& to = layers_[layer];
+    const LayerPanels panels(config_, layer);
     auto tensor = [&](TensorRole role) -> const model::TensorInfo& {
       return file.Tensor(config_.TensorName(layer, role));
     };
     const std::array<const model::TensorInfo*, 3> qkv = {&tensor(TensorRole::kQ), &tensor(TensorRole::kK),
                                                          &tensor(TensorRole::kV)};
-    std::vector<RowSource> rows(shard.qkv.count() * kPanelRows);
-    for (size_t i = 0; i < rows.size(); ++i)
-      rows[i] = QkvRow(config_, shape, qkv, shard.qkv.begin * kPanelRows + i);
     to.qkv = out;
-    out = packer.Pack(rows, shape.qkv_panel, out);
+    std::vector<RowSource> rows;
+    const PanelExtent own{thread_, shard.qkv};
+    for (const auto& [group, part] : QkvParts(shape, {&own, 1}, panels)) {
+      rows.resize(part.panels.count() * kPanelRows);
+      for (size_t i = 0; i < rows.size(); ++i)
+        rows[i] = QkvRow(config_, shape, qkv, part.panels.begin * kPanelRows + i);
+      out = packer.Pack(rows, panels.of(PanelMatrix::kQkv, part.panels.begin), out);
+    }
     to.o = out;
-    out = packer.Pack(PlainRows(tensor(TensorRole::kO), shard.o), shape.o_panel, out);
+    out = packer.Pack(PlainRows(tensor(TensorRole::kO), shard.o), panels.of(PanelMatrix::kO, 0), out);
     to.ffn = out;
     const model::TensorInfo &gate = tensor(TensorRole::kGate), &up = tensor(TensorRole::kUp);
     rows.clear();
     for (size_t unit = shard.ffn_units.begin; unit < shard.ffn_units.end; ++unit) {
       const auto panel = static_cast<uint32_t>(2 * unit);
-      const PanelRange panels{panel, panel + 2};
+      const PanelRange pair{panel, panel + 2};
       for (const model::TensorInfo* matrix : {&gate, &up}) {
-        const std::vector<RowSource> part = PlainRows(*matrix, panels);
+        const std::vector<RowSource> part = PlainRows(*matrix, pair);
         rows.insert(rows.end(), part.begin(), part.end());
       }
     }
-    out = packer.Pack(rows, shape.ffn_panel, out);
+    out = packer.Pack(rows, panels.of(PanelMatrix::kFfn, 0), out);
     to.down = out;
-    out = packer.Pack(PlainRows(tensor(TensorRole::kDown), shard.down), shape.down_panel, out);
+    out =
+        packer.Pack(PlainRows(tensor(TensorRole::kDown), shard.down), panels.of(PanelMatrix::kDown, 0), out);
   }
   head_ = out;
   if (config_.ends) {

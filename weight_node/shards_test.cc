@@ -11,6 +11,7 @@
 #include "base/temporary_folder_testing.h"
 #include "kernels/formats/panel_format.h"
 #include "model/synth/synth.h"
+#include "weight_node/mixed_model_testing.h"
 
 namespace larder::weight_node {
 namespace {
@@ -82,9 +83,8 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
     return rows;
   }
 
-  void Expect(const std::vector<Row>& rows, size_t first_panel, size_t panels, size_t inputs,
-              const uint8_t* packed) const {
-    const kernels::PanelShape panel{CeilDiv(inputs, kernels::kBlock)};
+  void Expect(const std::vector<Row>& rows, size_t first_panel, size_t panels,
+              const kernels::PanelShape& panel, const uint8_t* packed) const {
     std::vector<float> here(panel.blocks * kernels::kBlock), there(panel.blocks * kernels::kBlock);
     for (size_t i = 0; i < panels * kernels::kPanelRows; ++i) {
       kernels::UnpackRow(panel, packed + i / kernels::kPanelRows * panel.bytes(), i % kernels::kPanelRows,
@@ -100,12 +100,13 @@ class ShardsOf : public testing::TestWithParam<model::Architecture> {
   TemporaryFolder folder_;
   std::shared_ptr<const model::GgufFile> file_;
   model::ModelConfig config_;
+  void ExpectAllRows() const;
 };
 INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOf,
                          testing::Values(model::Architecture::kLlama, model::Architecture::kQwen2,
                                          model::Architecture::kQwen3));
 
-TEST_P(ShardsOf, EachPackedRowIsTheRightOne) {
+void ShardsOf::ExpectAllRows() const {
   for (const size_t threads : {1, 3}) {
     const ShardPlan plan = MakeShardPlan(config_, threads);
     for (size_t t = 0; t < threads; ++t) {
@@ -116,18 +117,42 @@ TEST_P(ShardsOf, EachPackedRowIsTheRightOne) {
       const ThreadShard& shard = plan.threads[t];
       for (size_t layer = 0; layer < config_.layers; ++layer) {
         const LayerShard& packed = shards.layers()[layer];
-        Expect(QkvRows(layer), shard.qkv.begin, shard.qkv.count(), config_.dim, packed.qkv);
+        const LayerPanels panels(config_, layer);
+        for (uint32_t p = shard.qkv.begin; p < shard.qkv.end; ++p) {
+          Expect(QkvRows(layer), p, 1, panels.of(PanelMatrix::kQkv, p),
+                 packed.qkv + panels.bytes(PanelMatrix::kQkv, {shard.qkv.begin, p}));
+          EXPECT_EQ(shards.Panel(PanelMatrix::kQkv, layer, p),
+                    packed.qkv + panels.bytes(PanelMatrix::kQkv, {shard.qkv.begin, p}));
+        }
         Expect(Plain(model::LayerTensor(layer, "attn_output.weight"), config_.dim), shard.o.begin,
-               shard.o.count(), config_.q_rows(), packed.o);
-        Expect(FfnRows(layer), 4 * shard.ffn_units.begin, 4 * shard.ffn_units.count(), config_.dim,
-               packed.ffn);
+               shard.o.count(), panels.of(PanelMatrix::kO, 0), packed.o);
+        Expect(FfnRows(layer), 4 * shard.ffn_units.begin, 4 * shard.ffn_units.count(),
+               panels.of(PanelMatrix::kFfn, 0), packed.ffn);
         Expect(Plain(model::LayerTensor(layer, "ffn_down.weight"), config_.dim), shard.down.begin,
-               shard.down.count(), config_.ffn, packed.down);
+               shard.down.count(), panels.of(PanelMatrix::kDown, 0), packed.down);
       }
-      Expect(Plain("output.weight", config_.vocab), shard.head.begin, shard.head.count(), config_.dim,
+      Expect(Plain("output.weight", config_.vocab), shard.head.begin, shard.head.count(), HeadPanel(config_),
              shards.head());
     }
   }
+}
+
+TEST_P(ShardsOf, EachPackedRowIsTheRightOne) { ExpectAllRows(); }
+
+// 4-bit panels keep the file's values exactly, in layers of several types.
+class ShardsOfMixedTypes : public ShardsOf {};
+INSTANTIATE_TEST_SUITE_P(Architectures, ShardsOfMixedTypes, testing::Values(model::Architecture::kLlama));
+
+TEST_P(ShardsOfMixedTypes, EachPackedRowIsTheRightOne) {
+  // Gate and up of one type each: two types become Q8_0, rounded.
+  const MixedModel mixed(MixedShape(), [](const std::string& name) {
+    return name == "blk.1.ffn_up.weight" ? model::TensorType::kQ4_K : MixedType(name);
+  });
+  file_ = mixed.file();
+  config_ = model::ReadModelConfig(*file_);
+  EXPECT_EQ(config_.TypeOf(0, model::TensorRole::kV), model::TensorType::kQ8_0);
+  EXPECT_EQ(config_.TypeOf(1, model::TensorRole::kV), model::TensorType::kQ4_0);
+  ExpectAllRows();
 }
 
 class ShardsWithBiases : public ShardsOf {};

@@ -28,6 +28,12 @@ Step MakeStep(threadpool::Kernel kernel, const void* operand, StepKind kind, siz
   return step;
 }
 
+std::vector<LayerPanels> PanelsOfLayers(const model::ModelConfig& config) {
+  std::vector<LayerPanels> panels;
+  for (size_t layer = 0; layer < config.layers; ++layer) panels.emplace_back(config, layer);
+  return panels;
+}
+
 }  // namespace
 
 WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
@@ -39,29 +45,44 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       elementwise_(kernels::GetElementwise(options.isa)),
       activations_(config, shape_, plan.threads.size(), options.decode_rows, options.max_batch_tokens,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
-      qkv_gemm_(MakeGemm(options, shape_.qkv_panel, activations_.qkv, false)),
-      o_gemm_(MakeGemm(options, shape_.o_panel, activations_.x, true)),
-      ffn_gemm_(MakeGemm(options, shape_.ffn_panel, activations_.threads[0].ffn_tile, false)),
-      down_gemm_(MakeGemm(options, shape_.down_panel, activations_.x, true)),
-      head_gemm_(MakeGemm(options, HeadPanel(config), activations_.logits, false)) {
+      layer_panels_(PanelsOfLayers(config)) {
+  MakeProducts(options);
   for (size_t t = 0; t < plan.threads.size(); ++t) {
     shards_.push_back(std::make_unique<Shards>(config_, plan_, t, options.node_of_thread.at(t)));
   }
   if (config.ends && !config.tied_embeddings) {
-    embedding_ =
-        topology::Arena(config.vocab * shape_.dim_blocks * sizeof(model::Q8Block), options.node_of_thread[0]);
+    embedding_ = topology::Arena(EmbeddingBytes(config), options.node_of_thread[0]);
   }
 }
 
-Gemm WeightNode::MakeGemm(const WeightNodeOptions& options, const kernels::PanelShape& panel,
-                          const FloatRows& y, bool accumulate) const {
-  return Gemm::Make(options.isa,
-                    GemmShape{.panel = panel,
-                              .x_stride_bytes = kernels::ActRowBytes(panel.blocks),
-                              .y_stride_bytes = y.stride_bytes(),
-                              .accumulate = accumulate,
-                              .weight_bytes = plan_.MostThreadBytes(config_)},
-                    options.tuning);
+void WeightNode::MakeProducts(const WeightNodeOptions& options) {
+  const uint64_t weight_bytes = plan_.MostThreadBytes(config_);
+  const auto make = [&](PanelMatrix matrix, const kernels::PanelShape& panel, const FloatRows& y) {
+    if (FindGemm(matrix, panel) != nullptr) return;
+    const bool residual = matrix == PanelMatrix::kO || matrix == PanelMatrix::kDown;
+    products_of_.push_back({matrix, Gemm::Make(options.isa,
+                                               GemmShape{.panel = panel,
+                                                         .x_stride_bytes = kernels::ActRowBytes(panel.blocks),
+                                                         .y_stride_bytes = y.stride_bytes(),
+                                                         .accumulate = residual,
+                                                         .weight_bytes = weight_bytes},
+                                               options.tuning)});
+  };
+  for (const LayerPanels& panels : layer_panels_) {
+    for (uint32_t panel = 0; panel < shape_.group_panels; ++panel)
+      make(PanelMatrix::kQkv, panels.of(PanelMatrix::kQkv, panel), activations_.qkv);
+    make(PanelMatrix::kO, panels.of(PanelMatrix::kO, 0), activations_.x);
+    make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
+    make(PanelMatrix::kDown, panels.of(PanelMatrix::kDown, 0), activations_.x);
+  }
+  if (config_.ends) make(PanelMatrix::kHead, HeadPanel(config_), activations_.logits);
+}
+
+const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel) const {
+  for (const Product& product : products_of_) {
+    if (product.matrix == matrix && product.gemm.shape().panel == panel) return &product.gemm;
+  }
+  return nullptr;
 }
 
 void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCounter& progress) {
@@ -69,15 +90,17 @@ void WeightNode::Pack(const model::GgufFile& file, size_t thread, PackedByteCoun
   if (!config_.ends || config_.tied_embeddings) return;
   // A token reads only one row, so the rows' placement matters little.
   const model::TensorInfo& tensor = file.Tensor(model::kEmbeddingTensor);
-  auto* blocks = reinterpret_cast<model::Q8Block*>(embedding_.data());
+  auto* table = reinterpret_cast<uint8_t*>(embedding_.data());
+  const model::TensorType type = EmbeddingType(config_);
+  const size_t row_bytes = model::RowBytes(type, shape_.dim_blocks * model::kBlock);
   const auto [begin, end] =
       threadpool::ShareOf(static_cast<uint32_t>(config_.vocab), static_cast<uint32_t>(thread),
                           static_cast<uint32_t>(shards_.size()));
   constexpr size_t kBatch = 512;
   for (size_t row = begin; row < end; row += kBatch) {
     const size_t n = std::min<size_t>(kBatch, end - row);
-    file.ReadRowsQ8_0(tensor, row, n, blocks + row * shape_.dim_blocks);
-    progress.Add(thread, n * shape_.dim_blocks * sizeof(model::Q8Block));
+    file.ReadRowsAs(type, tensor, row, n, table + row * row_bytes);
+    progress.Add(thread, n * row_bytes);
   }
 }
 
@@ -101,17 +124,18 @@ RowShare WeightNode::ShareOf(size_t thread, Phase phase) const {
 }
 
 void WeightNode::AddEmbed(size_t thread, Steps& steps) {
-  const EmbedOperand* operand = Keep(
-      embeds_, EmbedOperand{.table = config_.tied_embeddings
-                                         ? nullptr
-                                         : reinterpret_cast<const model::Q8Block*>(embedding_.data()),
-                            .head_panels = head_panels_.data(),
-                            .head_first_panel = head_first_panel_.data(),
-                            .head_panel = HeadPanel(config_),
-                            .dim = config_.dim,
-                            .x = activations_.x,
-                            .scratch = activations_.threads[thread].scratch,
-                            .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())}});
+  const EmbedOperand* operand =
+      Keep(embeds_,
+           EmbedOperand{
+               .table = config_.tied_embeddings ? nullptr : reinterpret_cast<const char*>(embedding_.data()),
+               .table_type = EmbeddingType(config_),
+               .head_panels = head_panels_.data(),
+               .head_first_panel = head_first_panel_.data(),
+               .head_panel = HeadPanel(config_),
+               .dim = config_.dim,
+               .x = activations_.x,
+               .scratch = activations_.threads[thread].scratch,
+               .share = {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())}});
   steps.push_back(MakeStep(EmbedStep, operand, StepKind::kEmbed, 0, true));
 }
 
@@ -158,9 +182,12 @@ void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* 
 }
 
 ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
-                                     const Gemm& gemm, const ActRows& x, FloatRows y) const {
+                                     const ActRows& x, FloatRows y) const {
   y.data += extent.panels.begin * kPanelRows;
-  return {.gemm = &gemm,
+  const kernels::PanelShape panel = matrix == PanelMatrix::kHead
+                                        ? HeadPanel(config_)
+                                        : layer_panels_[layer].of(matrix, extent.panels.begin);
+  return {.gemm = FindGemm(matrix, panel),
           .elementwise = &elementwise_,
           .panels = shards_[extent.home]->Panel(matrix, layer, extent.panels.begin),
           .n_panels = extent.panels.count(),
@@ -173,7 +200,7 @@ ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matr
 void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const PanelExtent& part,
                             sync::EpochFlag* ready, Steps& steps) {
   const ActRows& x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim;
-  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, qkv_gemm_, x, activations_.qkv);
+  ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, activations_.qkv);
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
   steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
@@ -193,8 +220,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::La
     case model::OpKind::kSiluGate:
       return AddSiluGate(thread, layer, phase, steps);
     case model::OpKind::kDown:
-      return AddResidual(thread, layer, phase, PanelMatrix::kDown, down_gemm_, activations_.ffn,
-                         StepKind::kDown, steps);
+      return AddResidual(thread, layer, phase, PanelMatrix::kDown, activations_.ffn, StepKind::kDown, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // is attention_node's
       break;
@@ -202,12 +228,11 @@ void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::La
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
 }
 
-void WeightNode::AddResidual(size_t thread, size_t layer, Phase phase, PanelMatrix matrix, const Gemm& gemm,
-                             const ActRows& in, StepKind kind, Steps& steps) {
+void WeightNode::AddResidual(size_t thread, size_t layer, Phase phase, PanelMatrix matrix, const ActRows& in,
+                             StepKind kind, Steps& steps) {
   const auto extents = panels_.Work(phase, thread, matrix);
   for (const PanelExtent& extent : extents) {
-    const ProductOperand* operand =
-        Keep(products_, OperandOf(extent, matrix, layer, gemm, in, activations_.x));
+    const ProductOperand* operand = Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
     steps.push_back(MakeStep(ProductStep, operand, kind, layer, &extent == &extents.back()));
   }
 }
@@ -221,7 +246,7 @@ void WeightNode::AddO(size_t thread, size_t layer, Phase phase, Steps& steps) {
                                                                      .out = q,
                                                                      .share = ShareOf(thread, phase)});
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
-  AddResidual(thread, layer, phase, PanelMatrix::kO, o_gemm_, q, StepKind::kO, steps);
+  AddResidual(thread, layer, phase, PanelMatrix::kO, q, StepKind::kO, steps);
 }
 
 void WeightNode::AddSiluGate(size_t thread, size_t layer, Phase phase, Steps& steps) {
@@ -231,7 +256,7 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, Phase phase, Steps& st
     out.data += extent.panels.begin * sizeof(kernels::ActBlock);
     const FfnOperand* ffn = Keep(
         ffns_,
-        FfnOperand{.gemm = &ffn_gemm_,
+        FfnOperand{.gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
                    .elementwise = &elementwise_,
                    .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
                    .n_units = extent.panels.count(),
@@ -248,7 +273,7 @@ void WeightNode::AddHead(size_t thread, Phase phase, Steps& steps) {
   AddNorm(thread, layer, phase, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
   const ActRows& x = shared ? activations_.shared_dim : activations_.threads[thread].dim;
   for (const PanelExtent& extent : panels_.Work(phase, thread, PanelMatrix::kHead)) {
-    ProductOperand operand = OperandOf(extent, PanelMatrix::kHead, 0, head_gemm_, x, activations_.logits);
+    ProductOperand operand = OperandOf(extent, PanelMatrix::kHead, 0, x, activations_.logits);
     operand.logit_rows = true;
     steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kHead, layer, false));
   }

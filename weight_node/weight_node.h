@@ -66,7 +66,8 @@ class WeightNode {
         AddOp(thread, layer, phase, op, steps);
         continue;
       }
-      const std::vector<QkvPart> parts = QkvParts(shape_, panels_.Work(phase, thread, PanelMatrix::kQkv));
+      const std::vector<QkvPart> parts =
+          QkvParts(shape_, panels_.Work(phase, thread, PanelMatrix::kQkv), layer_panels_[layer]);
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
         AddQkvPart(thread, layer, phase, parts[i].extent, last ? ready(parts[i].group) : nullptr, steps);
@@ -77,23 +78,25 @@ class WeightNode {
   void AddHead(size_t thread, Phase, Steps&);
 
   const LayerShape& shape() const { return shape_; }
+  const LayerPanels& layer_panels(size_t layer) const { return layer_panels_[layer]; }
   Activations& activations() { return activations_; }
   const Shards& shards(size_t thread) const { return *shards_[thread]; }
   uint64_t weight_bytes() const;  // packed panels of all threads
   uint64_t embedding_bytes() const { return embedding_.bytes(); }
 
  private:
-  kernels::Gemm MakeGemm(const WeightNodeOptions&, const kernels::PanelShape&, const FloatRows& y,
-                         bool accumulate) const;
+  // Makes the products of all formats that the matrix has in some layer.
+  void MakeProducts(const WeightNodeOptions&);
+  const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&) const;  // or null
   void AddOp(size_t thread, size_t layer, Phase, const model::LayerOp&, Steps&);
   void AddO(size_t thread, size_t layer, Phase, Steps&);
   void AddSiluGate(size_t thread, size_t layer, Phase, Steps&);
   // x += panels * in, for this thread's panels of O or down.
-  void AddResidual(size_t thread, size_t layer, Phase, PanelMatrix, const kernels::Gemm&, const ActRows& in,
-                   model::StepKind, Steps&);
-  // The operand of a product for one extent; y's columns are the extent's.
-  ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const kernels::Gemm&,
-                           const ActRows& x, FloatRows y) const;
+  void AddResidual(size_t thread, size_t layer, Phase, PanelMatrix, const ActRows& in, model::StepKind,
+                   Steps&);
+  // The operand of a product for one extent of panels of one format; y's columns are the extent's.
+  ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
+                           FloatRows y) const;
   void AddNorm(size_t thread, size_t layer, Phase, const float* weight, model::StepKind, bool logit_rows,
                Steps&);
   void AddQkvPart(size_t thread, size_t layer, Phase, const PanelExtent&, sync::EpochFlag* ready, Steps&);
@@ -112,8 +115,13 @@ class WeightNode {
   const kernels::Elementwise& elementwise_;
   Activations activations_;
   std::vector<std::unique_ptr<Shards>> shards_;
-  topology::Arena embedding_;  // Q8_0 rows, unless lm_head is the same matrix
-  kernels::Gemm qkv_gemm_, o_gemm_, ffn_gemm_, down_gemm_, head_gemm_;
+  const std::vector<LayerPanels> layer_panels_;
+  topology::Arena embedding_;  // rows of EmbeddingType(), unless lm_head is the same matrix
+  struct Product {
+    PanelMatrix matrix;
+    kernels::Gemm gemm;
+  };
+  std::deque<Product> products_of_;  // by matrix and format
   std::vector<const uint8_t*> head_panels_;
   std::vector<uint32_t> head_first_panel_;
   std::deque<EmbedOperand> embeds_;

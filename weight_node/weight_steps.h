@@ -20,10 +20,11 @@ struct RowShare {
   uint32_t threads = 1;
 };
 
-// x[m] = the embedding of token[m]. Its rows are Q8_0 blocks, or (tied embeddings) lie in lm_head's panels,
-// which are spread over the threads' shards.
+// x[m] = the embedding of token[m]. Its rows are blocks as the file has them, or (tied embeddings) lie in
+// lm_head's panels, which are spread over the threads' shards.
 struct EmbedOperand {
-  const model::Q8Block* table;        // [vocab][blocks of a row] or null
+  const char* table;                  // [vocab] rows of table_type, or null
+  model::TensorType table_type;       // quantised
   const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of lm_head
   const uint32_t* head_first_panel;   // [threads + 1]
   kernels::PanelShape head_panel;     // a row of the table has the same number of blocks

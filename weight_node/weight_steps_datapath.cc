@@ -2,6 +2,7 @@
 
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/panel_format.h"
+#include "model/gguf/quants.h"
 #include "model/layer/batch_rows.h"
 #include "model/layer/step_kind.h"
 #include "threadpool/share.h"
@@ -36,8 +37,9 @@ void EmbedStep(const void* operand, void* frame) {
     const auto token = static_cast<size_t>(rows.token[m]);
     float* x = op.x.row(m);
     if (op.table) {
-      const size_t blocks = op.head_panel.blocks;
-      model::DequantizeQ8_0(op.table + token * blocks, {op.scratch, blocks * model::kBlock});
+      const size_t n = op.head_panel.blocks * model::kBlock;
+      model::DequantizeBlocks(op.table_type, op.table + token * model::RowBytes(op.table_type, n),
+                              {op.scratch, n});
     } else {
       const auto panel = static_cast<uint32_t>(token / kernels::kPanelRows);
       uint32_t owner = 0;

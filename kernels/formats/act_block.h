@@ -22,7 +22,7 @@ struct alignas(16) ActBlock {
   float d;         // scale; 0 for a block whose largest magnitude is below 2^-100
   float minus_md;  // -kMagic * d, exact
   int32_t start;   // bits of kMagic minus 128 * sum(q): cancels the +128 of unsigned weights
-  int32_t sum;     // sum(q)
+  float d_sum;     // d * sum(q), rounded once: the factor of a block's minimum
 };
 static_assert(sizeof(ActBlock) == 48);
 

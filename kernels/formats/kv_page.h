@@ -29,7 +29,10 @@ struct ValuePage {
   constexpr size_t bytes() const { return value_offset(kPagePositions); }
 };
 
-// Writes one position's value into a page.
+// Writes one position's key or value into a page. Keys: `blocks` blocks.
+inline void PackKey(const model::Q8Block* key, size_t blocks, size_t position_in_page, uint8_t* page) {
+  q8_panel::PackRow(key, blocks, position_in_page, page);
+}
 void PackValue(const ValuePage&, const model::Q8Block* value, size_t position_in_page, uint8_t* page);
 
 // Attention splits the context at multiples of this many positions, whatever the batch, the threads or the

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "model/gguf/quants.h"
 
 namespace larder::kernels::inline formats {
 namespace {
 
 // A pair is a cache line of scales and twice 512 bytes of weights; an odd last block keeps the whole line.
-static_assert(kQ8Panel.pair_bytes() == 64 + 2 * 512);
+static_assert(kQ8Panel.group_bytes() == 64 + 2 * 512);
 static_assert(kQ8Panel.bytes(1) == 64 + 512);
 static_assert(kQ8Panel.bytes(2) == 1088);
 static_assert(kQ8Panel.bytes(5) == 2 * 1088 + 576);
@@ -21,6 +22,10 @@ static_assert(kQ8Panel.scale_offset(0) == 0 && kQ8Panel.scale_offset(1) == 32);
 static_assert(kQ8Panel.weight_offset(0) == 64 && kQ8Panel.weight_offset(1) == 64 + 512);
 static_assert(kQ8Panel.scale_offset(4) == 2 * 1088 && kQ8Panel.scale_offset(5) == 2 * 1088 + 32);
 static_assert(kQ8Panel.weight_offset(4) == 2 * 1088 + 64);
+static_assert(kQ4_0Panel.bytes(5) == 2 * (64 + 2 * 256) + 64 + 256);
+// As many bytes as in the file.
+static_assert(kQ4KPanel.bytes(16) == kPanelRows * 2 * sizeof(model::Q4KBlock));
+static_assert(kQ4KPanel.weight_offset(9) == kQ4KPanel.group_bytes() + 256 + 256);
 static_assert(kVectorBytes == 64 && kBlockVectors == 8);
 static_assert(PanelShape{5}.bytes() == kQ8Panel.bytes(5));
 
@@ -40,7 +45,7 @@ std::vector<model::Q8Block> RandomBlocks(size_t n) {
 std::vector<uint8_t> Pack(const PanelFormat& format, const std::vector<model::Q8Block>& rows, size_t blocks,
                           size_t n_rows) {
   std::vector<uint8_t> panel(format.bytes(blocks) + kCacheLineBytes, kUntouched);
-  const model::Q8Block* at[kPanelRows] = {};  // rows after n_rows: zeros
+  const void* at[kPanelRows] = {};  // rows after n_rows: zeros
   for (size_t r = 0; r < n_rows; ++r) at[r] = &rows[r * blocks];
   format.pack(at, blocks, panel.data());
   return panel;
@@ -89,9 +94,11 @@ TEST(PanelFormat, RowsComeBackExactly) {
     for (size_t r = 0; r < kPanelRows; ++r) {
       for (size_t b = 0; b < blocks; ++b) {
         const model::Q8Block want = r < n_rows ? rows[r * blocks + b] : model::Q8Block{};
-        model::Q8Block block;
+        PanelBlock block;
         shape.format.unpack(panel.data(), b, r, &block);
-        EXPECT_EQ(std::memcmp(&block, &want, sizeof(block)), 0) << blocks << " blocks, row " << r;
+        EXPECT_EQ(std::memcmp(block.q, want.q, sizeof(want.q)), 0) << blocks << " blocks, row " << r;
+        EXPECT_EQ(block.scale, model::F16ToF32(want.d));
+        EXPECT_EQ(block.minimum, 0.0f);
       }
       std::fill(expected.begin(), expected.end(), 0.0f);
       if (r < n_rows) model::DequantizeQ8_0(&rows[r * blocks], expected);
@@ -109,10 +116,48 @@ TEST(PanelFormat, RowByRowIsTheSamePanel) {
     auto panel = Pack(kQ8Panel, rows, blocks, 0);
     for (size_t i = 0; i < kPanelRows; ++i) {
       const size_t r = (5 * i + 3) % kPanelRows;
-      kQ8Panel.pack_row(&rows[r * blocks], blocks, r, panel.data());
+      q8_panel::PackRow(&rows[r * blocks], blocks, r, panel.data());
     }
     EXPECT_EQ(panel, whole) << blocks << " blocks";
   }
+}
+
+// Every format: a row unpacks to the values of its GGUF type, computed from the file's own layout.
+TEST(PanelFormat, EachFormatKeepsTheValuesOfItsType) {
+  std::minstd_rand random(3);
+  for (const PanelFormat* format : kPanelFormats) {
+    for (const size_t blocks : {format->group_blocks, 3 * format->group_blocks}) {
+      const PanelShape shape{blocks, *format};
+      const size_t row_bytes = shape.row_bytes(), n_rows = kPanelRows - 3;
+      std::vector<uint8_t> rows(n_rows * row_bytes);
+      const void* at[kPanelRows] = {};
+      for (size_t r = 0; r < n_rows; ++r) {
+        FillRandomRow(shape, random, &rows[r * row_bytes]);
+        at[r] = &rows[r * row_bytes];
+      }
+      std::vector<uint8_t> panel(shape.bytes() + kCacheLineBytes, kUntouched);
+      format->pack(at, blocks, panel.data());
+      for (size_t i = shape.bytes(); i < panel.size(); ++i) EXPECT_EQ(panel[i], kUntouched);
+      std::vector<float> expected(blocks * kBlock), got(blocks * kBlock);
+      for (size_t r = 0; r < kPanelRows; ++r) {
+        std::fill(expected.begin(), expected.end(), 0.0f);
+        if (r < n_rows && format->type == model::TensorType::kQ8_0) {
+          model::DequantizeQ8_0(reinterpret_cast<const model::Q8Block*>(&rows[r * row_bytes]), expected);
+        } else if (r < n_rows) {
+          model::DequantizeQuants(format->type, reinterpret_cast<const char*>(&rows[r * row_bytes]),
+                                  expected);
+        }
+        UnpackRow(shape, panel.data(), r, got.data());
+        ASSERT_EQ(expected, got) << format->name << ", " << blocks << " blocks, row " << r;
+      }
+    }
+  }
+}
+
+TEST(PanelFormat, TypesWithoutAPanelBecomeQ8_0) {
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ4_K).id, PanelFormatId::kQ4K);
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ6_K).id, PanelFormatId::kQ8_0);
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kF16).id, PanelFormatId::kQ8_0);
 }
 
 }  // namespace

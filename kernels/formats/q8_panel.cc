@@ -21,10 +21,11 @@ inline void PackBlock(const model::Q8Block& block, size_t b, size_t row, uint8_t
 
 }  // namespace
 
-void Pack(const model::Q8Block* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
+void Pack(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
   static constexpr model::Q8Block kZero{};
   for (size_t b = 0; b < blocks; ++b) {
-    for (size_t r = 0; r < kPanelRows; ++r) PackBlock(rows[r] ? rows[r][b] : kZero, b, r, panel);
+    for (size_t r = 0; r < kPanelRows; ++r)
+      PackBlock(rows[r] ? static_cast<const model::Q8Block*>(rows[r])[b] : kZero, b, r, panel);
   }
   if (blocks % 2) std::memset(panel + kQ8Panel.scale_offset(blocks), 0, kQ8Panel.scale_bytes);
 }
@@ -33,8 +34,11 @@ void PackRow(const model::Q8Block* row_blocks, size_t blocks, size_t row, uint8_
   for (size_t b = 0; b < blocks; ++b) PackBlock(row_blocks[b], b, row, panel);
 }
 
-void Unpack(const uint8_t* panel, size_t block, size_t row, model::Q8Block* out) {
-  std::memcpy(&out->d, panel + kQ8Panel.scale_offset(block) + row * sizeof(out->d), sizeof(out->d));
+void Unpack(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
+  uint16_t d;
+  std::memcpy(&d, panel + kQ8Panel.scale_offset(block) + row * sizeof(d), sizeof(d));
+  out->scale = model::F16ToF32(d);
+  out->minimum = 0;
   const uint8_t* weights = panel + kQ8Panel.weight_offset(block) + row * kVectorInputs;
   for (size_t j = 0; j < kBlockVectors; ++j) {
     uint32_t quad;

@@ -36,7 +36,8 @@ size_t RowsInL2(const CoreShape& core) {
 // L2.
 SliceSpec SliceFor(const TileSpec& tile, const CoreShape& core) {
   const size_t l1 = core.l1_bytes ? core.l1_bytes : kL1Bytes;
-  const size_t block_bytes = tile.panels * kQ8Panel.pair_bytes() / 2 + tile.rows * sizeof(ActBlock);
+  const size_t block_bytes =
+      tile.panels * kQ8Panel.group_bytes() / kQ8Panel.group_blocks + tile.rows * sizeof(ActBlock);
   const size_t fit = std::max<size_t>(l1 * 3 / 4 / block_bytes, 2);
   // Slices of equal length: as few as fit, an even number of blocks each.
   const size_t slices = CeilDiv(kSumBlocks, std::min(fit, kSumBlocks));

@@ -50,11 +50,13 @@ std::vector<Gemm::Step> Gemm::Steps(const SliceSpec& slice) const {
   const size_t blocks = shape_.panel.blocks;
   for (size_t chunk = 0; chunk < blocks; chunk += kSumBlocks) {
     const size_t chunk_end = std::min(chunk + kSumBlocks, blocks);
-    for (size_t block = chunk; block < chunk_end; block += slice.blocks) {
-      const size_t end = std::min(block + slice.blocks, chunk_end);
+    // A slice has whole groups.
+    const size_t slice_blocks = RoundUp(slice.blocks, shape_.panel.format.group_blocks);
+    for (size_t block = chunk; block < chunk_end; block += slice_blocks) {
+      const size_t end = std::min(block + slice_blocks, chunk_end);
       const InputSlice::End finished =
           chunk > 0 || shape_.accumulate ? InputSlice::End::kAdd : InputSlice::End::kStore;
-      steps.push_back({.panel_offset = shape_.panel.format.scale_offset(block),
+      steps.push_back({.panel_offset = shape_.panel.format.group_offset(block),
                        .x_offset = block * sizeof(ActBlock),
                        .slice = {.blocks = end - block,
                                  .resumes = block > chunk,
@@ -122,29 +124,31 @@ void Gemm::CheckAgainstReference(Isa isa) const {
   auto panels = allocate(n_panels * panel_bytes);
   auto x = allocate(max_rows * shape.x_stride_bytes + blocks * sizeof(ActBlock));
   const size_t y_floats = max_rows * shape.y_stride_bytes / 4 + n_panels * kPanelRows;
-  std::vector<model::Q8Block> weights(kPanelRows * blocks);
+  const size_t row_bytes = shape.panel.row_bytes();
+  std::vector<uint8_t> weights(kPanelRows * row_bytes);
   for (size_t p = 0; p < n_panels; ++p) {
-    for (model::Q8Block& block : weights) {  // scales must be finite: f16 in [2^-8, 2^-6)
-      block.d = static_cast<uint16_t>(0x1C00 + (random() >> 8) % 0x800);
-      for (int8_t& q : block.q) q = static_cast<int8_t>(random() >> 8);
+    const void* rows[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) {
+      rows[r] = &weights[r * row_bytes];
+      FillRandomRow(shape.panel, random, &weights[r * row_bytes]);
     }
-    const model::Q8Block* rows[kPanelRows];
-    for (size_t r = 0; r < kPanelRows; ++r) rows[r] = &weights[r * blocks];
     shape.panel.format.pack(rows, blocks, panels.get() + p * panel_bytes);
   }
   for (size_t m = 0; m < max_rows; ++m) {
     for (size_t b = 0; b < blocks; ++b) {
       ActBlock block{};
+      int32_t sum = 0;
       for (int8_t& q : block.q) {
         // Mostly random, but some blocks are at the extremes, so that a saturating accumulator would show.
         q = b % 3 == 0 ? (m % 2 ? int8_t{127} : int8_t{-127})
                        : static_cast<int8_t>((random() >> 8) % 255 - 127);
-        block.sum += q;
+        sum += q;
       }
       const float d = 0.0001f * static_cast<float>(1 + (random() >> 8) % 1000);
       block.d = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, d) & ~3u);
       block.minus_md = -kMagic * block.d;
-      block.start = kMagicBits - 128 * block.sum;
+      block.start = kMagicBits - 128 * sum;
+      block.d_sum = block.d * static_cast<float>(sum);
       std::memcpy(x.get() + m * shape.x_stride_bytes + b * sizeof(ActBlock), &block, sizeof(block));
     }
   }

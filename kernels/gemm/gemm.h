@@ -1,7 +1,8 @@
 // Matrix products over panels of weights (PanelFormat): y[m][row] = sum over blocks of (float(isum) *
 // d_activation) * d_weight, where isum is the exact integer dot product of 32 weights and 32 activations. The
 // order, for every instruction set, batch and split: for each chunk of kSumBlocks blocks, ascending,
-//   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, F16ToF32(scale_b,row), acc);
+//   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, scale_b,row, acc);
+//     and if the format has minimums: acc = fma(-minimum_b,row, x[m][b].d_sum, acc);
 //   y = y + acc, but y = acc for the first chunk unless `accumulate`.
 #pragma once
 

@@ -7,6 +7,8 @@
 // (2 * 255 * 127 > 2^15).
 #include <asmjit/x86.h>
 
+#include <bit>
+
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
 #include "kernels/jit/jit.h"
@@ -28,18 +30,101 @@ class Avx2Tile final : public GemmTile {
   x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
   x86::Ymm Magic() const { return Scratch(2); }
 
-  // Loads half h of weight vector j of block b into `to`: as bytes weight + 128 (VNNI; ActBlock::start
-  // subtracts the 128), or, given 0x80 in each byte of `flip`, as signed bytes. The only code of the tile
-  // that depends on how the format stores its weights.
-  void LoadWeights(const x86::Ymm& to, size_t b, size_t j, int h, const x86::Ymm* flip = nullptr) {
+  // What the weights of a block are unpacked with: a mask or a table.
+  x86::Ymm Unpacking() const { return Scratch(vnni_ ? 3 : 5); }
+
+  void Prepare() override {
     switch (format().id) {
-      case PanelFormatId::kQ8: {
-        const x86::Mem at = Panel(0, format().weight_offset(b) + j * kVectorBytes +
-                                         static_cast<size_t>(h) * (kVectorBytes / kHalves));
+      case PanelFormatId::kQ8_0:
+        break;
+      case PanelFormatId::kQ4_0:
+        a_.vmovdqu(Unpacking(), Repeated(0xF0F0F0F0u));
+        break;
+      case PanelFormatId::kQ4K:
+        a_.vmovdqu(Unpacking(), Repeated(0x0F0F0F0Fu));
+        break;
+      case PanelFormatId::kIq4Nl:
+        a_.vmovdqu(Unpacking(), Table(model::kIq4Values, vnni_ ? 128 : 0));
+        break;
+    }
+  }
+
+  // Loads half h of weight vector j of block b into `to`. VNNI: as unsigned bytes weight + 128
+  // (ActBlock::start subtracts the 128), or 16 * (weight + 8) for kQ4_0Panel, whose scales are taken by
+  // sixteenths. Else, given 0x80 in each byte of `flip`, as signed bytes, 16 * weight for kQ4_0Panel. The
+  // codes of weights with a minimum are loaded as they are.
+  void LoadWeights(const x86::Ymm& to, size_t b, size_t j, int h, const x86::Ymm* flip = nullptr) {
+    constexpr size_t kCodeVectors = kBlockVectors / 2;
+    const bool high = j >= kCodeVectors;
+    const size_t half = static_cast<size_t>(h) * (kVectorBytes / kHalves);
+    const auto codes = Panel(0, format().weight_offset(b) + j % kCodeVectors * kVectorBytes + half);
+    switch (format().id) {
+      case PanelFormatId::kQ8_0: {
+        const x86::Mem at = Panel(0, format().weight_offset(b) + j * kVectorBytes + half);
         flip ? a_.vpxor(to, *flip, at) : a_.vmovdqa(to, at);
         break;
       }
+      case PanelFormatId::kQ4_0:
+        a_.vmovdqa(to, codes);
+        if (!high) a_.vpsllw(to, to, 4);
+        a_.vpand(to, to, Unpacking());
+        if (flip) a_.vpxor(to, to, *flip);
+        break;
+      case PanelFormatId::kQ4K:
+        a_.vmovdqa(to, codes);
+        if (high) a_.vpsrlw(to, to, 4);
+        a_.vpand(to, to, Unpacking());
+        break;
+      case PanelFormatId::kIq4Nl:
+        a_.vmovdqa(to, codes);
+        if (high) a_.vpsrlw(to, to, 4);
+        a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
+        a_.vpshufb(to, Unpacking(), to);
+        break;
     }
+  }
+
+  // Loads half h of the scales of block b. Uses `other`.
+  void LoadScales(const x86::Ymm& to, const x86::Ymm& other, size_t b, int h) {
+    const size_t half = static_cast<size_t>(h) * (format().scale_bytes / kHalves);
+    switch (format().id) {
+      case PanelFormatId::kQ8_0:
+      case PanelFormatId::kIq4Nl:
+        a_.vcvtph2ps(to, Panel(0, format().scale_offset(b) + half));
+        break;
+      case PanelFormatId::kQ4_0:
+        a_.vcvtph2ps(to, Panel(0, format().scale_offset(b) + half));
+        a_.vmulps(to, to, Repeated(std::bit_cast<uint32_t>(0x1p-4f)));
+        break;
+      case PanelFormatId::kQ4K:
+        LoadQ4KNumber(to, other, b, q4k_panel::kDOffset, h);
+        break;
+    }
+  }
+  // to = half h of number n of the group's words times d or dmin.
+  void LoadQ4KNumber(const x86::Ymm& to, const x86::Ymm& other, size_t n, size_t factor, int h) {
+    const auto word = [&](size_t w) {
+      return Panel(
+          0, q4k_panel::kWordOffset + w * kVectorBytes + static_cast<size_t>(h) * (kVectorBytes / kHalves));
+    };
+    if (n + 1 == q4k_panel::kNumbers) {
+      a_.vmovdqa(to, word(2));
+      a_.vpsrld(to, to, 30);
+      for (const size_t w : {1, 0}) {
+        a_.vpslld(to, to, 2);
+        a_.vmovdqa(other, word(w));
+        a_.vpsrld(other, other, 30);
+        a_.vpor(to, to, other);
+      }
+    } else {
+      a_.vmovdqa(to, word(n / q4k_panel::kWordNumbers));
+      a_.vpsrld(to, to, static_cast<uint32_t>(n % q4k_panel::kWordNumbers * q4k_panel::kNumberBits));
+      a_.vpand(to, to, Repeated(63));
+    }
+    a_.vcvtdq2ps(to, to);
+    a_.vcvtph2ps(other,
+                 Panel(0, factor + static_cast<size_t>(h) * (kPanelRows / kHalves * sizeof(uint16_t))));
+    a_.vmulps(to, to, other);
   }
 
   void Zero() override {
@@ -53,10 +138,24 @@ class Avx2Tile final : public GemmTile {
 
   void DotVnni(size_t b) {
     for (int m = 0; m < rows_; ++m) {
-      a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
+      if (format().has_minimum) {  // its codes are unsigned by nature
+        a_.vmovdqu(Int(0, m), Repeated(std::bit_cast<uint32_t>(kMagicBits)));
+      } else {
+        a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
+      }
       a_.vmovdqa(Int(1, m), Int(0, m));
     }
     for (size_t j = 0; j < kBlockVectors; ++j) {
+      if (format().id != PanelFormatId::kQ8_0) {  // unpacked once for all rows
+        for (int h = 0; h < kHalves; ++h) {
+          LoadWeights(Scratch(0), b, j, h);
+          for (int m = 0; m < rows_; ++m) {
+            a_.vpbroadcastd(Scratch(1), Act(m, b, j * kVectorInputs));
+            a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
+          }
+        }
+        continue;
+      }
       for (int m = 0; m < rows_; ++m) {
         a_.vpbroadcastd(Scratch(1), Act(m, b, j * kVectorInputs));
         for (int h = 0; h < kHalves; ++h) {
@@ -96,8 +195,7 @@ class Avx2Tile final : public GemmTile {
     vnni_ ? DotVnni(b) : DotAvx2(b);
     for (int h = 0; h < kHalves; ++h) {
       const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
-      a_.vcvtph2ps(scale, Panel(0, format().scale_offset(b) +
-                                       static_cast<size_t>(h) * (format().scale_bytes / kHalves)));
+      LoadScales(scale, broadcast, b, h);
       for (int m = 0; m < rows_; ++m) {
         a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
         if (vnni_) {
@@ -110,6 +208,12 @@ class Avx2Tile final : public GemmTile {
           a_.vmulps(Int(h, m), Int(h, m), broadcast);
         }
         a_.vfmadd231ps(Sum(h, m), Int(h, m), scale);
+      }
+      if (!format().has_minimum) continue;
+      LoadQ4KNumber(scale, broadcast, model::kSuperBlocks + b, q4k_panel::kDminOffset, h);
+      for (int m = 0; m < rows_; ++m) {
+        a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d_sum)));
+        a_.vfnmadd231ps(Sum(h, m), scale, broadcast);
       }
     }
   }

@@ -19,11 +19,12 @@ void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock
         for (size_t chunk = 0; chunk < shape.panel.blocks; chunk += kSumBlocks) {
           float acc = 0;
           for (size_t b = chunk; b < std::min(chunk + kSumBlocks, shape.panel.blocks); ++b) {
-            model::Q8Block weights;
+            PanelBlock weights;
             shape.panel.format.unpack(panel, b, r, &weights);
             int32_t isum = 0;
             for (size_t k = 0; k < kBlock; ++k) isum += int32_t{weights.q[k]} * row[b].q[k];
-            acc = std::fma(static_cast<float>(isum) * row[b].d, model::F16ToF32(weights.d), acc);
+            acc = std::fma(static_cast<float>(isum) * row[b].d, weights.scale, acc);
+            if (shape.panel.format.has_minimum) acc = std::fma(-weights.minimum, row[b].d_sum, acc);
           }
           out[r] = chunk > 0 || shape.accumulate ? out[r] + acc : acc;
         }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -29,12 +30,12 @@ struct AlignedBytes {
     std::memset(data, 0, n);
   }
   ~AlignedBytes() { std::free(data); }
-  AlignedBytes(const AlignedBytes&) = delete;
-  AlignedBytes& operator=(const AlignedBytes&) = delete;
+  AlignedBytes(AlignedBytes&& other) noexcept : data(std::exchange(other.data, nullptr)) {}
+  AlignedBytes& operator=(AlignedBytes&&) = delete;
   uint8_t* data;
 };
 
-// A matrix of n_panels * 16 rows without the last 3, and its panels.
+// A matrix of n_panels * 16 rows without the last 3, of normally distributed values as Q8_0, and its panels.
 struct Matrix {
   Matrix(size_t n_blocks, size_t n_panels, uint32_t seed)
       : blocks(n_blocks), rows(n_panels * kPanelRows - 3), packed(n_panels * kQ8Panel.bytes(n_blocks)) {
@@ -45,7 +46,7 @@ struct Matrix {
     quantised.resize(rows * blocks);
     model::QuantizeQ8_0(values, quantised.data());
     for (size_t p = 0; p < n_panels; ++p) {
-      const model::Q8Block* at[kPanelRows];
+      const void* at[kPanelRows];
       for (size_t r = 0; r < kPanelRows; ++r) {
         const size_t row = p * kPanelRows + r;
         at[r] = row < rows ? &quantised[row * blocks] : nullptr;
@@ -59,19 +60,39 @@ struct Matrix {
   AlignedBytes packed;
 };
 
+// n_panels panels of random weights.
+AlignedBytes RandomPanels(const PanelShape& shape, size_t n_panels) {
+  AlignedBytes panels(n_panels * shape.bytes());
+  std::minstd_rand random(static_cast<unsigned>(shape.blocks * 10 + n_panels));
+  std::vector<uint8_t> rows(kPanelRows * shape.row_bytes());
+  for (size_t p = 0; p < n_panels; ++p) {
+    const void* at[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) {
+      at[r] = &rows[r * shape.row_bytes()];
+      FillRandomRow(shape, random, &rows[r * shape.row_bytes()]);
+    }
+    shape.format.pack(at, shape.blocks, panels.data + p * shape.bytes());
+  }
+  return panels;
+}
+
 // Products of 1 to 130 rows, both replacing and accumulating, with the tiles of `tuning`.
-void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t n_panels) {
-  const Matrix matrix(blocks, n_panels, static_cast<uint32_t>(blocks * 10 + n_panels));
+void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t n_panels,
+                     const PanelFormat& format = kQ8Panel) {
+  const AlignedBytes panels = RandomPanels({blocks, format}, n_panels);
+  std::mt19937 random(static_cast<unsigned>(blocks * 10 + n_panels));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(blocks * kBlock);
+  for (float& v : values) v = normal(random);
   for (const bool accumulate : {false, true}) {
     const GemmShape shape{
-        {blocks}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
+        {blocks, format}, ActRowBytes(blocks), (n_panels * kPanelRows + 16) * sizeof(float), accumulate};
     const Gemm gemm = Gemm::Make(isa, shape, tuning);
     // The reference takes its time: the most rows with a few blocks only.
     const size_t most_rows = blocks == 5 ? 130 : 33;
     AlignedBytes x(most_rows * shape.x_stride_bytes);
     for (size_t i = 0; i < most_rows; ++i) {
-      std::vector<float> row(matrix.values.begin(),
-                             matrix.values.begin() + static_cast<std::ptrdiff_t>(blocks * kBlock));
+      std::vector<float> row = values;
       for (float& v : row) v *= static_cast<float>(i) - 6.5f;
       GetElementwise(Isa::kScalar)
           .quantize(row.data(), reinterpret_cast<ActBlock*>(x.data + i * shape.x_stride_bytes), row.size());
@@ -80,14 +101,15 @@ void ExpectReference(Isa isa, const KernelTuning& tuning, size_t blocks, size_t 
     const size_t row_floats = shape.y_stride_bytes / sizeof(float);
     constexpr float kBefore = -0.75f;
     std::vector<float> reference(most_rows * row_floats, kBefore);
-    GemmReference(shape, matrix.packed.data, acts, reference.data(), n_panels, most_rows);
+    GemmReference(shape, panels.data, acts, reference.data(), n_panels, most_rows);
     for (const size_t m : {1, 2, 3, 13, 14, 15, 17, 33, 130}) {
       if (m > most_rows) continue;
       std::vector<float> expected(reference.size(), kBefore), got(reference.size(), kBefore);
       std::copy_n(reference.begin(), m * row_floats, expected.begin());
-      gemm.Run(matrix.packed.data, acts, got.data(), n_panels, m);
+      gemm.Run(panels.data, acts, got.data(), n_panels, m);
       ASSERT_EQ(std::memcmp(expected.data(), got.data(), got.size() * sizeof(float)), 0)
-          << IsaName(isa) << ", " << blocks << " blocks, " << n_panels << " panels, " << m << " rows";
+          << IsaName(isa) << ", " << format.name << ", " << blocks << " blocks, " << n_panels << " panels, "
+          << m << " rows";
     }
   }
 }
@@ -102,6 +124,63 @@ TEST(Gemm, EqualsItsReferenceToTheBit) {
     // number.
     for (const size_t blocks : {1, 2, 5, 32, 33, 66, 96}) {
       for (const size_t n_panels : {1, 2, 7}) ExpectReference(isa, DefaultTuning(isa), blocks, n_panels);
+    }
+  }
+}
+
+// The other formats, in whole super-blocks where they have them.
+TEST(Gemm, EveryFormatEqualsItsReferenceToTheBit) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!HostHas(isa)) continue;
+    KernelTuning cut = DefaultTuning(isa);
+    for (Schedule& of : cut.products.of) of.slice = {.blocks = 10, .panels = 3 * of.tile.panels, .rows = 16};
+    for (const PanelFormat* format : kPanelFormats) {
+      for (const KernelTuning& tuning : {DefaultTuning(isa), cut}) {
+        for (const size_t groups : {1, 4, 5, 9}) {
+          for (const size_t n_panels : {1, 7})
+            ExpectReference(isa, tuning, groups * format->group_blocks, n_panels, *format);
+        }
+      }
+    }
+  }
+}
+
+// 4-bit weights have the bits of the same weights as Q8_0.
+TEST(Gemm, CodesHaveTheBitsOfTheirIntegers) {
+  constexpr size_t kBlocks = 6;
+  for (const PanelFormat* format : {&kQ4_0Panel, &kIq4NlPanel}) {
+    const PanelShape codes{kBlocks, *format}, bytes{kBlocks, kQ8Panel};
+    const AlignedBytes panel = RandomPanels(codes, 1), q8(bytes.bytes());
+    std::vector<model::Q8Block> rows(kPanelRows * kBlocks);
+    const void* at[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) {
+      at[r] = &rows[r * kBlocks];
+      for (size_t b = 0; b < kBlocks; ++b) {
+        PanelBlock block;
+        format->unpack(panel.data, b, r, &block);
+        rows[r * kBlocks + b].d = model::F32ToF16(block.scale);
+        std::memcpy(rows[r * kBlocks + b].q, block.q, sizeof(block.q));
+      }
+    }
+    kQ8Panel.pack(at, kBlocks, q8.data);
+    AlignedBytes x(3 * ActRowBytes(kBlocks));
+    std::vector<float> values(kBlocks * kBlock);
+    for (size_t m = 0; m < 3; ++m) {
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = std::sin(static_cast<float>(i * i + 7 * m)) * static_cast<float>(m + 1);
+      GetElementwise(Isa::kScalar)
+          .quantize(values.data(), reinterpret_cast<ActBlock*>(x.data + m * ActRowBytes(kBlocks)),
+                    values.size());
+    }
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+      if (!HostHas(isa)) continue;
+      const auto product = [&](const PanelShape& shape, const AlignedBytes& from) {
+        std::vector<float> y(3 * kPanelRows);
+        Gemm::Make(isa, {shape, ActRowBytes(kBlocks), kPanelRows * sizeof(float), false}, DefaultTuning(isa))
+            .Run(from.data, reinterpret_cast<const ActBlock*>(x.data), y.data(), 1, 3);
+        return y;
+      };
+      EXPECT_EQ(product(codes, panel), product(bytes, q8)) << format->name << ", " << IsaName(isa);
     }
   }
 }
@@ -159,6 +238,10 @@ TEST(Gemm, EveryTileGivesTheSameBits) {
         KernelTuning tuning = DefaultTuning(isa);
         tuning.products.Fill({tile, {.blocks = cut, .panels = 0, .rows = 32}});
         EXPECT_NO_THROW(Gemm::Make(isa, shape, tuning)) << rows << " x " << panels;
+        for (const PanelFormat* format : kPanelFormats) {
+          const GemmShape small{{8, *format}, ActRowBytes(8), 8 * kPanelRows * sizeof(float), false};
+          EXPECT_NO_THROW(Gemm::Make(isa, small, tuning)) << format->name << ", " << rows << " x " << panels;
+        }
         ++fit;
         cut = cut % kSumBlocks + 2;
       }
@@ -267,7 +350,7 @@ TEST(Gemm, TilesHaveNamesForPerf) {
   for (size_t m = 1; m <= 14; ++m) {
     const TileSpec& spec = tuning.products[m].tile;
     const size_t rows = CeilDiv(m, CeilDiv(m, spec.rows));
-    const std::string tile = "larder::gemm.q8.3blocks." + std::to_string(rows) + "x" +
+    const std::string tile = "larder::gemm.q8_0.3blocks." + std::to_string(rows) + "x" +
                              std::to_string(spec.panels) +
                              (spec.prefetch == Prefetch::kNone ? "." : ".ahead.") + std::string(IsaName(isa));
     ASSERT_TRUE(functions.contains(tile)) << tile;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+#include <cstring>
+
 namespace larder::kernels::inline gemm {
 
 namespace x86 = asmjit::x86;
@@ -22,11 +25,11 @@ x86::Mem GemmTile::Kept(int m, int i) const {
                                               static_cast<size_t>(i) * vector_bytes()));
 }
 
-void GemmTile::PrefetchWeights(size_t block_in_pair) {
+void GemmTile::PrefetchWeights(size_t block_in_group) {
   if (tile_.spec.prefetch == Prefetch::kNone) return;
-  const size_t weights = format().weight_offset(block_in_pair), end = weights + format().weight_bytes;
+  const size_t weights = format().weight_offset(block_in_group), end = weights + format().weight_bytes;
   for (int p = 0; p < panels_; ++p) {
-    for (size_t at = block_in_pair == 0 ? 0 : weights; at < end; at += kCacheLineBytes) {
+    for (size_t at = block_in_group == 0 ? 0 : weights; at < end; at += kCacheLineBytes) {
       const x86::Mem line = Panel(p, at + tile_.spec.prefetch_bytes);
       switch (tile_.spec.prefetch) {
         case Prefetch::kNone:
@@ -44,9 +47,29 @@ void GemmTile::PrefetchWeights(size_t block_in_pair) {
   }
 }
 
-void GemmTile::EmitBlock(size_t block_in_pair) {
-  PrefetchWeights(block_in_pair);
-  Block(block_in_pair);
+void GemmTile::EmitBlock(size_t block_in_group) {
+  PrefetchWeights(block_in_group);
+  Block(block_in_group);
+}
+
+x86::Mem GemmTile::AddressOf(const Constant& constant) {
+  for (const auto& [known, label] : constants_) {
+    if (known == constant) return x86::ptr(label);
+  }
+  return x86::ptr(constants_.emplace_back(constant, a_.newLabel()).second);
+}
+
+x86::Mem GemmTile::Repeated(uint32_t word) {
+  Constant constant;
+  for (size_t i = 0; i < constant.size(); i += sizeof(word)) std::memcpy(&constant[i], &word, sizeof(word));
+  return AddressOf(constant);
+}
+
+x86::Mem GemmTile::Table(const std::array<int8_t, 16>& bytes, uint8_t plus) {
+  Constant constant;
+  for (size_t i = 0; i < constant.size(); ++i)
+    constant[i] = static_cast<uint8_t>(static_cast<uint8_t>(bytes[i % bytes.size()]) + plus);
+  return AddressOf(constant);
 }
 
 void GemmTile::LoadSums() {
@@ -82,10 +105,13 @@ void GemmTile::StoreSums() {
 
 void GemmTile::Emit() {
   asmjit::Label next_group = a_.newLabel(), resume = a_.newLabel(), begun = a_.newLabel();
-  asmjit::Label next_pair = a_.newLabel(), odd = a_.newLabel(), summed = a_.newLabel(), done = a_.newLabel();
+  asmjit::Label next_blocks = a_.newLabel(), odd = a_.newLabel(), summed = a_.newLabel(),
+                done = a_.newLabel();
+  const size_t group = format().group_blocks;
   a_.test(count_, count_);
   a_.jz(done);
   a_.mov(sums_, Field(offsetof(InputSlice, sums)));
+  Prepare();
   a_.bind(next_group);
   a_.cmp(Field(offsetof(InputSlice, resumes)), 0);
   a_.jne(resume);
@@ -96,19 +122,18 @@ void GemmTile::Emit() {
   a_.bind(begun);
   a_.mov(block_x_, x_);
   a_.mov(panel_, group_);
-  a_.mov(pairs_, Field(offsetof(InputSlice, blocks)));
-  a_.shr(pairs_, 1);
+  a_.mov(groups_, Field(offsetof(InputSlice, blocks)));
+  a_.shr(groups_, std::countr_zero(group));
   a_.jz(odd);
   a_.align(asmjit::AlignMode::kCode, 64);
-  a_.bind(next_pair);
-  EmitBlock(0);
-  EmitBlock(1);
-  a_.add(panel_, format().pair_bytes());
-  a_.add(block_x_, 2 * sizeof(ActBlock));
-  a_.dec(pairs_);
-  a_.jnz(next_pair);
+  a_.bind(next_blocks);
+  for (size_t b = 0; b < group; ++b) EmitBlock(b);
+  a_.add(panel_, format().group_bytes());
+  a_.add(block_x_, group * sizeof(ActBlock));
+  a_.dec(groups_);
+  a_.jnz(next_blocks);
   a_.bind(odd);
-  if (shape_.panel.blocks % 2) {
+  if (shape_.panel.blocks % group) {  // only of pairs
     a_.test(Field(offsetof(InputSlice, blocks)), 1);
     a_.jz(summed);
     EmitBlock(0);
@@ -123,6 +148,11 @@ void GemmTile::Emit() {
   a_.bind(done);
   a_.vzeroupper();
   a_.ret();
+  for (const auto& [constant, label] : constants_) {
+    a_.align(asmjit::AlignMode::kData, constant.size());
+    a_.bind(label);
+    a_.embed(constant.data(), constant.size());
+  }
 }
 
 }  // namespace larder::kernels::gemm

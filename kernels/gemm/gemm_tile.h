@@ -1,9 +1,13 @@
 // Internal to kernels/: the common part of the generators of matrix products: registers of the System V
-// calling convention, addresses of operands, and the loops over panels and pairs of blocks around a tile's
+// calling convention, addresses of operands, and the loops over panels and groups of blocks around a tile's
 // own instructions.
 #pragma once
 
 #include <asmjit/x86.h>
+
+#include <array>
+#include <utility>
+#include <vector>
 
 #include "kernels/gemm/gemm_generate.h"
 
@@ -20,26 +24,31 @@ class GemmTile {
   virtual ~GemmTile() = default;
 
   // Emits the whole function: for each group of `panels` panels Zero or the sums so far, Block for each
-  // block, and the sums are stored or kept.
+  // block, and the sums are stored or kept; then the constants that it reads.
   void Emit();
 
  protected:
+  virtual void Prepare() = 0;  // registers that hold the same throughout
   virtual void Zero() = 0;
-  virtual void Block(size_t block_in_pair) = 0;
+  virtual void Block(size_t block_in_group) = 0;
   // The i-th vector of row m's sums, of its 16 * panels outputs in ascending order.
   virtual asmjit::x86::Vec SumVector(int m, int i) const = 0;
   virtual size_t vector_bytes() const = 0;
 
   // The address of a field (4 bytes) of row m's ActBlock in the current block.
-  asmjit::x86::Mem Act(int m, size_t block_in_pair, size_t field) const {
-    return asmjit::x86::dword_ptr(
-        block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes + block_in_pair * sizeof(ActBlock) + field));
+  asmjit::x86::Mem Act(int m, size_t block_in_group, size_t field) const {
+    return asmjit::x86::dword_ptr(block_x_, static_cast<int32_t>(m * shape_.x_stride_bytes +
+                                                                 block_in_group * sizeof(ActBlock) + field));
   }
-  // The address `offset` bytes into panel p's current pair of blocks.
+  // The address `offset` bytes into panel p's current group of blocks.
   asmjit::x86::Mem Panel(int p, size_t offset) const {
     return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * shape_.panel.bytes() + offset));
   }
   const PanelFormat& format() const { return shape_.panel.format; }
+  // The address of a constant of 32 bytes that lies behind the code: one 32-bit word repeated, or the bytes
+  // of a table twice.
+  asmjit::x86::Mem Repeated(uint32_t word);
+  asmjit::x86::Mem Table(const std::array<int8_t, 16>& bytes, uint8_t plus);
 
   asmjit::x86::Assembler& a_;
   const TileShape& tile_;
@@ -47,10 +56,12 @@ class GemmTile {
   const int rows_, panels_;
 
  private:
-  // Fetches the cache lines of a block's weights, with the first block of a pair those of both blocks'
+  // Fetches the cache lines of a block's weights, with the first block of a group those of the group's
   // scales, ahead.
-  void PrefetchWeights(size_t block_in_pair);
-  void EmitBlock(size_t block_in_pair);
+  void PrefetchWeights(size_t block_in_group);
+  void EmitBlock(size_t block_in_group);
+  using Constant = std::array<uint8_t, 32>;
+  asmjit::x86::Mem AddressOf(const Constant&);
   void LoadSums();
   void StoreSums();
   size_t row_bytes() const { return static_cast<size_t>(panels_) * kPanelRows * sizeof(float); }
@@ -60,10 +71,12 @@ class GemmTile {
     return asmjit::x86::qword_ptr(slice_, static_cast<int32_t>(offset));
   }
 
+  std::vector<std::pair<Constant, asmjit::Label>> constants_;
+
   // Arguments: panels, x, y, n_panels, slice; then caller-saved scratch registers.
   const asmjit::x86::Gp group_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,
                         count_ = asmjit::x86::rcx, slice_ = asmjit::x86::r8;
-  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, pairs_ = asmjit::x86::r9, panel_ = asmjit::x86::r10,
+  const asmjit::x86::Gp block_x_ = asmjit::x86::rax, groups_ = asmjit::x86::r9, panel_ = asmjit::x86::r10,
                         sums_ = asmjit::x86::r11;
 };
 

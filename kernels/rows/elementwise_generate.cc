@@ -139,11 +139,13 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
     cc.vmovups(start, e.XmmConst(Const::kMagicInt));
     cc.vpsubd(start, start, t);
     cc.vmulss(minus_md, scales[i].d, e.XmmConst(Const::kNegMagic));
+    cc.vcvtdq2ps(sum, sum);
+    cc.vmulss(sum, sum, scales[i].d);
     // Four small stores, because the shuffle port is the bottleneck and the store ports are idle.
     cc.vmovss(blocks[i].at(offsetof(ActBlock, d)), scales[i].d);
     cc.vmovss(blocks[i].at(offsetof(ActBlock, minus_md)), minus_md);
     cc.vmovd(blocks[i].at(offsetof(ActBlock, start)), start);
-    cc.vmovd(blocks[i].at(offsetof(ActBlock, sum)), sum);
+    cc.vmovss(blocks[i].at(offsetof(ActBlock, d_sum)), sum);
   }
 }
 

@@ -268,7 +268,7 @@ TEST(Scalar, QuantizeKeepsItsContract) {
         }
       }
       EXPECT_EQ(largest, amax < 0x1p-100f ? 0 : 127);
-      EXPECT_EQ(block.sum, sum);
+      EXPECT_EQ(block.d_sum, block.d * static_cast<float>(sum));
       EXPECT_EQ(block.start, kMagicBits - 128 * sum);
       EXPECT_EQ(block.minus_md, -12582912.0 * block.d);  // exact in double: exact in float
       EXPECT_EQ(std::bit_cast<uint32_t>(block.d) & 3, 0u);

@@ -22,6 +22,7 @@ void RmsNorm(const float* x, const float* w, float* y, size_t n, float epsilon) 
 ActBlock QuantizeBlock(const float (&x)[kBlock]) {
   ActBlock block = {};
   float amax = 0;
+  int32_t sum = 0;
   for (const float v : x) amax = std::max(amax, std::fabs(v));
   if (amax >= numerics::kQuantZero) {
     block.d =
@@ -32,11 +33,12 @@ ActBlock QuantizeBlock(const float (&x)[kBlock]) {
       const float q =
           std::max(-numerics::kQuantMax, std::min(numerics::kQuantMax, std::rint(x[i] * inverse)));
       block.q[i] = static_cast<int8_t>(q);
-      block.sum += block.q[i];
+      sum += block.q[i];
     }
   }
   block.minus_md = -kMagic * block.d;
-  block.start = kMagicBits - 128 * block.sum;
+  block.start = kMagicBits - 128 * sum;
+  block.d_sum = block.d * static_cast<float>(sum);
   return block;
 }
 

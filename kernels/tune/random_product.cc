@@ -12,21 +12,17 @@ namespace larder::kernels::inline tune {
 
 void FillPanels(const PanelShape& shape, size_t n_panels, uint8_t* panels) {
   constexpr size_t kDistinct = 4;
-  std::mt19937 random(1);
-  std::uniform_int_distribution<int> weight(-127, 127);
-  std::vector<model::Q8Block> rows(kPanelRows * shape.blocks);
-  const model::Q8Block* row[kPanelRows];
-  for (size_t r = 0; r < kPanelRows; ++r) row[r] = &rows[r * shape.blocks];
+  std::minstd_rand random(1);
+  std::vector<uint8_t> rows(kPanelRows * shape.row_bytes());
+  const void* row[kPanelRows];
+  for (size_t r = 0; r < kPanelRows; ++r) row[r] = &rows[r * shape.row_bytes()];
   for (size_t p = 0; p < n_panels; ++p) {
     uint8_t* panel = panels + p * shape.bytes();
     if (p >= kDistinct) {
       std::memcpy(panel, panels + p % kDistinct * shape.bytes(), shape.bytes());
       continue;
     }
-    for (model::Q8Block& block : rows) {
-      block.d = model::F32ToF16(0.01f);
-      for (int8_t& q : block.q) q = static_cast<int8_t>(weight(random));
-    }
+    for (size_t r = 0; r < kPanelRows; ++r) FillRandomRow(shape, random, &rows[r * shape.row_bytes()]);
     shape.format.pack(row, shape.blocks, panel);
   }
 }

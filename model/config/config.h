@@ -2,6 +2,7 @@
 // checked against its tensors.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,14 @@
 #include "model/layer/layer_spec.h"
 
 namespace larder::model::inline config {
+
+// GGUF types of a whole model's matrices. Of a shape without a file, all are Q8_0.
+struct MatrixTypes {
+  using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; norms and biases are not meant
+  std::vector<OfLayer> layers;                           // or empty: Q8_0
+  TensorType embedding = TensorType::kQ8_0;
+  TensorType head = TensorType::kQ8_0;  // with tied embeddings the same
+};
 
 // The part of a model that its file holds: all, or what `larder split` put there (model/config/split.h).
 struct ModelPart {
@@ -21,6 +30,7 @@ struct ModelPart {
   size_t vocab = 0;
   bool tied_embeddings = false, qkv_bias = false;
   uint64_t fingerprint = 0;
+  MatrixTypes types;
 };
 
 struct ModelConfig {
@@ -40,6 +50,7 @@ struct ModelConfig {
   float norm_epsilon = 1e-5f;
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
   LayerSpec layer;               // the same for every layer
+  MatrixTypes types;
 
   ModelPart part;  // the part in the file that this was read from
 
@@ -47,6 +58,11 @@ struct ModelConfig {
   size_t kv_rows() const { return kv_heads * head_size; }
   size_t group() const { return heads / kv_heads; }  // query heads per KV head
   uint64_t parameters() const;
+  // The type of a layer's matrix. `index` 0 is layer first_layer.
+  TensorType TypeOf(size_t index, TensorRole role) const {
+    return types.layers.empty() ? TensorType::kQ8_0
+                                : types.layers.at(first_layer + index)[static_cast<size_t>(role)];
+  }
   LayerSizes sizes() const { return {dim, ffn, heads, kv_heads, head_size}; }
   // A tensor's name in the model's file: "blk.3.attn_q.weight". `index` 0 is layer first_layer.
   std::string TensorName(size_t index, TensorRole role) const {

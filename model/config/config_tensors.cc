@@ -15,6 +15,8 @@ class TensorChecker {
   TensorChecker(const GgufFile& file, ModelConfig& config) : file_(file), config_(config) {}
 
   void Check() {
+    config_.types.layers.resize(config_.layers);
+    for (MatrixTypes::OfLayer& types : config_.types.layers) types.fill(TensorType::kQ8_0);
     const auto part = ReadPart(file_, config_.layers);
     part ? CheckPart(*part) : CheckWhole();
     ReadRopeFactors();
@@ -28,16 +30,41 @@ class TensorChecker {
     DescribeLayer(file_.FindTensor(LayerTensor(0, SuffixOf(TensorRole::kQBias))) != nullptr);
     if (!config_.tied_embeddings) CheckHead();
     for (size_t layer = 0; layer < config_.layers; ++layer) CheckLayer(layer);
+    ReadTypesOfEnds();
+  }
+
+  void ReadTypesOfEnds() {
+    config_.types.embedding = file_.Tensor(kEmbeddingTensor).type;
+    config_.types.head = config_.tied_embeddings ? config_.types.embedding : file_.Tensor(kHeadTensor).type;
+  }
+
+  // A part states the types of tensors that it does not have: rows must be whole blocks of them, too.
+  void CheckTypes() const {
+    const auto check = [&](TensorType type, size_t cols) {
+      const size_t elements = LayoutOfGgufType(static_cast<uint32_t>(type)).elements;
+      if (cols % elements == 0) return;
+      throw Error("{}: key 'larder.split.types': {} for rows of {} elements, expected a multiple of {}",
+                  file_.path(), GgufTypeName(static_cast<uint32_t>(type)), cols, elements);
+    };
+    check(config_.types.embedding, config_.dim);
+    check(config_.types.head, config_.dim);
+    for (const MatrixTypes::OfLayer& types : config_.types.layers) {
+      for (const TensorSpec& tensor : config_.layer.tensors)
+        if (tensor.kind == TensorKind::kMatrix) check(types[static_cast<size_t>(tensor.role)], tensor.cols);
+    }
   }
 
   void CheckPart(const ModelPart& part) {
     config_.part = part;
+    config_.types = part.types;
     config_.vocab = part.vocab;
     config_.tied_embeddings = part.tied_embeddings;
     DescribeLayer(part.qkv_bias);
+    CheckTypes();
     if (part.kind == ModelPart::Kind::kServing) {
       CheckEnds();
       if (!config_.tied_embeddings) CheckHead();
+      ReadTypesOfEnds();
     }
     for (size_t layer = part.first_layer; layer < part.first_layer + part.layers; ++layer) CheckLayer(layer);
   }
@@ -57,11 +84,13 @@ class TensorChecker {
   void CheckHead() { Expect(kHeadTensor, config_.vocab, config_.dim, "vocabulary x embedding_length"); }
 
   void CheckLayer(size_t layer) {
-    for (const TensorSpec& tensor : config_.layer.tensors)
-      Expect(LayerTensor(layer, tensor.suffix), tensor.rows, tensor.cols, tensor.meaning);
+    for (const TensorSpec& tensor : config_.layer.tensors) {
+      config_.types.layers[layer][static_cast<size_t>(tensor.role)] =
+          Expect(LayerTensor(layer, tensor.suffix), tensor.rows, tensor.cols, tensor.meaning).type;
+    }
   }
 
-  void Expect(const std::string& name, size_t rows, size_t cols, std::string_view meaning) {
+  const TensorInfo& Expect(const std::string& name, size_t rows, size_t cols, std::string_view meaning) {
     const TensorInfo* tensor = file_.FindTensor(name);
     if (tensor == nullptr) {
       throw Error("{}: tensor '{}' is missing, expected one of {} ({})", file_.path(), name,
@@ -73,6 +102,7 @@ class TensorChecker {
                   Shape(tensor->rows, tensor->cols), Shape(rows, cols), meaning);
     }
     used_.insert(tensor);
+    return *tensor;
   }
 
   static std::string Shape(size_t rows, size_t cols) {

@@ -15,7 +15,7 @@ constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index
                      *kCount = "larder.split.count", *kFirst = "larder.split.first_layer",
                      *kLayers = "larder.split.layers", *kVocab = "larder.split.vocab",
                      *kTied = "larder.split.tied", *kBias = "larder.split.qkv_bias",
-                     *kFingerprint = "larder.split.fingerprint";
+                     *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types";
 // Per tensor: in all some 35 MB of a 3B model, read at start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
@@ -53,6 +53,39 @@ bool OfServing(const std::string& name) {
          name == kRopeFactorsTensor;
 }
 
+// The whole model's types, which each part's Plan counts with: embedding, head, then layer by layer in the
+// order of TensorRole.
+std::vector<int32_t> NumbersOf(const MatrixTypes& types) {
+  std::vector<int32_t> numbers = {static_cast<int32_t>(types.embedding), static_cast<int32_t>(types.head)};
+  for (const MatrixTypes::OfLayer& layer : types.layers) {
+    for (const TensorType type : layer) numbers.push_back(static_cast<int32_t>(type));
+  }
+  return numbers;
+}
+
+MatrixTypes ReadTypes(const GgufFile& file, size_t layers) {
+  const auto numbers = file.FindInts(kTypes);
+  if (!numbers || numbers->size() != 2 + layers * kTensorRoles) {
+    throw Error("{}: key '{}' has {} numbers, expected 2 + {} layers x {}: split the model again",
+                file.path(), kTypes, numbers ? numbers->size() : 0, layers, kTensorRoles);
+  }
+  size_t next = 0;
+  const auto take = [&] {
+    const int32_t number = (*numbers)[next++];
+    if (number < 0 || !IsReadableType(static_cast<uint32_t>(number)))
+      throw Error("{}: key '{}' has type {}, expected {}", file.path(), kTypes, number, kReadableTypes);
+    return static_cast<TensorType>(number);
+  };
+  MatrixTypes types;
+  types.embedding = take();
+  types.head = take();
+  types.layers.resize(layers);
+  for (MatrixTypes::OfLayer& layer : types.layers) {
+    for (TensorType& type : layer) type = take();
+  }
+  return types;
+}
+
 struct Source {
   const GgufFile* file;
   const TensorInfo* tensor;
@@ -79,6 +112,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kTied, config.tied_embeddings);
   writer.Add(kBias, config.layer.Has(TensorRole::kQBias));
   writer.Add(kFingerprint, fingerprint);
+  writer.Add(kTypes, NumbersOf(config.types));
   std::deque<Source> sources;  // a deque, because the writer keeps pointers to its elements
   for (const TensorInfo& tensor : file.tensors()) {
     if (!wanted(tensor.name) || !IsReadableType(tensor.gguf_type)) continue;
@@ -102,6 +136,7 @@ std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers) {
   part.tied_embeddings = Flag(file, kTied);
   part.qkv_bias = Flag(file, kBias);
   part.fingerprint = file.GetUnsigned(kFingerprint);
+  part.types = ReadTypes(file, layers);
   if (part.kind == ModelPart::Kind::kServing) return part;
   part.index = Count(file, kIndex, 0, part.count - 1);
   part.first_layer = Count(file, kFirst, 0, layers - 1);

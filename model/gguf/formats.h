@@ -46,6 +46,39 @@ struct Q8Block {
 };
 static_assert(sizeof(Q8Block) == 34 && alignof(Q8Block) == 2);
 
+// GGUF's Q4_0 and IQ4_NL: value[i] = F16ToF32(d) * v, with v = code - 8 or kIq4Values[code]. The codes of
+// weights i and i + 16 are the low and the high half of q[i].
+struct Q4Block {
+  uint16_t d;
+  uint8_t q[kBlock / 2];
+};
+static_assert(sizeof(Q4Block) == 18);
+
+// What a code of IQ4_NL and IQ4_XS stands for.
+inline constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                      1,    13,   25,  38,  53,  69,  89,  113};
+
+// GGUF's Q4_K: 8 sub-blocks of 32 weights; value = d * scale * code - dmin * min, with the scale and the min
+// of the weight's sub-block. q[32 * t + i] holds weight i of sub-block 2t in its low half and of sub-block
+// 2t + 1 in its high half.
+inline constexpr size_t kSuperBlocks = 8;
+struct Q4KBlock {
+  uint16_t d, dmin;
+  uint8_t scales[12];  // SixBits
+  uint8_t q[kSuperBlocks * kBlock / 2];
+};
+static_assert(sizeof(Q4KBlock) == 144);
+
+// Scale and minimum, 6 bits each, of sub-block `sub` of 8, packed into 12 bytes.
+struct ScaleAndMin {
+  uint8_t scale, min;
+};
+inline ScaleAndMin SixBits(const uint8_t packed[12], size_t sub) {
+  if (sub < 4) return {static_cast<uint8_t>(packed[sub] & 63), static_cast<uint8_t>(packed[sub + 4] & 63)};
+  return {static_cast<uint8_t>((packed[sub + 4] & 15) | (packed[sub - 4] >> 6) << 4),
+          static_cast<uint8_t>(packed[sub + 4] >> 4 | (packed[sub] >> 6) << 4)};
+}
+
 // IEEE binary16 and bfloat16. To 16 bits rounds to nearest even; F16 overflows to infinity.
 float F16ToF32(uint16_t h);
 uint16_t F32ToF16(float f);

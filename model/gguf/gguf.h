@@ -99,13 +99,16 @@ class GgufFile {
   void CheckReadable(const TensorInfo&) const;
 
   // Reads rows [row0, row0 + n) in the file's format: n * RowBytes(type, cols) bytes into `dst`. Thread-safe.
-  // All three functions begin with CheckReadable.
+  // All four functions begin with CheckReadable.
   void ReadRows(const TensorInfo&, size_t row0, size_t n, void* dst) const;
   // The same as float32, n * cols floats. Throws Error on NaN and infinities (names tensor, row and column).
   void ReadRowsF32(const TensorInfo&, size_t row0, size_t n, float* dst) const;
   // The same as Q8_0, n * ceil(cols / 32) blocks; other types are quantised. Throws Error on a scale that
   // is NaN or infinite (names tensor, row and block), likewise on NaN/inf weights.
   void ReadRowsQ8_0(const TensorInfo&, size_t row0, size_t n, Q8Block* dst) const;
+  // The same in `type`, which is the tensor's or Q8_0: n * RowBytes(type, cols) bytes. Throws Error on a
+  // scale that is NaN or infinite.
+  void ReadRowsAs(TensorType type, const TensorInfo&, size_t row0, size_t n, void* dst) const;
 
  private:
   GgufFile();

@@ -44,6 +44,19 @@ void CheckScales(const std::string& path, const TensorInfo& tensor, size_t row0,
   }
 }
 
+// The same for rows of any type, as the file stores them.
+void CheckBlockScales(const std::string& path, const TensorInfo& tensor, size_t row0, const char* bytes,
+                      size_t rows) {
+  const size_t at = FindBadScale(tensor.type, bytes, rows * RowBytes(tensor.type, tensor.cols));
+  if (at == SIZE_MAX) return;
+  const size_t row_blocks = tensor.cols / LayoutOfGgufType(tensor.gguf_type).elements;
+  throw Error(
+      "{}: tensor {}: a scale of block {} of row {} is not a finite number: the file is damaged or its "
+      "weights "
+      "overflow",
+      path, Quoted(tensor.name), at % row_blocks, row0 + at / row_blocks);
+}
+
 void CheckFinite(const std::string& path, const TensorInfo& tensor, size_t row0,
                  std::span<const float> values) {
   if (AllFinite(values)) return;
@@ -149,6 +162,22 @@ void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, floa
     // Rows are whole blocks, so consecutive rows convert like one.
     ToF32(tensor.type, raw.data(), values);
     CheckFinite(impl_->path, tensor, row0 + done, values);
+  }
+}
+
+void GgufFile::ReadRowsAs(TensorType type, const TensorInfo& tensor, size_t row0, size_t n, void* dst) const {
+  if (type == TensorType::kQ8_0) return ReadRowsQ8_0(tensor, row0, n, static_cast<Q8Block*>(dst));
+  CheckReadable(tensor);
+  LARDER_CHECK(type == tensor.type, "tensor {} of type {} as type {}", tensor.name,
+               static_cast<uint32_t>(tensor.type), static_cast<uint32_t>(type));
+  CheckRange(tensor, row0, n);
+  const size_t row_bytes = RowBytes(type, tensor.cols);
+  const size_t chunk_rows = RowsPerChunk(row_bytes, n);
+  for (size_t done = 0; done < n; done += chunk_rows) {
+    const size_t rows = std::min(chunk_rows, n - done);
+    char* at = static_cast<char*>(dst) + done * row_bytes;
+    ReadRows(tensor, row0 + done, rows, at);
+    CheckBlockScales(impl_->path, tensor, row0 + done, at, rows);
   }
 }
 

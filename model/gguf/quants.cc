@@ -8,9 +8,7 @@
 namespace larder::model::inline gguf {
 namespace {
 
-// The values that the 4 bits of IQ4_NL and IQ4_XS stand for, and those of MXFP4 (E2M1 times 2).
-constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                               1,    13,   25,  38,  53,  69,  89,  113};
+// What a code of MXFP4 stands for (E2M1 times 2).
 constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 template <typename T>
@@ -112,16 +110,6 @@ void Q3K(const uint8_t* block, float* x) {
       *x++ = scale * static_cast<float>(q);
     }
   }
-}
-
-// Scale and minimum, 6 bits each, of sub-block `sub` of 8, packed into 12 bytes.
-struct ScaleAndMin {
-  int scale, min;
-};
-ScaleAndMin SixBits(const uint8_t* packed, size_t sub) {
-  if (sub < 4) return {packed[sub] & 63, packed[sub + 4] & 63};
-  return {Low(packed[sub + 4]) | (packed[sub - 4] >> 6) << 4, High(packed[sub + 4]) | (packed[sub] >> 6)
-                                                                                          << 4};
 }
 
 // Q4_K and Q5_K: f16 scale of the scales and of the minima, 12 bytes of both, in Q5_K 32 bytes of fifth bits,
@@ -231,6 +219,56 @@ void DequantizeQuants(TensorType type, const char* blocks, std::span<float> x) {
                static_cast<uint32_t>(type));
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
   for (size_t at = 0; at < x.size(); at += elements, block += bytes) dequantize(block, x.data() + at);
+}
+
+void DequantizeBlocks(TensorType type, const char* blocks, std::span<float> x) {
+  type == TensorType::kQ8_0 ? DequantizeQ8_0(reinterpret_cast<const Q8Block*>(blocks), x)
+                            : DequantizeQuants(type, blocks, x);
+}
+
+size_t FindBadScale(TensorType type, const char* blocks, size_t bytes) {
+  // Where a block of the type has its 16-bit floats.
+  std::array<size_t, 2> at{};
+  size_t count = 1;
+  switch (type) {
+    case TensorType::kQ4_1:
+    case TensorType::kQ5_1:
+    case TensorType::kQ4_K:
+    case TensorType::kQ5_K:
+      at = {0, 2};
+      count = 2;
+      break;
+    case TensorType::kQ2_K:
+      at = {80, 82};
+      count = 2;
+      break;
+    case TensorType::kQ3_K:
+      at = {108};
+      break;
+    case TensorType::kQ6_K:
+      at = {208};
+      break;
+    case TensorType::kQ4_0:
+    case TensorType::kQ5_0:
+    case TensorType::kQ8_0:
+    case TensorType::kIQ4_NL:
+    case TensorType::kIQ4_XS:
+      break;
+    case TensorType::kF32:
+    case TensorType::kF16:
+    case TensorType::kBF16:
+    case TensorType::kMXFP4:
+      return SIZE_MAX;
+  }
+  const size_t block_bytes = LayoutOfGgufType(static_cast<uint32_t>(type)).bytes;
+  for (size_t block = 0; block * block_bytes < bytes; ++block) {
+    for (size_t i = 0; i < count; ++i) {
+      uint16_t scale;
+      std::memcpy(&scale, blocks + block * block_bytes + at[i], sizeof(scale));
+      if ((scale & 0x7c00) == 0x7c00) return block;
+    }
+  }
+  return SIZE_MAX;
 }
 
 bool IsExpandable(TensorType type) { return ExpansionOf(type) != nullptr; }

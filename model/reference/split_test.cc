@@ -131,6 +131,9 @@ TEST(Split, AShapeIsTheWholeModels) {
         EXPECT_EQ(part.layer.Has(TensorRole::kQNorm), config.layer.Has(TensorRole::kQNorm));
         EXPECT_EQ(part.layer.rotary.freq_factors, config.layer.rotary.freq_factors) << "every stage rotates";
         EXPECT_EQ(part.parameters(), config.parameters());
+        EXPECT_EQ(part.types.layers, config.types.layers);
+        EXPECT_EQ(part.types.embedding, config.types.embedding);
+        EXPECT_EQ(part.types.head, config.types.head);
         EXPECT_EQ(part.part.fingerprint, Fingerprint(*whole));
         EXPECT_EQ(Fingerprint(*parts.files[p]), Fingerprint(*whole));
       }
@@ -195,6 +198,13 @@ TEST(Split, SaysWhatAPartLacks) {
 }
 
 // A stage with GoodModel's only layer, whose keys and tensors can be falsified.
+// larder.split.types of a model of one layer; 0 is F32.
+std::string Types(int32_t type) {
+  std::string numbers;
+  for (size_t i = 0; i < 2 + kTensorRoles; ++i) numbers += testing::Raw(type);
+  return testing::RawArray(GgufValueType::kI32, 2 + kTensorRoles, numbers);
+}
+
 testing::RawGguf GoodStage() {
   using testing::Raw;
   testing::RawGguf raw = testing::GoodModel();
@@ -208,6 +218,7 @@ testing::RawGguf GoodStage() {
   raw.Set("larder.split.tied", GgufValueType::kBool, Raw(uint8_t{0}));
   raw.Set("larder.split.qkv_bias", GgufValueType::kBool, Raw(uint8_t{0}));
   raw.Set("larder.split.fingerprint", GgufValueType::kU64, Raw(uint64_t{7}));
+  raw.Set("larder.split.types", GgufValueType::kArray, Types(0));
   return raw;
 }
 
@@ -244,8 +255,14 @@ TEST(Split, WrongPartsAreRefusedInOneLine) {
   expect(with("vocab", 4, Raw(~uint32_t{0})), "'larder.split.vocab' is 4294967295, expected 1 to");
   expect(with("tied", 4, Raw(uint32_t{1})), "larder.split.tied");
   for (const char* key :
-       {"index", "count", "first_layer", "layers", "vocab", "tied", "qkv_bias", "fingerprint"})
+       {"index", "count", "first_layer", "layers", "vocab", "tied", "qkv_bias", "fingerprint", "types"})
     expect(without(key), fmt::format("larder.split.{}", key));
+  const auto array = static_cast<uint32_t>(GgufValueType::kArray);
+  expect(with("types", array, testing::RawArray(GgufValueType::kI32, 1, Raw(int32_t{0}))),
+         "'larder.split.types' has 1 numbers, expected 2 + 1 layers x 14: split the model again");
+  expect(with("types", array, Types(-1)), "'larder.split.types' has type -1, expected F32");
+  expect(with("types", array, Types(4)), "'larder.split.types' has type 4, expected F32");
+  expect(with("types", array, Types(12)), "Q4_K for rows of 4 elements, expected a multiple of 256");
   // Its own tensors must exist, and those of other parts must not.
   testing::RawGguf raw = GoodStage();
   raw.EraseTensor("blk.0.ffn_up.weight");

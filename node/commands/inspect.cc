@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/formats/panel_format.h"
 #include "model/config/config.h"
 #include "model/config/split.h"
 #include "model/gguf/gguf.h"
@@ -44,7 +45,7 @@ std::string_view Becomes(const Totals& of) {
   const auto type = static_cast<model::TensorType>(of.gguf_type);
   if (!model::IsReadableType(of.gguf_type)) return "not read by Larder: convert to a type that it reads";
   if (of.matrices == 0) return "as float32";
-  if (type == model::TensorType::kQ8_0) return "as it is";
+  if (kernels::PanelFormatOf(type).type == type) return "as it is";
   if (model::IsExpandable(type)) return "the same weights as Q8_0";
   return "rounded to Q8_0";
 }

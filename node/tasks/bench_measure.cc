@@ -18,6 +18,7 @@
 #include "node/service/signals.h"
 #include "node/tasks/given_sequences.h"
 #include "pipeline/engine/scheduler.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -249,24 +250,23 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   const double steps = static_cast<double>(breakdown.steps);
   const double rows = static_cast<double>(test.tokens * test.batch) / steps;  // of a step
   const double logit_rows = test.decode ? rows : 1 / steps;
-  const kernels::PanelShape pair{2};  // one block alone has room for the scales of two
-  const double weight_bytes = static_cast<double>(pair.bytes()) / (kernels::kPanelRows * 2 * kernels::kBlock);
-  const auto set = [&](const char* name, size_t weights, double of_rows) {
+  const auto set = [&](const char* name, weight_node::PanelMatrix matrix, size_t weights, double of_rows) {
     for (Breakdown::Part& part : breakdown.parts) {
       if (part.name != name) continue;
-      const auto n = static_cast<double>(weights);
-      if (peak_gops > 0) part.limit_us = 2 * n * of_rows / peak_gops * 1e-3;
+      if (peak_gops > 0) part.limit_us = 2 * static_cast<double>(weights) * of_rows / peak_gops * 1e-3;
       // A step without logits reads no lm_head.
+      const auto bytes = static_cast<double>(weight_node::MatrixBytes(config, matrix));
       if (reread_gbps > 0)
-        part.limit_us =
-            std::max(part.limit_us, n * weight_bytes * std::min(1.0, of_rows) / reread_gbps * 1e-3);
+        part.limit_us = std::max(part.limit_us, bytes * std::min(1.0, of_rows) / reread_gbps * 1e-3);
     }
   };
-  set("product q, k, v", config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows);
-  set("product o", config.layers * config.dim * config.q_rows(), rows);
-  set("product gate, up", config.layers * config.dim * 2 * config.ffn, rows);
-  set("product down", config.layers * config.dim * config.ffn, rows);
-  set("product lm_head", config.dim * config.vocab, logit_rows);
+  using weight_node::PanelMatrix;
+  set("product q, k, v", PanelMatrix::kQkv,
+      config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows);
+  set("product o", PanelMatrix::kO, config.layers * config.dim * config.q_rows(), rows);
+  set("product gate, up", PanelMatrix::kFfn, config.layers * config.dim * 2 * config.ffn, rows);
+  set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, rows);
+  set("product lm_head", PanelMatrix::kHead, config.dim * config.vocab, logit_rows);
 }
 
 }  // namespace

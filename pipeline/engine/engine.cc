@@ -28,7 +28,7 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
       plan_(ends),
       file_(std::move(file)),
       slot_ends_(chain.slot_ends),
-      weight_bytes_(chain.config.layers * weight_node::LayerShape(chain.config).weight_bytes()),
+      weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
       kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context),
       lengths_(chain.slots, 0) {
   auto client = std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);

@@ -5,8 +5,12 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
+#include "base/test_data_testing.h"
+#include "model/config/config.h"
 #include "pipeline/engine/engine_testing.h"
+#include "weight_node/mixed_model_testing.h"
 
 namespace larder::pipeline::inline engine {
 namespace {
@@ -174,6 +178,42 @@ TEST(EngineArchitectureBitsTest, AllAgree) {
         if (baseline.empty()) baseline = logits;
         EXPECT_EQ(FirstDifference(logits, baseline), "") << IsaName(isa) << ", " << threads << " threads";
       }
+    }
+  }
+}
+
+// Layers of several quantised types: every instruction set, threads, chunks, and attention apart.
+TEST(EngineTypesBitsTest, AllAgree) {
+  const weight_node::MixedModel model(weight_node::MixedShape(), weight_node::MixedType);
+  const auto tokens = TestTokens(80, 300);
+  std::vector<float> baseline;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+    if (!kernels::HostHas(isa)) continue;
+    for (const size_t threads : {1, 2, 5}) {
+      auto engine = MakeEngine(model.file(), {.threads = threads, .isa = isa});
+      const auto logits = RunChunks(*engine, tokens, threads == 1 ? 80 : 3);
+      if (baseline.empty()) baseline = logits;
+      EXPECT_EQ(FirstDifference(logits, baseline), "") << IsaName(isa) << ", " << threads << " threads";
+    }
+  }
+  auto separated = MakeEngine(model.file(), {.threads = 2, .attention = {{.threads = 1, .slots = 1}}});
+  EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 7), baseline), "") << "attention apart";
+}
+
+// The files of another engine's quantiser.
+TEST(EngineTypesBitsTest, FilesOfEachTypeAgree) {
+  LARDER_NEEDS_TEST_DATA(TestData("quants"));
+  for (const auto& entry : std::filesystem::directory_iterator(TestData("quants"))) {
+    if (entry.path().extension() != ".gguf") continue;
+    const auto file = model::GgufFile::Open(entry.path());
+    const auto tokens = TestTokens(40, static_cast<int32_t>(model::ReadModelConfig(*file).vocab));
+    std::vector<float> baseline;
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+      if (!kernels::HostHas(isa)) continue;
+      auto engine = MakeEngine(file, {.threads = isa == Isa::kAvx2 ? 3u : 2u, .isa = isa});
+      const auto logits = RunChunks(*engine, tokens, isa == Isa::kAvx2 ? 1 : 40);
+      if (baseline.empty()) baseline = logits;
+      EXPECT_EQ(FirstDifference(logits, baseline), "") << entry.path() << ", " << IsaName(isa);
     }
   }
 }

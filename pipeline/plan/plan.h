@@ -119,7 +119,7 @@ Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const Pla
 // Fills `prediction` from the rest of the plan.
 void Predict(Plan& plan, const Speeds& speeds);
 // Packed bytes of one layer, of the lm_head, and of the embedding table.
-uint64_t LayerBytes(const model::ModelConfig& config);
+uint64_t LayerBytes(const model::ModelConfig& config);  // the mean: layers may differ in their types
 uint64_t HeadBytes(const model::ModelConfig& config);
 uint64_t EmbeddingBytes(const model::ModelConfig& config);
 

@@ -26,16 +26,14 @@ uint64_t KvBytes(const model::ModelConfig& config, size_t layers, size_t context
 }  // namespace
 
 uint64_t LayerBytes(const model::ModelConfig& config) {
-  return weight_node::LayerShape(config).weight_bytes();
+  return CeilDiv(weight_node::LayerBytes(config, 0, config.layers), std::max<size_t>(config.layers, 1));
 }
 
 uint64_t HeadBytes(const model::ModelConfig& config) {
   return CeilDiv(config.vocab, kernels::kPanelRows) * weight_node::HeadPanel(config).bytes();
 }
 
-uint64_t EmbeddingBytes(const model::ModelConfig& config) {
-  return config.vocab * CeilDiv(config.dim, kernels::kBlock) * sizeof(model::Q8Block);
-}
+uint64_t EmbeddingBytes(const model::ModelConfig& config) { return weight_node::EmbeddingBytes(config); }
 
 Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& socket,
                         const PlanOptions& options, const Speeds& speeds) {
@@ -48,15 +46,25 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
   plan.max_batch_tokens = options.max_batch_tokens != 0 ? options.max_batch_tokens : kUniformFrameRows;
   const auto budget = static_cast<uint64_t>(static_cast<double>(socket.l3_bytes) * options.l3_fraction);
   const uint64_t layer_bytes = LayerBytes(config);
-  const SocketCount count = CountSockets(config.layers, layer_bytes, budget);
-  const std::vector<size_t> share =
-      ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, socket.cores));
+  SocketCount count = CountSockets(config.layers, layer_bytes, budget);
+  std::vector<size_t> share;
+  const auto fits = [&] {  // layers may differ in their types, and so in their bytes
+    size_t first = 0;
+    return std::ranges::all_of(share, [&](size_t layers) {
+      const uint64_t bytes = weight_node::LayerBytes(config, first, layers);
+      first += layers;
+      return bytes <= budget || layers == 1;
+    });
+  };
+  do {
+    share = ShareLayers(config.layers, std::vector<uint64_t>(count.sockets, socket.cores));
+  } while (!fits() && count.sockets++ < config.layers);
   for (size_t i = 0, next = 0; i < share.size(); next += share[i++]) {
     PlacedStage stage{.socket = fmt::format("stage-{}", i),
                       .first_layer = next,
                       .layers = share[i],
                       .cores = socket.cores,
-                      .weight_bytes = share[i] * layer_bytes,
+                      .weight_bytes = weight_node::LayerBytes(config, next, share[i]),
                       .l3_bytes = socket.l3_bytes,
                       .l3_budget_bytes = budget,
                       .kv_slot_bytes = KvBytes(config, share[i], plan.context)};
@@ -95,7 +103,8 @@ void Predict(Plan& plan, const Speeds& speeds) {
   const model::ModelConfig& c = plan.config;
   const uint64_t layer_parameters = 2 * c.dim * (c.q_rows() + c.kv_rows()) + 3 * c.dim * c.ffn;
   for (const PlacedStage& stage : plan.stages) {
-    const uint64_t layer_bytes = LayerBytes(c);
+    const uint64_t layer_bytes =
+        CeilDiv(weight_node::LayerBytes(c, stage.first_layer, stage.layers), stage.layers);
     p.stages.push_back(
         {.name = stage.socket,
          .layers = stage.layers,

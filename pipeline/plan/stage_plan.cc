@@ -155,9 +155,7 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     plan.notes.push_back(fmt::format("{} threads on {} cores: they will share them, and wait for each other",
                                      o.threads, topology.cores().size()));
   }
-  const size_t dim_blocks = CeilDiv(config.dim, kernels::kBlock);
-  plan.embedding_bytes =
-      config.tied_embeddings || !config.ends ? 0 : config.vocab * dim_blocks * sizeof(model::Q8Block);
+  plan.embedding_bytes = config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
   const attention_node::KvShape kv(config, o.slots, o.context);
   plan.kv_slot_bytes = kv.slot_bytes();
   plan.kv_bytes = kv.bytes();

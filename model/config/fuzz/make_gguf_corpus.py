@@ -86,7 +86,7 @@ def model(arch, extra_keys=(), extra_tensors=(), part=None):
         keys += [("larder.split.part", STRING, part), ("larder.split.index", U32, 0), ("larder.split.count", U32, 1),
                  ("larder.split.first_layer", U32, 0), ("larder.split.layers", U32, int(stage)),
                  ("larder.split.vocab", U32, 3), ("larder.split.tied", BOOL, 1), ("larder.split.qkv_bias", BOOL, 0),
-                 ("larder.split.fingerprint", U64, 7)]
+                 ("larder.split.fingerprint", U64, 7), ("larder.split.types", ARRAY, (I32, [0] * (2 + 14)))]
     return gguf(keys, tensors)
 
 
