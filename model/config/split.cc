@@ -99,9 +99,11 @@ template <typename Wanted>
 void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart& part, uint64_t fingerprint,
                const std::string& path, const Wanted& wanted, const WriteProgress& progress) {
   GgufWriter writer;
-  // Skips the alignment, because the writer uses GGUF's default.
-  for (const GgufFile::Entry& entry : file.entries())
-    if (entry.key != "general.alignment") writer.Copy(file, entry);
+  // Skips the alignment, because the writer uses GGUF's default, and what gguf-split says of its own parts,
+  // because a stage's file is one file.
+  for (const GgufFile::Entry& entry : file.entries()) {
+    if (entry.key != "general.alignment" && !IsPartsKey(entry.key)) writer.Copy(file, entry);
+  }
   const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
   writer.Add(kPart, part.kind == ModelPart::Kind::kStage ? "stage" : "serving");
   writer.Add(kIndex, u32(part.index));

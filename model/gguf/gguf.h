@@ -4,6 +4,9 @@
 // field and what was expected. Data is read with pread, not mapped: a file that shrinks meanwhile is an
 // Error, not a SIGBUS, and the page cache's copy does not count as this process's memory. After Open() the
 // object is immutable; reads are thread-safe.
+//
+// A model may be in several files, as llama.cpp's gguf-split writes them: NAME-00001-of-00003.gguf with all
+// of the metadata, and further parts of tensors. The first one's path opens all of them as one GgufFile.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +30,9 @@ struct TensorInfo {
   uint32_t gguf_type = 0;              // the file's number, also of types that Larder lists but does not read
   size_t rows = 0;
   size_t cols = 0;
-  uint64_t file_offset_bytes = 0;  // absolute
+  uint64_t file_offset_bytes = 0;  // absolute, in the part's file
   uint64_t size_bytes = 0;         // 0 if the type's layout is unknown
+  uint32_t part = 0;               // index of GgufFile::parts()
 };
 
 // Types of GGUF metadata values, by GGUF's numbers.
@@ -52,16 +56,27 @@ class GgufFile {
  public:
   // Throws Error. `path` is kept for messages; a descriptor N is opened as /proc/self/fd/N. Files without
   // tensors (vocabularies) can be opened, and so can files with tensors of types that Larder does not read;
-  // only reading such a tensor throws.
+  // only reading such a tensor throws. If split.count says that the model is in several files, `path` must be
+  // the first one's, under the name that gguf-split gave it; the others are opened from the same folder.
   static std::shared_ptr<const GgufFile> Open(const std::string& path);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
-  const std::string& path() const;
+  const std::string& path() const;  // the first part's
   uint32_t version() const;
-  uint64_t file_bytes() const;
-  uint64_t data_offset_bytes() const;
+  uint64_t file_bytes() const;         // of all parts
+  uint64_t data_offset_bytes() const;  // the first part's
+
+  // The files of the model, in order; one unless it is split.
+  struct Part {
+    std::string path;
+    uint64_t file_bytes = 0;
+    size_t tensors = 0;
+  };
+  const std::vector<Part>& parts() const;
+  // The file's name without folder, ".gguf" and, if the model is split, "-00001-of-00003".
+  std::string stem() const;
 
   const std::vector<TensorInfo>& tensors() const;             // in file order
   const TensorInfo* FindTensor(std::string_view name) const;  // null if absent
@@ -112,6 +127,9 @@ class GgufFile {
 
  private:
   GgufFile();
+  // The second step of Open: opens further parts, if there are any, and appends their tensors
+  // (gguf_parts.cc).
+  void OpenParts();
   friend class GgufHeaderParser;  // gguf_parse.cc
   struct Impl;
   std::unique_ptr<Impl> impl_;

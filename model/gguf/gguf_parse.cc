@@ -1,5 +1,5 @@
-// GgufFile::Open: reads and checks the header. A number in the file determines an allocation only after it
-// has been checked against the bytes that the file really has.
+// GgufFile::Open: reads and checks one file's header. A number in the file determines an allocation only
+// after it has been checked against the bytes that the file really has.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,10 +20,8 @@ constexpr size_t kFirstReadBytes = 64 << 10;
 // The most bytes of a header that are kept in memory, whatever a (sparse) file claims. A vocabulary of
 // 256,000 tokens with its merges and a chat template takes some 20 MB.
 constexpr uint64_t kMaxHeaderBytes = uint64_t{512} << 20;
-// Each takes some 100 bytes of memory for its 14 or 33 bytes in the file. Real files have a hundred keys and
-// some thousand tensors.
+// Each takes some 100 bytes of memory for its 14 bytes or more in the file. Real files have a hundred keys.
 constexpr uint64_t kMaxEntries = 1 << 16;
-constexpr uint64_t kMaxTensors = 1 << 20;
 constexpr uint64_t kMaxKeyBytes = 65535;       // the format's own limit
 constexpr uint64_t kMaxTensorNameBytes = 255;  // the format says 64
 constexpr uint64_t kMaxAlignment = 1 << 20;
@@ -291,18 +289,23 @@ class GgufHeaderParser {
   std::string what_;  // what is being parsed, for messages
 };
 
+void GgufFile::Impl::OpenFile(const std::string& file_path, std::string_view why) {
+  path = file_path;
+  fd = Descriptor(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // NONBLOCK: a FIFO must not hang us
+  if (!fd) throw Error("{}: can't open: {}{}", path, std::strerror(errno), why);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) throw Error("{}: can't stat: {}", path, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw Error("{}: is not a regular file, expected a GGUF file", path);
+  file_bytes = static_cast<uint64_t>(status.st_size);
+  GgufHeaderParser(*this).Parse();
+  parts = {{path, file_bytes, tensors.size()}};
+}
+
 std::shared_ptr<const GgufFile> GgufFile::Open(const std::string& path) {
   std::shared_ptr<GgufFile> file(new GgufFile);
-  Impl& impl = *file->impl_;
-  impl.path = path;
-  impl.fd = Descriptor(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // NONBLOCK: a FIFO must not hang us
-  if (!impl.fd) throw Error("{}: can't open: {}", path, std::strerror(errno));
-  struct stat status {};
-  if (::fstat(impl.fd.get(), &status) != 0) throw Error("{}: can't stat: {}", path, std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) throw Error("{}: is not a regular file, expected a GGUF file", path);
-  impl.file_bytes = static_cast<uint64_t>(status.st_size);
-  GgufHeaderParser(impl).Parse();
+  file->impl_->OpenFile(path);
+  file->OpenParts();
   return file;
 }
 

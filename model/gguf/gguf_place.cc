@@ -14,7 +14,11 @@ void GgufFile::Impl::IndexTensors() {
   const auto name = [&](uint32_t i) -> const std::string& { return tensors[i].name; };
   std::ranges::sort(by_name, {}, name);
   const auto twin = std::ranges::adjacent_find(by_name, {}, name);
-  if (twin != by_name.end()) throw Error("{}: duplicate tensor {}", path, Quoted(name(*twin)));
+  if (twin == by_name.end()) return;
+  const auto [first, second] = std::minmax(tensors[twin[0]].part, tensors[twin[1]].part);
+  if (first == second) throw Error("{}: duplicate tensor {}", path, Quoted(name(*twin)));
+  throw Error("{}: tensor {} is also in {}, expected every tensor in one part", parts[second].path,
+              Quoted(name(*twin)), parts[first].path);
 }
 
 void GgufFile::Impl::PlaceTensors(uint64_t header_bytes, uint64_t alignment) {

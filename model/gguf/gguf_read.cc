@@ -118,8 +118,13 @@ void ReadExactly(int fd, const std::string& path, std::string_view what, uint64_
 
 const std::string& GgufFile::path() const { return impl_->path; }
 uint32_t GgufFile::version() const { return impl_->version; }
-uint64_t GgufFile::file_bytes() const { return impl_->file_bytes; }
+uint64_t GgufFile::file_bytes() const {
+  uint64_t bytes = 0;
+  for (const Part& part : impl_->parts) bytes += part.file_bytes;
+  return bytes;
+}
 uint64_t GgufFile::data_offset_bytes() const { return impl_->data_offset_bytes; }
+const std::vector<GgufFile::Part>& GgufFile::parts() const { return impl_->parts; }
 const std::vector<TensorInfo>& GgufFile::tensors() const { return impl_->tensors; }
 const std::vector<GgufFile::Entry>& GgufFile::entries() const { return impl_->entries; }
 
@@ -137,16 +142,17 @@ const TensorInfo& GgufFile::Tensor(std::string_view name) const {
 
 void GgufFile::CheckReadable(const TensorInfo& tensor) const {
   if (IsReadableType(tensor.gguf_type)) return;
-  throw Error("{}: tensor {} is {} (type {}), expected {}: convert the model to one of these", impl_->path,
-              Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type, kReadableTypes);
+  throw Error("{}: tensor {} is {} (type {}), expected {}: convert the model to one of these",
+              impl_->path_of(tensor), Quoted(tensor.name), GgufTypeName(tensor.gguf_type), tensor.gguf_type,
+              kReadableTypes);
 }
 
 void GgufFile::ReadRows(const TensorInfo& tensor, size_t row0, size_t n, void* dst) const {
   CheckReadable(tensor);
   CheckRange(tensor, row0, n);
   const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
-  ReadExactly(impl_->fd.get(), impl_->path, tensor.name, tensor.file_offset_bytes + row0 * row_bytes,
-              n * row_bytes, dst);
+  ReadExactly(impl_->fd_of(tensor), impl_->path_of(tensor), tensor.name,
+              tensor.file_offset_bytes + row0 * row_bytes, n * row_bytes, dst);
 }
 
 void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, float* dst) const {
@@ -161,7 +167,7 @@ void GgufFile::ReadRowsF32(const TensorInfo& tensor, size_t row0, size_t n, floa
     const std::span<float> values(dst + done * tensor.cols, rows * tensor.cols);
     // Rows are whole blocks, so consecutive rows convert like one.
     ToF32(tensor.type, raw.data(), values);
-    CheckFinite(impl_->path, tensor, row0 + done, values);
+    CheckFinite(impl_->path_of(tensor), tensor, row0 + done, values);
   }
 }
 
@@ -192,7 +198,7 @@ void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8B
       const size_t rows = std::min(chunk_rows, n - done);
       Q8Block* blocks = dst + done * row_blocks;
       ReadRows(tensor, row0 + done, rows, blocks);
-      CheckScales(impl_->path, tensor, row0 + done, blocks, rows, row_blocks);
+      CheckScales(impl_->path_of(tensor), tensor, row0 + done, blocks, rows, row_blocks);
     }
     return;
   }
@@ -204,7 +210,7 @@ void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8B
       Q8Block* blocks = dst + done * row_blocks;
       ReadRows(tensor, row0 + done, rows, raw.data());
       ExpandToQ8_0(tensor.type, raw.data(), rows * row_blocks, blocks);
-      CheckScales(impl_->path, tensor, row0 + done, blocks, rows, row_blocks);
+      CheckScales(impl_->path_of(tensor), tensor, row0 + done, blocks, rows, row_blocks);
     }
     return;
   }
@@ -216,7 +222,7 @@ void GgufFile::ReadRowsQ8_0(const TensorInfo& tensor, size_t row0, size_t n, Q8B
     for (size_t r = 0; r < rows; ++r) {
       QuantizeQ8_0({values.data() + r * tensor.cols, tensor.cols}, blocks + r * row_blocks);
     }
-    CheckScales(impl_->path, tensor, row0 + done, blocks, rows, row_blocks);
+    CheckScales(impl_->path_of(tensor), tensor, row0 + done, blocks, rows, row_blocks);
   }
 }
 

@@ -122,6 +122,67 @@ struct RawGguf {
   }
 };
 
+// The contents of an open file, to be changed and written again.
+inline RawGguf RawOf(const GgufFile& file) {
+  RawGguf raw;
+  for (const GgufFile::Entry& entry : file.entries()) {  // the value's bytes begin with its type
+    if (entry.key == "general.alignment") continue;
+    raw.Set(entry.key, entry.type, std::string(file.RawValue(entry).substr(4)));
+  }
+  for (const TensorInfo& tensor : file.tensors()) {
+    std::string bytes(tensor.size_bytes, '\0');
+    file.ReadRows(tensor, 0, tensor.rows, bytes.data());
+    std::vector<uint64_t> dims = {tensor.cols};
+    if (tensor.rows > 1) dims.push_back(tensor.rows);
+    raw.AddTensor(tensor.name, std::move(dims), tensor.gguf_type, std::move(bytes));
+  }
+  return raw;
+}
+
+// The model in parts as llama.cpp's gguf-split makes them: all keys are in the first, part i has counts[i]
+// tensors.
+inline std::vector<RawGguf> PartsOf(const RawGguf& model, const std::vector<size_t>& counts) {
+  std::vector<RawGguf> parts(counts.size());
+  parts.front().keys = model.keys;
+  size_t next = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    RawGguf& part = parts[i];
+    part.alignment = model.alignment;
+    part.Set("split.no", GgufValueType::kU16, Raw(static_cast<uint16_t>(i)));
+    part.Set("split.count", GgufValueType::kU16, Raw(static_cast<uint16_t>(parts.size())));
+    part.Set("split.tensors.count", GgufValueType::kI32, Raw(static_cast<int32_t>(model.tensors.size())));
+    for (const size_t end = next + counts[i]; next < end; ++next) {
+      const RawGguf::Tensor& tensor = model.tensors.at(next);
+      const uint64_t data_end =
+          next + 1 < model.tensors.size() ? model.tensors[next + 1].offset : model.data.size();
+      part.AddTensor(tensor.name, tensor.dims, tensor.type,
+                     model.data.substr(tensor.offset, data_end - tensor.offset));
+    }
+  }
+  LARDER_CHECK(next == model.tensors.size(), "parts have {} of {} tensors", next, model.tensors.size());
+  return parts;
+}
+
+// gguf-split's name of part i, from 0: "STEM-00001-of-00003.gguf".
+inline std::string PartPath(const std::string& stem, size_t i, size_t count) {
+  return fmt::format("{}-{:05}-of-{:05}.gguf", stem, i + 1, count);
+}
+
+// Writes the parts and returns the first one's path. Empty parts of the vector are left out.
+inline std::string WriteParts(const std::string& stem, const std::vector<std::string>& parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].empty()) continue;
+    std::ofstream(PartPath(stem, i, parts.size()), std::ios::binary)
+        .write(parts[i].data(), static_cast<std::streamsize>(parts[i].size()));
+  }
+  return PartPath(stem, 0, parts.size());
+}
+inline std::string WriteParts(const std::string& stem, const std::vector<RawGguf>& parts) {
+  std::vector<std::string> bytes;
+  for (const RawGguf& part : parts) bytes.push_back(part.Bytes());
+  return WriteParts(stem, bytes);
+}
+
 // A complete model of one layer: dim 4, ffn 32, 2 heads of size 2, 1 KV head, vocabulary 3. It has tensors of
 // all four types.
 inline RawGguf GoodModel(const std::string& arch = "llama") {

@@ -76,6 +76,10 @@ void PrintJson(const model::GgufFile& file) {
   json out = {{"file", file.path()},        {"version", file.version()},
               {"bytes", file.file_bytes()}, {"vocabulary_only", VocabularyOnly(file) > 0},
               {"metadata", json::array()},  {"tensors", json::array()}};
+  if (file.parts().size() > 1) {
+    for (const auto& part : file.parts())
+      out["files"].push_back({{"file", part.path}, {"bytes", part.file_bytes}, {"tensors", part.tensors}});
+  }
   const ConfigOrReason found = TryConfig(file);
   if (found.config) {
     const auto& c = *found.config;
@@ -145,8 +149,14 @@ void PrintConfig(const model::GgufFile& file) {
 }
 
 void PrintText(const model::GgufFile& file) {
-  fmt::print("file       {} (GGUF v{}, {})\n", file.path(), file.version(),
-             HumanBytes(static_cast<double>(file.file_bytes())));
+  fmt::print("file       {} (GGUF v{}, {}{})\n", file.path(), file.version(),
+             HumanBytes(static_cast<double>(file.file_bytes())),
+             file.parts().size() > 1 ? fmt::format(" in {} files", file.parts().size()) : "");
+  for (size_t i = 0; file.parts().size() > 1 && i < file.parts().size(); ++i) {
+    const auto& part = file.parts()[i];
+    fmt::print("  {:<4}     {}: {}, {} tensors\n", i + 1, part.path,
+               HumanBytes(static_cast<double>(part.file_bytes)), part.tensors);
+  }
   PrintConfig(file);
   fmt::print("\nmetadata ({} keys)\n", file.entries().size());
   for (const auto& entry : file.entries())

@@ -259,7 +259,7 @@ std::optional<model::ChatFormat> ChooseFormat(const ServeOptions& o, const model
 serving::CompletionDefaults Defaults(const ServeOptions& o, const model::GgufFile& file,
                                      std::shared_ptr<const model::Tokenizer> tokenizer) {
   const model::ModelConfig config = model::ReadModelConfig(file);
-  const std::string stem = std::filesystem::path(file.path()).stem().string();
+  const std::string stem = file.stem();
   serving::CompletionDefaults defaults;
   defaults.chat_format = ChooseFormat(o, *tokenizer);
   defaults.sampling = ResolveSampling(o.sampling, *tokenizer, config.vocab);
