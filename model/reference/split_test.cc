@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/temporary_folder_testing.h"
 #include "model/gguf/gguf_testing.h"
 #include "model/reference/tiny_model_testing.h"
 
@@ -140,6 +141,25 @@ TEST(Split, AShapeIsTheWholeModels) {
       EXPECT_EQ(Describe(ReadModelConfig(*parts.files[0]).part), "stage 0 of 2: layers 0-1");
       EXPECT_EQ(Describe(ReadModelConfig(*parts.files[1]).part), "stage 1 of 2: layers 2-4");
       EXPECT_EQ(Describe(ReadModelConfig(*parts.files[2]).part), "serving, of 2 stages");
+    }
+  }
+}
+
+// Stages agree whether a model's machine has it whole or in several files, as gguf-split writes them.
+TEST(Split, AModelInSeveralFilesHasTheSameFingerprint) {
+  const TinyModel model(Shape("llama", true));
+  const auto whole = GgufFile::Open(model.path());
+  const testing::RawGguf raw = testing::RawOf(*whole);
+  const TemporaryFolder folder;
+  for (const size_t first : {size_t{0}, size_t{1}, raw.tensors.size() / 2}) {
+    const auto split = GgufFile::Open(
+        testing::WriteParts(folder / "m", testing::PartsOf(raw, {first, raw.tensors.size() - first})));
+    EXPECT_EQ(Fingerprint(*split), Fingerprint(*whole));
+    const Parts of_split(*split), of_whole(*whole);
+    for (size_t i = 0; i < of_whole.files.size(); ++i) {
+      EXPECT_EQ(Fingerprint(*of_split.files[i]), Fingerprint(*whole));
+      EXPECT_EQ(of_split.files[i]->entries().size(), of_whole.files[i]->entries().size());
+      EXPECT_FALSE(of_split.files[i]->Has("split.count"));
     }
   }
 }

@@ -136,6 +136,21 @@ class Cluster(unittest.TestCase):
         self.assertIn("b-both.gguf", (self.hosts / "host-b/etc/larder/b-both.env").read_text())
         self.assertEqual([p.name for p in (self.hosts / "host-a/var/lib/larder/models").iterdir()], ["model.gguf"])
 
+    def test_push_of_a_model_in_several_files(self):
+        """As llama.cpp's gguf-split names them; the first is what the sockets are given."""
+        first, second = (self.folder / f"story-{i:05}-of-00002.gguf" for i in (1, 2))
+        shutil.copy(DEMO_MODEL, first)
+        out, _ = self.run_it("push", "-m", str(first), expect=2)
+        self.assertIn(f"{second}: No such file", out)
+        second.write_bytes(b"the other half")
+        rows = self.rows(self.run_it("push", "-m", str(first))[0])
+        self.assertRegex(rows["node-b", "model, file 2"][0], "copied")
+        there = self.hosts / "host-b/var/lib/larder/models"
+        self.assertEqual(sorted(p.name for p in there.iterdir()), [first.name, second.name])
+        self.assertEqual((there / second.name).read_bytes(), b"the other half")
+        self.assertIn(f"models/{first.name}\n", (self.hosts / "host-b/etc/larder/b-both.env").read_text())
+        self.assertEqual({row[0] for row in self.rows(self.run_it("push", "-m", str(first))[0]).values()}, {"same"})
+
     def test_push_names_what_larder_says(self):
         self.manifest.write_text(self.manifest.read_text().replace('cores = "cores:0"', 'cores = "cores:4000"', 1))
         out, _ = self.run_it("push", expect=1)
