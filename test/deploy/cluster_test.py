@@ -140,8 +140,8 @@ class Cluster(unittest.TestCase):
         """As llama.cpp's gguf-split names them; the first is what the sockets are given."""
         first, second = (self.folder / f"story-{i:05}-of-00002.gguf" for i in (1, 2))
         shutil.copy(DEMO_MODEL, first)
-        out, _ = self.run_it("push", "-m", str(first), expect=2)
-        self.assertIn(f"{second}: No such file", out)
+        _, err = self.run_it("push", "-m", str(first), expect=2)
+        self.assertIn(f"{second}: No such file", err)
         second.write_bytes(b"the other half")
         rows = self.rows(self.run_it("push", "-m", str(first))[0])
         self.assertRegex(rows["node-b", "model, file 2"][0], "copied")
