@@ -13,7 +13,7 @@
 namespace larder::model::inline config {
 
 // GGUF types of a whole model's matrices. Of a shape without a file, all are Q8_0.
-struct MatrixTypes {
+struct TensorTypes {
   using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; norms and biases are not meant
   std::vector<OfLayer> layers;                           // or empty: Q8_0
   TensorType embedding = TensorType::kQ8_0;
@@ -30,7 +30,7 @@ struct ModelPart {
   size_t vocab = 0;
   bool tied_embeddings = false, qkv_bias = false;
   uint64_t fingerprint = 0;
-  MatrixTypes types;
+  TensorTypes types;
 };
 
 struct ModelConfig {
@@ -50,7 +50,7 @@ struct ModelConfig {
   float norm_epsilon = 1e-5f;
   bool tied_embeddings = false;  // no output.weight: lm_head is the embedding table
   LayerSpec layer;               // the same for every layer
-  MatrixTypes types;
+  TensorTypes types;
 
   ModelPart part;  // the part in the file that this was read from
 

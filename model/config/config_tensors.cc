@@ -16,7 +16,7 @@ class TensorChecker {
 
   void Check() {
     config_.types.layers.resize(config_.layers);
-    for (MatrixTypes::OfLayer& types : config_.types.layers) types.fill(TensorType::kQ8_0);
+    for (TensorTypes::OfLayer& types : config_.types.layers) types.fill(TensorType::kQ8_0);
     const auto part = ReadPart(file_, config_.layers);
     part ? CheckPart(*part) : CheckWhole();
     ReadRopeFactors();
@@ -48,7 +48,7 @@ class TensorChecker {
     };
     check(config_.types.embedding, config_.dim);
     check(config_.types.head, config_.dim);
-    for (const MatrixTypes::OfLayer& types : config_.types.layers) {
+    for (const TensorTypes::OfLayer& types : config_.types.layers) {
       for (const TensorSpec& tensor : config_.layer.tensors)
         if (tensor.kind == TensorKind::kMatrix) check(types[static_cast<size_t>(tensor.role)], tensor.cols);
     }

@@ -55,15 +55,15 @@ bool OfServing(const std::string& name) {
 
 // The whole model's types, which each part's Plan counts with: embedding, head, then layer by layer in the
 // order of TensorRole.
-std::vector<int32_t> NumbersOf(const MatrixTypes& types) {
+std::vector<int32_t> NumbersOf(const TensorTypes& types) {
   std::vector<int32_t> numbers = {static_cast<int32_t>(types.embedding), static_cast<int32_t>(types.head)};
-  for (const MatrixTypes::OfLayer& layer : types.layers) {
+  for (const TensorTypes::OfLayer& layer : types.layers) {
     for (const TensorType type : layer) numbers.push_back(static_cast<int32_t>(type));
   }
   return numbers;
 }
 
-MatrixTypes ReadTypes(const GgufFile& file, size_t layers) {
+TensorTypes ReadTypes(const GgufFile& file, size_t layers) {
   const auto numbers = file.FindInts(kTypes);
   if (!numbers || numbers->size() != 2 + layers * kTensorRoles) {
     throw Error("{}: key '{}' has {} numbers, expected 2 + {} layers x {}: split the model again",
@@ -76,11 +76,11 @@ MatrixTypes ReadTypes(const GgufFile& file, size_t layers) {
       throw Error("{}: key '{}' has type {}, expected {}", file.path(), kTypes, number, kReadableTypes);
     return static_cast<TensorType>(number);
   };
-  MatrixTypes types;
+  TensorTypes types;
   types.embedding = take();
   types.head = take();
   types.layers.resize(layers);
-  for (MatrixTypes::OfLayer& layer : types.layers) {
+  for (TensorTypes::OfLayer& layer : types.layers) {
     for (TensorType& type : layer) type = take();
   }
   return types;

@@ -183,7 +183,7 @@ void GgufFile::ReadRowsAs(TensorType type, const TensorInfo& tensor, size_t row0
     const size_t rows = std::min(chunk_rows, n - done);
     char* at = static_cast<char*>(dst) + done * row_bytes;
     ReadRows(tensor, row0 + done, rows, at);
-    CheckBlockScales(impl_->path, tensor, row0 + done, at, rows);
+    CheckBlockScales(impl_->path_of(tensor), tensor, row0 + done, at, rows);
   }
 }
 
