@@ -4,9 +4,11 @@
 #include <cmath>
 #include <deque>
 #include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "model/gguf/gguf.h"
+#include "model/synth/synth_quants.h"
 #include "model/synth/synth_random.h"
 
 namespace larder::model::inline synth {
@@ -98,6 +100,7 @@ class Synthesis {
   // What Fill needs to know about one tensor.
   struct Source {
     const NormalTable* table;
+    const QuantBlocks* quants;  // null for types that the table makes
     uint64_t key;
     TensorType type;
     size_t cols;
@@ -110,7 +113,7 @@ class Synthesis {
     const auto u32 = [](size_t value) { return static_cast<uint32_t>(value); };
     writer_.Add("general.architecture", arch);
     writer_.Add("general.name", options_.name.empty() ? std::string("synth") : options_.name);
-    writer_.Add("general.file_type", FileType());
+    writer_.Add("general.file_type", FileTypeOf(options_.type));
     writer_.Add("general.quantization_version", uint32_t{2});
     writer_.Add(key("context_length"), u32(shape_.context));
     writer_.Add(key("embedding_length"), u32(shape_.dim));
@@ -124,23 +127,6 @@ class Synthesis {
     writer_.Add(key("attention.value_length"), u32(shape_.head_size));
     writer_.Add(key("attention.layer_norm_rms_epsilon"), static_cast<float>(shape_.norm_epsilon));
     writer_.Add(key("vocab_size"), u32(shape_.vocab));
-  }
-
-  // llama.cpp's number for "mostly" this type.
-  uint32_t FileType() const {
-    switch (options_.type) {
-      case TensorType::kF32:
-        return 0;
-      case TensorType::kF16:
-        return 1;
-      case TensorType::kQ8_0:
-        return 7;
-      case TensorType::kBF16:
-        return 32;
-      default:
-        break;  // synth writes the others not at all
-    }
-    return 0;
   }
 
   void AddTokenizer() {
@@ -159,9 +145,10 @@ class Synthesis {
 
   void AddTensors() {
     const ModelConfig config = ConfigOfShape(shape_, options_.name);
-    AddMatrix(kEmbeddingTensor, config.vocab, config.dim);
+    const MatrixTypes& types = options_.type;
+    AddMatrix(kEmbeddingTensor, types.OfEmbedding(config.tied_embeddings), config.vocab, config.dim);
     AddNorm(kOutputNormTensor, config.dim);
-    if (!config.tied_embeddings) AddMatrix(kHeadTensor, config.vocab, config.dim);
+    if (!config.tied_embeddings) AddMatrix(kHeadTensor, types.OfHead(), config.vocab, config.dim);
     const std::vector<float>& factors = config.layer.rotary.freq_factors;
     if (!factors.empty()) writer_.AddVector(kRopeFactorsTensor, factors);
     for (size_t layer = 0; layer < config.layers; ++layer) {
@@ -169,7 +156,7 @@ class Synthesis {
         const std::string name = LayerTensor(layer, tensor.suffix);
         switch (tensor.kind) {
           case TensorKind::kMatrix:
-            AddMatrix(name, tensor.rows, tensor.cols);
+            AddMatrix(name, types.OfLayer(tensor.role, layer, config.layers), tensor.rows, tensor.cols);
             break;
           case TensorKind::kNorm:
             AddNorm(name, tensor.cols);
@@ -182,21 +169,35 @@ class Synthesis {
     }
   }
 
-  void AddMatrix(const std::string& name, size_t rows, size_t cols) {
-    const bool whole_blocks = cols % kBlock == 0;
-    const TensorType type =
-        options_.type == TensorType::kQ8_0 && !whole_blocks ? TensorType::kF16 : options_.type;
+  void AddMatrix(const std::string& name, TensorType wanted, size_t rows, size_t cols) {
+    const TensorType type = FallbackType(wanted, cols);
     const float deviation = options_.standard_deviation > 0.0f ? options_.standard_deviation
                                                                : 1.0f / std::sqrt(static_cast<float>(cols));
-    sources_.push_back({&table_, HashText(options_.seed, name), type, cols, deviation});
+    sources_.push_back({&table_, QuantsOf(type), HashText(options_.seed, name), type, cols, deviation});
     writer_.AddTensor(name, type, rows, cols, &Fill, &sources_.back());
+  }
+
+  const QuantBlocks* QuantsOf(TensorType type) {
+    switch (type) {
+      case TensorType::kF32:
+      case TensorType::kF16:
+      case TensorType::kBF16:
+      case TensorType::kQ8_0:
+        return nullptr;
+      default:
+        return &quants_.try_emplace(type, type).first->second;
+    }
   }
 
   static void Fill(void* context, size_t row0, size_t n, void* dst) {
     const Source& source = *static_cast<const Source*>(context);
     const uint64_t first = row0 * source.cols;
     const size_t count = n * source.cols;
-    if (source.type == TensorType::kQ8_0) {
+    if (source.quants != nullptr) {
+      const size_t elements = LayoutOfGgufType(static_cast<uint32_t>(source.type)).elements;
+      source.quants->Fill(source.key, first / elements, count / elements, source.deviation,
+                          static_cast<char*>(dst));
+    } else if (source.type == TensorType::kQ8_0) {
       source.table->FillQ8_0(source.key, first / kBlock, count / kBlock, source.deviation,
                              static_cast<Q8Block*>(dst));
     } else if (source.type == TensorType::kF32) {
@@ -217,8 +218,7 @@ class Synthesis {
     std::vector<float> values(size);
     const uint64_t key = HashText(options_.seed, name);
     for (size_t i = 0; i < size; ++i) {
-      const auto uniform = static_cast<float>(HashBits(key, i) >> 40) * 0x1p-23f - 1.0f;
-      values[i] = 1.0f + kNormSpread * uniform;
+      values[i] = 1.0f + kNormSpread * UniformOf(HashBits(key, i));
     }
     writer_.AddVector(name, std::move(values));
   }
@@ -232,7 +232,8 @@ class Synthesis {
   const SynthOptions& options_;
   const ModelShape& shape_;
   NormalTable table_;
-  std::deque<Source> sources_;  // a deque, because the writer keeps pointers to its elements
+  std::map<TensorType, QuantBlocks> quants_;  // those that a matrix has, by reference from sources_
+  std::deque<Source> sources_;                // a deque, because the writer keeps pointers to its elements
   GgufWriter writer_;
 };
 

@@ -10,6 +10,7 @@
 #include "model/config/config.h"
 #include "model/gguf/formats.h"
 #include "model/gguf/gguf.h"
+#include "model/synth/synth_types.h"
 
 namespace larder::model::inline synth {
 
@@ -48,8 +49,8 @@ ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name);
 
 struct SynthOptions {
   ModelShape shape;
-  // The matrices' type. Matrices whose rows are not whole blocks are F16, as llama-quantize writes them.
-  TensorType type = TensorType::kQ8_0;
+  // Of the matrices; rows that are not whole blocks have their FallbackType, as llama-quantize writes them.
+  MatrixTypes type = TensorType::kQ8_0;
   uint64_t seed = 1;
   // Of the matrices' weights; 0: 1 / sqrt(cols), which keeps the size of activations.
   float standard_deviation = 0.0f;

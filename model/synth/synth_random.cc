@@ -7,13 +7,12 @@
 namespace larder::model::inline synth {
 namespace {
 
-constexpr double kTargetSigma =
-    127.0 / 3.0;                  // +-127 is three standard deviations: a block's largest of 32 is about 2.1
-constexpr float kSpread = 0.25f;  // blocks' scales differ by up to this share, as in real models
-
-double NormalCdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+// +-127 is three standard deviations: a block's largest of 32 is about 2.1.
+constexpr double kTargetSigma = 127.0 / 3.0;
 
 }  // namespace
+
+double NormalCdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 uint64_t HashText(uint64_t seed, std::string_view text) {
   uint64_t hash = HashBits(seed, text.size());
@@ -35,13 +34,11 @@ NormalTable::NormalTable() {
 
 void NormalTable::FillQ8_0(uint64_t key, uint64_t first_block, size_t blocks, float deviation,
                            Q8Block* out) const {
-  // Scales are uniform in 1 +- kSpread, whose mean square is 1 + kSpread^2 / 3.
-  const float unit = deviation / (sigma_ * std::sqrt(1.0f + kSpread * kSpread / 3.0f));
+  const float unit = deviation / (sigma_ * std::sqrt(1.0f + kScaleSpread * kScaleSpread / 3.0f));
   for (size_t b = 0; b < blocks; ++b) {
     const uint64_t counter = (first_block + b) * 9;  // eight hashes for four weights each, one for the scale
     Q8Block& block = out[b];
-    const auto uniform = static_cast<float>(HashBits(key, counter + 8) >> 40) * 0x1p-23f - 1.0f;
-    block.d = F32ToF16(unit * (1.0f + kSpread * uniform));
+    block.d = F32ToF16(unit * (1.0f + kScaleSpread * UniformOf(HashBits(key, counter + 8))));
     for (size_t h = 0; h < kBlock / 4; ++h) {
       const uint64_t bits = HashBits(key, counter + h);
       for (size_t k = 0; k < 4; ++k) block.q[4 * h + k] = Pick(bits >> (16 * k));

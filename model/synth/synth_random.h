@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "model/gguf/formats.h"
 
@@ -17,6 +18,16 @@ inline uint64_t HashBits(uint64_t key, uint64_t counter) {
   return x ^ (x >> 31);
 }
 uint64_t HashText(uint64_t seed, std::string_view text);
+
+// Uniform in [-1, 1), from the upper 24 of 64 hash bits.
+inline float UniformOf(uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f; }
+
+// The standard normal distribution's share below x.
+double NormalCdf(double x);
+
+// Blocks' scales differ by up to this share, as in real models. They are uniform in 1 +- it, whose mean
+// square is 1 + kScaleSpread^2 / 3.
+inline constexpr float kScaleSpread = 0.25f;
 
 // Normal variates directly as INT8: 12 hash bits look up the quantile. So one 64-bit hash makes four weights
 // of a Q8_0 block, and no Gaussian has to be quantised.

@@ -40,12 +40,12 @@ Moments MomentsOf(const GgufFile& file, const TensorInfo& tensor) {
 
 TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
   for (const Architecture arch : {Architecture::kLlama, Architecture::kQwen2, Architecture::kQwen3}) {
-    for (const TensorType type : {TensorType::kF32, TensorType::kF16, TensorType::kBF16, TensorType::kQ8_0}) {
+    for (const NamedMatrixTypes& named : AllMatrixTypes()) {
       for (const bool tied : {false, true}) {
         SynthOptions options;
         options.shape.architecture = arch;
         options.shape.dim = 64;
-        options.shape.ffn = 172;  // not whole blocks: such rows are F16 in a Q8_0 file
+        options.shape.ffn = 172;  // not whole blocks
         options.shape.heads = 6;
         options.shape.kv_heads = 2;
         options.shape.head_size = 16;
@@ -53,7 +53,7 @@ TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
         options.shape.tied = tied;
         options.shape.rope_base = 5e5;
         options.shape.llama3_rope_factor = arch == Architecture::kLlama ? 32.0 : 0.0;
-        options.type = type;
+        options.type = named.types;
         const TempFile temp;
         WriteSynth(options, temp.path());
         const auto file = GgufFile::Open(temp.path());
@@ -67,9 +67,9 @@ TEST(Synth, EveryArchitectureAndTypeIsAWholeModel) {
         EXPECT_EQ(config.layer.Has(TensorRole::kQBias), arch == Architecture::kQwen2);
         EXPECT_EQ(config.layer.Has(TensorRole::kQNorm), arch == Architecture::kQwen3);
         EXPECT_EQ(config.layer.rotary.freq_factors.size(), arch == Architecture::kLlama ? 8u : 0u);
-        EXPECT_EQ(file->Tensor("blk.1.attn_q.weight").type, type);
-        EXPECT_EQ(file->Tensor("blk.1.ffn_down.weight").type,
-                  type == TensorType::kQ8_0 ? TensorType::kF16 : type);
+        EXPECT_EQ(file->GetUnsigned("general.file_type"), named.file_type);
+        EXPECT_EQ(file->Tensor("blk.1.attn_q.weight").type, FallbackType(named.types.most, 64));
+        EXPECT_EQ(file->Tensor("blk.1.ffn_down.weight").type, FallbackType(named.types.finer, 172));
         for (const TensorInfo& tensor : file->tensors()) {
           std::vector<Q8Block> blocks(tensor.rows * CeilDiv(tensor.cols, kBlock));
           file->ReadRowsQ8_0(tensor, 0, tensor.rows, blocks.data());
