@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
 
 namespace larder::node::inline commands {
@@ -40,6 +41,28 @@ TEST_F(Cli, WrongUsage) {
   ExpectUsage(Run({"plan"}), "--shape");
   ExpectUsage(Run({"perplexity", "-m", Tiny()}), "--ids");
   ExpectUsage(Run({"synth", "-o", Path("none.gguf")}), "--shape");
+  ExpectUsage(Run({"synth", "--dim", "64", "--type", "q4_k_x", "-o", Path("none.gguf")}), "q4_k_x");
+}
+
+// `inspect` shows what `synth --type` wrote; ffn rows are not whole super-blocks.
+TEST_F(Cli, SynthWritesTheTypeThatIsAsked) {
+  const std::string help = Run({"synth", "--help"}).out;
+  for (const model::NamedMatrixTypes& named : model::AllMatrixTypes()) {
+    const std::string name(named.name), path = Path("of_a_type.gguf");
+    // Lines of the help are broken at blanks only.
+    EXPECT_NE(help.find(name), std::string::npos) << help;
+    const Outcome made = Run({"synth", "--layers", "1", "--dim", "256", "--heads", "4", "--ffn", "96",
+                              "--vocab", "300", "--type", name, "-o", path});
+    EXPECT_EQ(made.code, 0) << made.err;
+    const auto file = model::GgufFile::Open(path);
+    EXPECT_EQ(file->Tensor("blk.0.attn_q.weight").type, named.types.most) << name;
+    EXPECT_EQ(file->Tensor("output.weight").type, named.types.finer) << name;
+    EXPECT_EQ(file->Tensor("blk.0.ffn_down.weight").type, model::FallbackType(named.types.finer, 96)) << name;
+    const Outcome shown = Run({"inspect", "-m", path});
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    EXPECT_NE(shown.out.find(model::GgufTypeName(static_cast<uint32_t>(named.types.most))), std::string::npos)
+        << shown.out;
+  }
 }
 
 // An empty key would admit everybody, and a short one can be guessed.

@@ -71,10 +71,7 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
   synth.shape = ShapeFrom(o);
   synth.seed = o.seed;
   synth.name = o.shape.empty() ? "synth" : o.shape;
-  synth.type = o.type == "f32"    ? model::TensorType::kF32
-               : o.type == "f16"  ? model::TensorType::kF16
-               : o.type == "bf16" ? model::TensorType::kBF16
-                                  : model::TensorType::kQ8_0;
+  synth.type = model::MatrixTypesByName(o.type);
   {
     const InterruptGuard guard;
     Progress progress("writing");
@@ -94,6 +91,12 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
   return 0;
 }
 
+std::vector<std::string> TypeNames() {
+  std::vector<std::string> names;
+  for (const model::NamedMatrixTypes& named : model::AllMatrixTypes()) names.emplace_back(named.name);
+  return names;
+}
+
 }  // namespace
 
 Command AddSynth(CLI::App& program) {
@@ -103,8 +106,13 @@ Command AddSynth(CLI::App& program) {
       ->type_name("NAME");
   command->add_flag("--list", o->list, "list the named shapes");
   command->add_option("-o,--output", o->output, "the file to write")->type_name("FILE");
-  command->add_option("--type", o->type, "type of the matrices: q8_0, f16, bf16, f32 (default: q8_0)")
-      ->check(CLI::IsMember({"q8_0", "f16", "bf16", "f32"}).description(""))
+  const std::vector<std::string> types = TypeNames();
+  command
+      ->add_option("--type", o->type,
+                   fmt::format("type of the matrices: {} (default: q8_0); q4_k_m is llama-quantize's mixture "
+                               "of Q4_K and Q6_K",
+                               fmt::join(types, ", ")))
+      ->check(CLI::IsMember(types).description(""))
       ->type_name("NAME");
   AddCount(*command, "-s,--seed", o->seed,
            "seed of the weights: the same options give the same file (default: 1)");
