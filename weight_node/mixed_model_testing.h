@@ -62,10 +62,11 @@ inline model::TensorType MixedType(const std::string& name) {
   const bool first = name.starts_with("blk.0.");
   if (name == "output.weight") return TensorType::kQ8_0;
   if (name == "token_embd.weight") return TensorType::kIQ4_NL;
-  if (name.find("attn_v") != std::string::npos) return first ? TensorType::kQ8_0 : TensorType::kQ4_0;
+  if (name.find("attn_v") != std::string::npos) return first ? TensorType::kQ6_K : TensorType::kQ4_0;
   if (name.find("attn_k") != std::string::npos) return first ? TensorType::kQ4_K : TensorType::kIQ4_NL;
   if (name.find("ffn_up") != std::string::npos) return first ? TensorType::kQ4_K : TensorType::kQ4_0;
-  if (name.find("ffn_down") != std::string::npos) return first ? TensorType::kQ8_0 : TensorType::kQ4_K;
+  if (name.find("ffn_down") != std::string::npos) return first ? TensorType::kQ6_K : TensorType::kQ5_K;
+  if (name.find("attn_output") != std::string::npos) return first ? TensorType::kMXFP4 : TensorType::kIQ4_XS;
   return TensorType::kQ4_K;
 }
 

@@ -62,7 +62,7 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
 
 std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExtent> extents,
                               const LayerPanels& panels) {
-  const auto format = [&](uint32_t panel) { return panels.of(PanelMatrix::kQkv, panel).format.id; };
+  const auto format = [&](uint32_t panel) { return panels.of(PanelMatrix::kQkv, panel).format.type; };
   std::vector<QkvPart> parts;
   for (const auto& [group, extent] : QkvParts(shape, extents)) {
     for (uint32_t begin = extent.panels.begin, end = begin; begin < extent.panels.end; begin = end) {

@@ -49,7 +49,7 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   const LayerShape shape(config);
   const auto narrow = [](size_t n) { return static_cast<uint32_t>(n); };
   const auto format = [&](TensorRole role) { return kernels::PanelFormatOf(config.TypeOf(layer, role)); };
-  const auto same = [&](TensorRole a, TensorRole b) { return format(a).id == format(b).id; };
+  const auto same = [&](TensorRole a, TensorRole b) { return format(a).type == format(b).type; };
   group_panels_ = narrow(shape.group_panels);
   qkv_panels_ = narrow(shape.qkv_panels);
   o_panels_ = narrow(shape.o_panels);

@@ -98,7 +98,7 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
     return config.types.layers[1][static_cast<size_t>(role)];
   };
   type(TensorRole::kK) = TensorType::kQ4_0;
-  type(TensorRole::kV) = TensorType::kQ6_K;  // as Q8_0
+  type(TensorRole::kV) = TensorType::kQ3_K;  // as Q8_0
   type(TensorRole::kUp) = TensorType::kQ4_0;
   const LayerPanels panels(config, 1);
   // A group: 2 query heads, a key head and a value head of 32 rows each.
@@ -108,13 +108,13 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
   uint64_t sum = 0;
   for (uint32_t p = 0; p < 4 * expected.size(); ++p) {
     const kernels::PanelFormat& format = *expected[p % expected.size()];
-    EXPECT_EQ(panels.of(PanelMatrix::kQkv, p).format.id, format.id) << p;
+    EXPECT_EQ(panels.of(PanelMatrix::kQkv, p).format.type, format.type) << p;
     EXPECT_EQ(panels.bytes(PanelMatrix::kQkv, {0, p}), sum) << p;
     EXPECT_EQ(panels.bytes(PanelMatrix::kQkv, {p, p + 1}), format.bytes(8)) << p;
     sum += format.bytes(8);
   }
-  EXPECT_EQ(panels.of(PanelMatrix::kFfn, 0).format.id, kernels::PanelFormatId::kQ8_0) << "gate and up differ";
-  EXPECT_EQ(panels.of(PanelMatrix::kDown, 0).format.id, kernels::PanelFormatId::kQ4K);
+  EXPECT_EQ(panels.of(PanelMatrix::kFfn, 0).format.type, TensorType::kQ8_0) << "gate and up differ";
+  EXPECT_EQ(panels.of(PanelMatrix::kDown, 0).format.type, TensorType::kQ4_K);
   EXPECT_GT(LayerBytes(config, 1, 1), all_4_bit);
   for (const size_t threads : {1, 3, 7}) {
     const ShardPlan plan = MakeShardPlan(config, threads);
@@ -125,7 +125,7 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
   }
   // Heads that are no whole panels: one format for all rows.
   config.head_size = 40;
-  EXPECT_EQ(LayerPanels(config, 1).of(PanelMatrix::kQkv, 0).format.id, kernels::PanelFormatId::kQ8_0);
+  EXPECT_EQ(LayerPanels(config, 1).of(PanelMatrix::kQkv, 0).format.type, TensorType::kQ8_0);
 }
 
 TEST(ShardPlan, BetterThreads) {

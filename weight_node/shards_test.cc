@@ -150,7 +150,7 @@ TEST_P(ShardsOfMixedTypes, EachPackedRowIsTheRightOne) {
   });
   file_ = mixed.file();
   config_ = model::ReadModelConfig(*file_);
-  EXPECT_EQ(config_.TypeOf(0, model::TensorRole::kV), model::TensorType::kQ8_0);
+  EXPECT_EQ(config_.TypeOf(0, model::TensorRole::kV), model::TensorType::kQ6_K);
   EXPECT_EQ(config_.TypeOf(1, model::TensorRole::kV), model::TensorType::kQ4_0);
   ExpectAllRows();
 }

@@ -17,14 +17,15 @@ using model::kBlock;
 // round(float(isum) * d) from an integer accumulator that started at `start` with one fused multiply-add and
 // no conversion: the accumulator's bits, read as a float, are exactly kMagic + isum (|isum| <= 32*128*127 <
 // 2^22), and fma(kMagic + isum, d, -kMagic * d) rounds once, as the product does.
-struct alignas(16) ActBlock {
+struct alignas(8) ActBlock {
   int8_t q[kBlock];
-  float d;         // scale; 0 for a block whose largest magnitude is below 2^-100
-  float minus_md;  // -kMagic * d, exact
-  int32_t start;   // bits of kMagic minus 128 * sum(q): cancels the +128 of unsigned weights
-  float d_sum;     // d * sum(q), rounded once: the factor of a block's minimum
+  float d;                 // scale; 0 for a block whose largest magnitude is below 2^-100
+  float minus_md;          // -kMagic * d, exact
+  int32_t start;           // bits of kMagic minus 128 * sum(q): cancels the +128 of unsigned weights
+  float d_sum;             // d * sum(q), rounded once: the factor of a block's minimum
+  int32_t half_starts[2];  // as start, of the first and the second 16 activations
 };
-static_assert(sizeof(ActBlock) == 48);
+static_assert(sizeof(ActBlock) == 56);
 
 inline constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
 inline constexpr int32_t kMagicBits = 0x4B400000;

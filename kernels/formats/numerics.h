@@ -12,8 +12,9 @@
 namespace larder::kernels::inline formats {
 
 // Grows whenever the bits of a result change. Part of the Plan's hash, so that processes which would disagree
-// refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks).
-inline constexpr uint32_t kArithmeticVersion = 2;
+// refuse each other. 2: products are summed in chunks of 1,024 inputs (kSumBlocks). 3: weights of Q6_K, Q4_1
+// and MXFP4 are no longer rounded to Q8_0.
+inline constexpr uint32_t kArithmeticVersion = 3;
 
 namespace numerics {
 

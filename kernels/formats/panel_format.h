@@ -1,7 +1,7 @@
 // PanelFormat: the memory layout of a weight matrix. A matrix is a sequence of panels of 16 rows; a tile of a
 // matrix product reads a panel from front to back. All offsets and sizes within panels come from this file.
-// A format is a type of GGUF's weights, rearranged: it adds a constant to kPanelFormats, its functions (as
-// q8_panel.cc), and the way that a tile loads its weights and scales (kernels/gemm/).
+// A format is a type of GGUF's weights, rearranged: it adds a constant to kPanelFormats and its functions (as
+// q8_panel.cc). Where its codes or scales are of a new kind, tiles learn to load these (kernels/gemm/).
 #pragma once
 
 #include <array>
@@ -29,13 +29,36 @@ inline constexpr size_t kBlockVectors = kBlock / kVectorInputs;
 // a bit.
 inline constexpr size_t kSumBlocks = 32;
 
-// One block of a row, as the products take it: weight[i] = scale * q[i] - minimum.
+// One block of a row, as the products take it: weight[i] = scale[i / 16] * q[i] - minimum.
 struct PanelBlock {
-  float scale = 0, minimum = 0;
+  float scale[2] = {};  // of its first and its second half; equal but for formats of half_scales
+  float minimum = 0;
   int8_t q[kBlock] = {};
 };
 
-enum class PanelFormatId : uint8_t { kQ8_0, kQ4_0, kIq4Nl, kQ4K };
+// How a format stores its weights, and how its scales. A tile has code for each of these, not for formats.
+enum class PanelCodes : uint8_t {
+  kBytes,     // 8 vectors; vector j holds inputs 4j..4j+3 of rows 0..15: byte 4 * row + i = q + 128, unsigned
+  kNibbles,   // 4 vectors; vector j holds the codes of vector j in the low halves of its bytes and those of
+              // vector j + 4 in the high halves; q = code - 8, or with minimums q = code
+  kTable,     // as kNibbles; q = table[code]
+  kFiveBits,  // 5 vectors: the codes of vectors 0 to 4 in the bits 3 to 7 of their bytes. The code of vector
+              // 5 has its highest three bits in the bits 0 to 2 of the first, its lowest two in the bits 1
+              // and 2 of the second; that of vector 6 likewise in the third and fourth; that of vector 7 has
+              // its highest three in the fifth, and then the bit 0 of the second and of the fourth. q = code
+              // - 16, or with minimums q = code
+  kSixBits,   // 6 vectors, 3 of each half of the block: the codes of vectors 0, 1, 2 of the half in the bits
+             // 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its highest two bits in the
+             // first; q = code - 32
+};
+enum class PanelScales : uint8_t {
+  kF16,            // per block: f16 [16 rows]
+  kF16AndMinimum,  // the same, then f16 [16 rows] that are added: minimums with their sign changed
+  kBf16,           // per block: bfloat16 [16 rows]
+  kSixBitWords,    // in the group's header, scales and minimums (namespace six_bit_words)
+  kInt8,           // in the group's header, of each block (namespace int8_scales)
+  kInt8Halves,     // the same, of each half of each block
+};
 
 // A panel of `blocks` blocks of 32 inputs, in groups of group_blocks blocks:
 //   header; scales of each block of the group; weights of each block of the group.
@@ -43,20 +66,29 @@ enum class PanelFormatId : uint8_t { kQ8_0, kQ4_0, kIq4Nl, kQ4K };
 // (their scales are there, zero). Panels are 64-byte aligned, and so are each block's weights. Rows after the
 // matrix's last have weight and scale 0.
 struct PanelFormat {
-  PanelFormatId id;
-  model::TensorType type;  // of the rows that pack takes; its blocks hold whole groups or one block
+  model::TensorType
+      type;  // a type has one format; pack takes its rows; its blocks hold whole groups or one block
   std::string_view name;
-  bool has_minimum;     // its blocks' minimum is not always 0
-  size_t group_blocks;  // 2, or the blocks of a super-block
-  size_t header_bytes;  // per group
-  size_t scale_bytes;   // per block: the scales of its 16 rows
-  size_t weight_bytes;  // per block: the weights of its 16 rows
+  PanelCodes codes;
+  PanelScales scales;
+  const std::array<int8_t, 16>* table;  // of kTable
+  size_t group_blocks;                  // 2, or the blocks of a super-block
+  size_t header_bytes;                  // per group
+  size_t scale_bytes;                   // per block: the scales of its 16 rows
+  size_t weight_bytes;                  // per block: the weights of its 16 rows
 
   // Writes a whole panel, bytes(blocks) at `panel`. rows[r] points to the `blocks` blocks of row r in the
   // format's `type`, or is null for a row of zeros.
   void (*pack)(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
   // Reads back a block of a row: exactly the values that the kernels compute with.
   void (*unpack)(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+
+  // Its blocks' minimum is not always 0.
+  constexpr bool has_minimum() const {
+    return scales == PanelScales::kF16AndMinimum || scales == PanelScales::kSixBitWords;
+  }
+  // The halves of a block have scales of their own.
+  constexpr bool half_scales() const { return scales == PanelScales::kInt8Halves; }
 
   constexpr size_t group_bytes() const { return header_bytes + group_blocks * (scale_bytes + weight_bytes); }
   constexpr size_t bytes(size_t blocks) const {
@@ -81,22 +113,36 @@ void Pack(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
 void PackRow(const model::Q8Block* row_blocks, size_t blocks, size_t row, uint8_t* panel);
 void Unpack(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
 }  // namespace q8_panel
-namespace q4_panel {
-void Pack(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+namespace block_panel {
+void PackQ4_0(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
 void UnpackQ4_0(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackQ4_1(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackQ4_1(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackQ5_0(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackQ5_0(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackQ5_1(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackQ5_1(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackIq4Nl(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
 void UnpackIq4Nl(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
-}  // namespace q4_panel
-namespace q4k_panel {
-void Pack(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
-void Unpack(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
-}  // namespace q4k_panel
+void PackMxfp4(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackMxfp4(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+}  // namespace block_panel
+namespace super_panel {
+void PackQ4K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackQ4K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackQ5K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackQ5K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackQ6K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackQ6K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+void PackIq4Xs(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel);
+void UnpackIq4Xs(const uint8_t* panel, size_t block, size_t row, PanelBlock* out);
+}  // namespace super_panel
 
-// 8-bit weights, f16 scales. Scales: [16 rows]. Weights: 8 vectors; vector j holds inputs 4j..4j+3 of rows
-// 0..15: byte 4 * row + i = weight(row, 4j + i) + 128, unsigned.
-inline constexpr PanelFormat kQ8Panel{.id = PanelFormatId::kQ8_0,
-                                      .type = model::TensorType::kQ8_0,
+inline constexpr PanelFormat kQ8Panel{.type = model::TensorType::kQ8_0,
                                       .name = "q8_0",
-                                      .has_minimum = false,
+                                      .codes = PanelCodes::kBytes,
+                                      .scales = PanelScales::kF16,
+                                      .table = nullptr,
                                       .group_blocks = 2,
                                       .header_bytes = 0,
                                       .scale_bytes = kPanelRows * sizeof(model::Q8Block::d),
@@ -104,54 +150,139 @@ inline constexpr PanelFormat kQ8Panel{.id = PanelFormatId::kQ8_0,
                                       .pack = q8_panel::Pack,
                                       .unpack = q8_panel::Unpack};
 
-// 4-bit codes, f16 scales. Weights: 4 vectors; vector j holds the codes of vector j of kQ8Panel in the low
-// halves of its bytes and those of vector j + 4 in the high halves. A weight is code - 8. The products have
-// the bits of the same weights in kQ8Panel.
-inline constexpr PanelFormat kQ4_0Panel{.id = PanelFormatId::kQ4_0,
-                                        .type = model::TensorType::kQ4_0,
-                                        .name = "q4_0",
-                                        .has_minimum = false,
-                                        .group_blocks = 2,
-                                        .header_bytes = 0,
-                                        .scale_bytes = kPanelRows * sizeof(model::Q4Block::d),
-                                        .weight_bytes = kBlockVectors / 2 * kVectorBytes,
-                                        .pack = q4_panel::Pack,
-                                        .unpack = q4_panel::UnpackQ4_0};
-
-// The same with the weights kIq4Values[code].
+// The products of weights in kQ4_0Panel, kQ5_0Panel, kIq4NlPanel and kMxfp4Panel have the bits of the same
+// weights in kQ8Panel.
+inline constexpr PanelFormat kQ4_0Panel = [] {
+  PanelFormat format = kQ8Panel;
+  format.type = model::TensorType::kQ4_0;
+  format.name = "q4_0";
+  format.codes = PanelCodes::kNibbles;
+  format.weight_bytes = kBlockVectors / 2 * kVectorBytes;
+  format.pack = block_panel::PackQ4_0;
+  format.unpack = block_panel::UnpackQ4_0;
+  return format;
+}();
+inline constexpr PanelFormat kQ5_0Panel = [] {
+  PanelFormat format = kQ8Panel;
+  format.type = model::TensorType::kQ5_0;
+  format.name = "q5_0";
+  format.codes = PanelCodes::kFiveBits;
+  format.weight_bytes = kQ4_0Panel.weight_bytes + kVectorBytes;
+  format.pack = block_panel::PackQ5_0;
+  format.unpack = block_panel::UnpackQ5_0;
+  return format;
+}();
 inline constexpr PanelFormat kIq4NlPanel = [] {
   PanelFormat format = kQ4_0Panel;
-  format.id = PanelFormatId::kIq4Nl;
   format.type = model::TensorType::kIQ4_NL;
   format.name = "iq4_nl";
-  format.unpack = q4_panel::UnpackIq4Nl;
+  format.codes = PanelCodes::kTable;
+  format.table = &model::kIq4Values;
+  format.pack = block_panel::PackIq4Nl;
+  format.unpack = block_panel::UnpackIq4Nl;
+  return format;
+}();
+// Its scales are powers of two, which a bfloat16 holds whatever their exponent: a quarter of a bit more a
+// weight than in the file.
+inline constexpr PanelFormat kMxfp4Panel = [] {
+  PanelFormat format = kIq4NlPanel;
+  format.type = model::TensorType::kMXFP4;
+  format.name = "mxfp4";
+  format.scales = PanelScales::kBf16;
+  format.table = &model::kMxfp4Values;
+  format.pack = block_panel::PackMxfp4;
+  format.unpack = block_panel::UnpackMxfp4;
+  return format;
+}();
+inline constexpr PanelFormat kQ4_1Panel = [] {
+  PanelFormat format = kQ4_0Panel;
+  format.type = model::TensorType::kQ4_1;
+  format.name = "q4_1";
+  format.scales = PanelScales::kF16AndMinimum;
+  format.scale_bytes = 2 * kQ4_0Panel.scale_bytes;
+  format.pack = block_panel::PackQ4_1;
+  format.unpack = block_panel::UnpackQ4_1;
+  return format;
+}();
+inline constexpr PanelFormat kQ5_1Panel = [] {
+  PanelFormat format = kQ5_0Panel;
+  format.type = model::TensorType::kQ5_1;
+  format.name = "q5_1";
+  format.scales = PanelScales::kF16AndMinimum;
+  format.scale_bytes = 2 * kQ5_0Panel.scale_bytes;
+  format.pack = block_panel::PackQ5_1;
+  format.unpack = block_panel::UnpackQ5_1;
   return format;
 }();
 
-// Q4_K: 4-bit codes as in kQ4_0Panel; scales and minimums of 8 blocks in the group's header, as many bytes as
-// in the file: f16 d [16 rows], f16 dmin [16 rows], then 3 vectors of a 32-bit word for each row with 6-bit
-// numbers: word w has numbers 5w..5w+4 in its bits 0..29, of the scales of blocks 0..7 and the minimums of
-// blocks 0..6; the minimum of block 7 is in the bits 30 and 31 of the words, lowest bits first.
-// weight = (d * scale) * code - dmin * minimum, both products exact in float32.
-namespace q4k_panel {
+// The scales and minimums of 8 blocks, as many bytes as in the file: f16 d [16 rows], f16 dmin [16 rows],
+// then 3 vectors of a 32-bit word for each row with 6-bit numbers: word w has numbers 5w..5w+4 in its bits
+// 0..29, of the scales of blocks 0..7 and the minimums of blocks 0..6; the minimum of block 7 is in the bits
+// 30 and 31 of the words, lowest bits first. weight = (d * scale) * code - dmin * minimum, both products
+// exact in float32.
+namespace six_bit_words {
 inline constexpr size_t kDOffset = 0, kDminOffset = 32, kWordOffset = 64;
 inline constexpr size_t kWords = 3, kWordNumbers = 5, kNumberBits = 6;
 inline constexpr size_t kNumbers = 2 * model::kSuperBlocks;  // the last one is split
-}  // namespace q4k_panel
-inline constexpr PanelFormat kQ4KPanel{
-    .id = PanelFormatId::kQ4K,
-    .type = model::TensorType::kQ4_K,
-    .name = "q4_k",
-    .has_minimum = true,
-    .group_blocks = model::kSuperBlocks,
-    .header_bytes = q4k_panel::kWordOffset + q4k_panel::kWords * kVectorBytes,
-    .scale_bytes = 0,
-    .weight_bytes = kBlockVectors / 2 * kVectorBytes,
-    .pack = q4k_panel::Pack,
-    .unpack = q4k_panel::Unpack};
+inline constexpr size_t kBytes = kWordOffset + kWords * kVectorBytes;
+}  // namespace six_bit_words
+inline constexpr PanelFormat kQ4KPanel = [] {
+  PanelFormat format = kQ4_0Panel;
+  format.type = model::TensorType::kQ4_K;
+  format.name = "q4_k";
+  format.scales = PanelScales::kSixBitWords;
+  format.group_blocks = model::kSuperBlocks;
+  format.header_bytes = six_bit_words::kBytes;
+  format.scale_bytes = 0;
+  format.pack = super_panel::PackQ4K;
+  format.unpack = super_panel::UnpackQ4K;
+  return format;
+}();
+inline constexpr PanelFormat kQ5KPanel = [] {
+  PanelFormat format = kQ4KPanel;
+  format.type = model::TensorType::kQ5_K;
+  format.name = "q5_k";
+  format.codes = PanelCodes::kFiveBits;
+  format.weight_bytes = kQ5_0Panel.weight_bytes;
+  format.pack = super_panel::PackQ5K;
+  format.unpack = super_panel::UnpackQ5K;
+  return format;
+}();
 
-inline constexpr std::array<const PanelFormat*, 4> kPanelFormats = {&kQ8Panel, &kQ4_0Panel, &kIq4NlPanel,
-                                                                    &kQ4KPanel};
+// The scales of 8 blocks: float32 d [16 rows], then int8 scale [16 rows] of each block or half block; a
+// weight's scale is their product, exact in float32. A sixteenth of a bit more a weight than in the file
+// (IQ4_XS, whose scales have 6 bits there: an eighth).
+namespace int8_scales {
+inline constexpr size_t kDOffset = 0, kScaleOffset = 64;
+}  // namespace int8_scales
+inline constexpr PanelFormat kQ6KPanel = [] {
+  PanelFormat format = kQ4KPanel;
+  format.type = model::TensorType::kQ6_K;
+  format.name = "q6_k";
+  format.codes = PanelCodes::kSixBits;
+  format.scales = PanelScales::kInt8Halves;
+  format.header_bytes = int8_scales::kScaleOffset + 2 * model::kSuperBlocks * kPanelRows;
+  format.weight_bytes = kBlockVectors * kVectorBytes * 6 / 8;
+  format.pack = super_panel::PackQ6K;
+  format.unpack = super_panel::UnpackQ6K;
+  return format;
+}();
+inline constexpr PanelFormat kIq4XsPanel = [] {
+  PanelFormat format = kQ4KPanel;
+  format.type = model::TensorType::kIQ4_XS;
+  format.name = "iq4_xs";
+  format.codes = PanelCodes::kTable;
+  format.table = &model::kIq4Values;
+  format.scales = PanelScales::kInt8;
+  format.header_bytes = int8_scales::kScaleOffset + model::kSuperBlocks * kPanelRows;
+  format.pack = super_panel::PackIq4Xs;
+  format.unpack = super_panel::UnpackIq4Xs;
+  return format;
+}();
+
+inline constexpr std::array kPanelFormats = {&kQ8Panel,   &kQ4_0Panel,  &kQ4_1Panel,  &kQ5_0Panel,
+                                             &kQ5_1Panel, &kIq4NlPanel, &kMxfp4Panel, &kQ4KPanel,
+                                             &kQ5KPanel,  &kQ6KPanel,   &kIq4XsPanel};
 
 // The format that holds weights of a GGUF type as they are, or kQ8Panel, for which others are converted to
 // Q8_0 (GgufFile::ReadRowsQ8_0).
@@ -165,7 +296,7 @@ struct PanelShape {
   // Of a row in the format's type.
   size_t row_bytes() const { return model::RowBytes(format.type, blocks * kBlock); }
   bool operator==(const PanelShape& other) const {
-    return blocks == other.blocks && format.id == other.format.id;
+    return blocks == other.blocks && format.type == other.format.type;
   }
 };
 

@@ -26,6 +26,14 @@ static_assert(kQ4_0Panel.bytes(5) == 2 * (64 + 2 * 256) + 64 + 256);
 // As many bytes as in the file.
 static_assert(kQ4KPanel.bytes(16) == kPanelRows * 2 * sizeof(model::Q4KBlock));
 static_assert(kQ4KPanel.weight_offset(9) == kQ4KPanel.group_bytes() + 256 + 256);
+static_assert(kQ6KPanel.bytes(8) == kPanelRows * (sizeof(model::Q6KBlock) + 2));  // d is a float32
+static_assert(kQ6KPanel.weight_offset(9) == kQ6KPanel.group_bytes() + 320 + 384);
+static_assert(kQ4_1Panel.bytes(2) == kPanelRows * 2 * sizeof(model::Q4_1Block));
+static_assert(kMxfp4Panel.bytes(2) == kQ4_0Panel.bytes(2));
+static_assert(kQ5KPanel.bytes(8) == kPanelRows * sizeof(model::Q5KBlock));
+static_assert(kQ5_0Panel.bytes(2) == kPanelRows * 2 * sizeof(model::Q5Block));
+static_assert(kQ5_1Panel.bytes(2) == kPanelRows * 2 * sizeof(model::Q5_1Block));
+static_assert(kIq4XsPanel.bytes(8) == kPanelRows * (sizeof(model::Iq4XsBlock) + 4));
 static_assert(kVectorBytes == 64 && kBlockVectors == 8);
 static_assert(PanelShape{5}.bytes() == kQ8Panel.bytes(5));
 
@@ -97,7 +105,7 @@ TEST(PanelFormat, RowsComeBackExactly) {
         PanelBlock block;
         shape.format.unpack(panel.data(), b, r, &block);
         EXPECT_EQ(std::memcmp(block.q, want.q, sizeof(want.q)), 0) << blocks << " blocks, row " << r;
-        EXPECT_EQ(block.scale, model::F16ToF32(want.d));
+        EXPECT_EQ(block.scale[0], model::F16ToF32(want.d));
         EXPECT_EQ(block.minimum, 0.0f);
       }
       std::fill(expected.begin(), expected.end(), 0.0f);
@@ -155,9 +163,10 @@ TEST(PanelFormat, EachFormatKeepsTheValuesOfItsType) {
 }
 
 TEST(PanelFormat, TypesWithoutAPanelBecomeQ8_0) {
-  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ4_K).id, PanelFormatId::kQ4K);
-  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ6_K).id, PanelFormatId::kQ8_0);
-  EXPECT_EQ(PanelFormatOf(model::TensorType::kF16).id, PanelFormatId::kQ8_0);
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ4_K).type, model::TensorType::kQ4_K);
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ6_K).type, model::TensorType::kQ6_K);
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kQ3_K).type, model::TensorType::kQ8_0);
+  EXPECT_EQ(PanelFormatOf(model::TensorType::kF16).type, model::TensorType::kQ8_0);
 }
 
 }  // namespace

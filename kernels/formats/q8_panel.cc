@@ -37,7 +37,7 @@ void PackRow(const model::Q8Block* row_blocks, size_t blocks, size_t row, uint8_
 void Unpack(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
   uint16_t d;
   std::memcpy(&d, panel + kQ8Panel.scale_offset(block) + row * sizeof(d), sizeof(d));
-  out->scale = model::F16ToF32(d);
+  out->scale[0] = out->scale[1] = model::F16ToF32(d);
   out->minimum = 0;
   const uint8_t* weights = panel + kQ8Panel.weight_offset(block) + row * kVectorInputs;
   for (size_t j = 0; j < kBlockVectors; ++j) {

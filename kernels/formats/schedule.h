@@ -16,7 +16,7 @@
 namespace larder::kernels::inline formats {
 
 // Of the code that tiles have. Raised when it changes enough that schedules tuned before are no longer good.
-inline constexpr uint32_t kGeneratorVersion = 1;
+inline constexpr uint32_t kGeneratorVersion = 2;
 
 // How a tile gets the activations of a row, 4 inputs in every lane of a vector.
 enum class ActLoad : uint8_t {

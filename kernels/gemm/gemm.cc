@@ -137,18 +137,20 @@ void Gemm::CheckAgainstReference(Isa isa) const {
   for (size_t m = 0; m < max_rows; ++m) {
     for (size_t b = 0; b < blocks; ++b) {
       ActBlock block{};
-      int32_t sum = 0;
-      for (int8_t& q : block.q) {
+      int32_t sums[2] = {};
+      for (size_t k = 0; k < kBlock; ++k) {
+        int8_t& q = block.q[k];
         // Mostly random, but some blocks are at the extremes, so that a saturating accumulator would show.
         q = b % 3 == 0 ? (m % 2 ? int8_t{127} : int8_t{-127})
                        : static_cast<int8_t>((random() >> 8) % 255 - 127);
-        sum += q;
+        sums[k / (kBlock / 2)] += q;
       }
       const float d = 0.0001f * static_cast<float>(1 + (random() >> 8) % 1000);
       block.d = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, d) & ~3u);
       block.minus_md = -kMagic * block.d;
-      block.start = kMagicBits - 128 * sum;
-      block.d_sum = block.d * static_cast<float>(sum);
+      block.start = kMagicBits - 128 * (sums[0] + sums[1]);
+      block.d_sum = block.d * static_cast<float>(sums[0] + sums[1]);
+      for (size_t h = 0; h < 2; ++h) block.half_starts[h] = kMagicBits - 128 * sums[h];
       std::memcpy(x.get() + m * shape.x_stride_bytes + b * sizeof(ActBlock), &block, sizeof(block));
     }
   }

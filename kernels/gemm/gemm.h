@@ -2,6 +2,8 @@
 // d_activation) * d_weight, where isum is the exact integer dot product of 32 weights and 32 activations. The
 // order, for every instruction set, batch and split: for each chunk of kSumBlocks blocks, ascending,
 //   acc = +0; for each block b ascending: acc = fma(float(isum_b) * x[m][b].d, scale_b,row, acc);
+//     if the format has a scale for each half of a block, isum is of a half, and this is done for both, the
+//     first one first;
 //     and if the format has minimums: acc = fma(-minimum_b,row, x[m][b].d_sum, acc);
 //   y = y + acc, but y = acc for the first chunk unless `accumulate`.
 #pragma once

@@ -34,80 +34,163 @@ class Avx2Tile final : public GemmTile {
   x86::Ymm Unpacking() const { return Scratch(vnni_ ? 3 : 5); }
 
   void Prepare() override {
-    switch (format().id) {
-      case PanelFormatId::kQ8_0:
+    switch (format().codes) {
+      case PanelCodes::kBytes:
         break;
-      case PanelFormatId::kQ4_0:
-        a_.vmovdqu(Unpacking(), Repeated(0xF0F0F0F0u));
+      case PanelCodes::kNibbles:
+        a_.vmovdqu(Unpacking(), Repeated(format().has_minimum() ? 0x0F0F0F0Fu : 0xF0F0F0F0u));
         break;
-      case PanelFormatId::kQ4K:
-        a_.vmovdqu(Unpacking(), Repeated(0x0F0F0F0Fu));
+      case PanelCodes::kTable:
+        a_.vmovdqu(Unpacking(), Table(*format().table, vnni_ ? 128 : 0));
         break;
-      case PanelFormatId::kIq4Nl:
-        a_.vmovdqu(Unpacking(), Table(model::kIq4Values, vnni_ ? 128 : 0));
+      case PanelCodes::kFiveBits:
+        a_.vmovdqu(Unpacking(), Repeated(0xF8F8F8F8u));
+        break;
+      case PanelCodes::kSixBits:
+        a_.vmovdqu(Unpacking(), Repeated(0xFCFCFCFCu));
         break;
     }
   }
 
   // Loads half h of weight vector j of block b into `to`. VNNI: as unsigned bytes weight + 128
-  // (ActBlock::start subtracts the 128), or 16 * (weight + 8) for kQ4_0Panel, whose scales are taken by
-  // sixteenths. Else, given 0x80 in each byte of `flip`, as signed bytes, 16 * weight for kQ4_0Panel. The
-  // codes of weights with a minimum are loaded as they are.
-  void LoadWeights(const x86::Ymm& to, size_t b, size_t j, int h, const x86::Ymm* flip = nullptr) {
-    constexpr size_t kCodeVectors = kBlockVectors / 2;
+  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 * (weight +
+  // 16) of kFiveBits, 4 * (weight + 32) of kSixBits; of formats with minimums the code, of kFiveBits 8 times
+  // the code. Else, given 0x80 in each byte of `flip`, as signed bytes: the weight or the same multiple of
+  // it; of formats with minimums the code. Uses `other`.
+  void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h,
+                   const x86::Ymm* flip = nullptr) {
     const bool high = j >= kCodeVectors;
     const size_t half = static_cast<size_t>(h) * (kVectorBytes / kHalves);
-    const auto codes = Panel(0, format().weight_offset(b) + j % kCodeVectors * kVectorBytes + half);
-    switch (format().id) {
-      case PanelFormatId::kQ8_0: {
-        const x86::Mem at = Panel(0, format().weight_offset(b) + j * kVectorBytes + half);
+    const size_t weights = format().weight_offset(b) + half;
+    const auto codes = Panel(0, weights + j % kCodeVectors * kVectorBytes);
+    switch (format().codes) {
+      case PanelCodes::kBytes: {
+        const x86::Mem at = Panel(0, weights + j * kVectorBytes);
         flip ? a_.vpxor(to, *flip, at) : a_.vmovdqa(to, at);
         break;
       }
-      case PanelFormatId::kQ4_0:
+      case PanelCodes::kNibbles:
         a_.vmovdqa(to, codes);
-        if (!high) a_.vpsllw(to, to, 4);
-        a_.vpand(to, to, Unpacking());
-        if (flip) a_.vpxor(to, to, *flip);
+        if (format().has_minimum()) {
+          if (high) a_.vpsrlw(to, to, 4);
+          a_.vpand(to, to, Unpacking());
+        } else {
+          if (!high) a_.vpsllw(to, to, 4);
+          a_.vpand(to, to, Unpacking());
+          if (flip) a_.vpxor(to, to, *flip);
+        }
         break;
-      case PanelFormatId::kQ4K:
-        a_.vmovdqa(to, codes);
-        if (high) a_.vpsrlw(to, to, 4);
-        a_.vpand(to, to, Unpacking());
-        break;
-      case PanelFormatId::kIq4Nl:
+      case PanelCodes::kTable:
         a_.vmovdqa(to, codes);
         if (high) a_.vpsrlw(to, to, 4);
         a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
         a_.vpshufb(to, Unpacking(), to);
         break;
+      case PanelCodes::kFiveBits: {
+        const auto shifted = [&](const x86::Ymm& into, size_t i, uint32_t by, uint32_t mask) {
+          a_.vmovdqa(into, Panel(0, weights + i * kVectorBytes));
+          a_.vpsllw(into, into, by);
+          a_.vpand(into, into, Repeated(mask));
+        };
+        if (j < 5) {
+          a_.vpand(to, Unpacking(), Panel(0, weights + j * kVectorBytes));
+        } else {
+          const size_t first = j == 7 ? 4 : (j - 5) * 2;
+          shifted(to, first, 5, 0xE0E0E0E0u);
+          j == 7 ? shifted(other, 1, 4, 0x10101010u) : shifted(other, first + 1, 2, 0x18181818u);
+          a_.vpor(to, to, other);
+          if (j == 7) {
+            shifted(other, 3, 3, 0x08080808u);
+            a_.vpor(to, to, other);
+          }
+        }
+        if (!flip) break;
+        if (format().has_minimum()) {  // 8 times the code is no signed byte
+          a_.vpsrlw(to, to, 3);
+          a_.vpand(to, to, Repeated(0x1F1F1F1Fu));
+        } else {
+          a_.vpxor(to, to, *flip);
+        }
+        break;
+      }
+      case PanelCodes::kSixBits: {
+        const auto triple = [&](size_t i) {
+          return Panel(0, weights + (j / kCodeVectors * 3 + i) * kVectorBytes);
+        };
+        const auto shifted = [&](const x86::Ymm& into, size_t i, uint32_t by, uint32_t mask) {
+          a_.vmovdqa(into, triple(i));
+          a_.vpsllw(into, into, by);
+          a_.vpand(into, into, Repeated(mask));
+        };
+        if (j % kCodeVectors < 3) {
+          a_.vpand(to, Unpacking(), triple(j % kCodeVectors));
+        } else {
+          shifted(to, 0, 6, 0xC0C0C0C0u);
+          shifted(other, 1, 4, 0x30303030u);
+          a_.vpor(to, to, other);
+          shifted(other, 2, 2, 0x0C0C0C0Cu);
+          a_.vpor(to, to, other);
+        }
+        if (flip) a_.vpxor(to, to, *flip);
+        break;
+      }
     }
   }
 
-  // Loads half h of the scales of block b. Uses `other`.
-  void LoadScales(const x86::Ymm& to, const x86::Ymm& other, size_t b, int h) {
-    const size_t half = static_cast<size_t>(h) * (format().scale_bytes / kHalves);
-    switch (format().id) {
-      case PanelFormatId::kQ8_0:
-      case PanelFormatId::kIq4Nl:
-        a_.vcvtph2ps(to, Panel(0, format().scale_offset(b) + half));
+  // Multiplies scales by the part of the weights' multiples that weights are: LoadWeights.
+  void Reduce(const x86::Ymm& scales) {
+    float part = 1;
+    if (format().codes == PanelCodes::kFiveBits && (vnni_ || !format().has_minimum())) part = 0x1p-3f;
+    if (format().codes == PanelCodes::kNibbles && !format().has_minimum()) part = 0x1p-4f;
+    if (part != 1) a_.vmulps(scales, scales, Repeated(std::bit_cast<uint32_t>(part)));
+  }
+
+  // Loads half h of the scales of a part of block b. Uses `other`.
+  void LoadScales(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t part, int h) {
+    const auto row = static_cast<size_t>(h) * (kPanelRows / kHalves);
+    const x86::Mem scales = Panel(0, format().scale_offset(b) + row * sizeof(uint16_t));
+    switch (format().scales) {
+      case PanelScales::kF16:
+      case PanelScales::kF16AndMinimum:
+        a_.vcvtph2ps(to, scales);
+        Reduce(to);
         break;
-      case PanelFormatId::kQ4_0:
-        a_.vcvtph2ps(to, Panel(0, format().scale_offset(b) + half));
-        a_.vmulps(to, to, Repeated(std::bit_cast<uint32_t>(0x1p-4f)));
+      case PanelScales::kBf16:
+        a_.vpmovzxwd(to, scales);
+        a_.vpslld(to, to, 16);
         break;
-      case PanelFormatId::kQ4K:
-        LoadQ4KNumber(to, other, b, q4k_panel::kDOffset, h);
+      case PanelScales::kSixBitWords:
+        LoadNumber(to, other, b, six_bit_words::kDOffset, h);
+        break;
+      case PanelScales::kInt8:
+      case PanelScales::kInt8Halves:
+        if (format().half_scales())
+          part += 2 * b;
+        else
+          part = b;
+        a_.vpmovsxbd(to, Panel(0, int8_scales::kScaleOffset + part * kPanelRows + row));
+        a_.vcvtdq2ps(to, to);
+        a_.vmulps(to, to, Panel(0, int8_scales::kDOffset + row * sizeof(float)));
         break;
     }
   }
+  // Loads half h of the minimums of block b, with their sign changed if the panel has them so.
+  void LoadMinimums(const x86::Ymm& to, const x86::Ymm& other, size_t b, int h) {
+    if (format().scales == PanelScales::kSixBitWords) {
+      LoadNumber(to, other, model::kSuperBlocks + b, six_bit_words::kDminOffset, h);
+    } else {
+      const auto row = static_cast<size_t>(h) * (kPanelRows / kHalves);
+      a_.vcvtph2ps(to,
+                   Panel(0, format().scale_offset(b) + format().scale_bytes / 2 + row * sizeof(uint16_t)));
+    }
+  }
   // to = half h of number n of the group's words times d or dmin.
-  void LoadQ4KNumber(const x86::Ymm& to, const x86::Ymm& other, size_t n, size_t factor, int h) {
+  void LoadNumber(const x86::Ymm& to, const x86::Ymm& other, size_t n, size_t factor, int h) {
     const auto word = [&](size_t w) {
-      return Panel(
-          0, q4k_panel::kWordOffset + w * kVectorBytes + static_cast<size_t>(h) * (kVectorBytes / kHalves));
+      return Panel(0, six_bit_words::kWordOffset + w * kVectorBytes +
+                          static_cast<size_t>(h) * (kVectorBytes / kHalves));
     };
-    if (n + 1 == q4k_panel::kNumbers) {
+    if (n + 1 == six_bit_words::kNumbers) {
       a_.vmovdqa(to, word(2));
       a_.vpsrld(to, to, 30);
       for (const size_t w : {1, 0}) {
@@ -117,13 +200,14 @@ class Avx2Tile final : public GemmTile {
         a_.vpor(to, to, other);
       }
     } else {
-      a_.vmovdqa(to, word(n / q4k_panel::kWordNumbers));
-      a_.vpsrld(to, to, static_cast<uint32_t>(n % q4k_panel::kWordNumbers * q4k_panel::kNumberBits));
+      a_.vmovdqa(to, word(n / six_bit_words::kWordNumbers));
+      a_.vpsrld(to, to, static_cast<uint32_t>(n % six_bit_words::kWordNumbers * six_bit_words::kNumberBits));
       a_.vpand(to, to, Repeated(63));
     }
     a_.vcvtdq2ps(to, to);
     a_.vcvtph2ps(other,
                  Panel(0, factor + static_cast<size_t>(h) * (kPanelRows / kHalves * sizeof(uint16_t))));
+    if (factor == six_bit_words::kDOffset) Reduce(other);
     a_.vmulps(to, to, other);
   }
 
@@ -136,19 +220,22 @@ class Avx2Tile final : public GemmTile {
   x86::Vec SumVector(int m, int i) const override { return Sum(i, m); }
   size_t vector_bytes() const override { return kPanelRows / kHalves * sizeof(float); }
 
-  void DotVnni(size_t b) {
+  // Vectors [begin, end) of the block, which are a part of it.
+  void DotVnni(size_t b, size_t part, size_t begin, size_t end) {
     for (int m = 0; m < rows_; ++m) {
-      if (format().has_minimum) {  // its codes are unsigned by nature
+      if (format().has_minimum()) {  // its codes are unsigned by nature
         a_.vmovdqu(Int(0, m), Repeated(std::bit_cast<uint32_t>(kMagicBits)));
+      } else if (format().half_scales()) {
+        a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, half_starts) + part * sizeof(int32_t)));
       } else {
         a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
       }
       a_.vmovdqa(Int(1, m), Int(0, m));
     }
-    for (size_t j = 0; j < kBlockVectors; ++j) {
-      if (format().id != PanelFormatId::kQ8_0) {  // unpacked once for all rows
+    for (size_t j = begin; j < end; ++j) {
+      if (format().codes != PanelCodes::kBytes) {  // unpacked once for all rows
         for (int h = 0; h < kHalves; ++h) {
-          LoadWeights(Scratch(0), b, j, h);
+          LoadWeights(Scratch(0), Scratch(1), b, j, h);
           for (int m = 0; m < rows_; ++m) {
             a_.vpbroadcastd(Scratch(1), Act(m, b, j * kVectorInputs));
             a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
@@ -159,14 +246,15 @@ class Avx2Tile final : public GemmTile {
       for (int m = 0; m < rows_; ++m) {
         a_.vpbroadcastd(Scratch(1), Act(m, b, j * kVectorInputs));
         for (int h = 0; h < kHalves; ++h) {
-          LoadWeights(Scratch(0), b, j, h);  // loaded again from L1 for each row: there are too few registers
+          // Loaded again from L1 for each row: there are too few registers.
+          LoadWeights(Scratch(0), Scratch(1), b, j, h);
           a_.vex().vpdpbusd(Int(h, m), Scratch(0), Scratch(1));
         }
       }
     }
   }
 
-  void DotAvx2(size_t b) {
+  void DotAvx2(size_t b, size_t begin, size_t end) {
     const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3),
                    flip = Scratch(4);
     a_.vpcmpeqb(flip, flip, flip);
@@ -176,9 +264,9 @@ class Avx2Tile final : public GemmTile {
     for (int m = 0; m < rows_; ++m) {
       for (int h = 0; h < kHalves; ++h) a_.vpxor(Int(h, m), Int(h, m), Int(h, m));
     }
-    for (size_t j = 0; j < kBlockVectors; ++j) {
+    for (size_t j = begin; j < end; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(signed_w, b, j, h, &flip);
+        LoadWeights(signed_w, abs_w, b, j, h, &flip);
         a_.vpabsb(abs_w, signed_w);
         for (int m = 0; m < rows_; ++m) {
           a_.vpbroadcastd(product, Act(m, b, j * kVectorInputs));
@@ -192,31 +280,40 @@ class Avx2Tile final : public GemmTile {
   }
 
   void Block(size_t b) override {
-    vnni_ ? DotVnni(b) : DotAvx2(b);
-    for (int h = 0; h < kHalves; ++h) {
-      const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
-      LoadScales(scale, broadcast, b, h);
-      for (int m = 0; m < rows_; ++m) {
-        a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
-        if (vnni_) {
-          // The accumulator's bits, read as a float, are kMagic + isum; the difference is exact (see
-          // ActBlock).
-          a_.vpbroadcastd(Magic(), Act(m, b, offsetof(ActBlock, minus_md)));
-          a_.vfmadd132ps(Int(h, m), Magic(), broadcast);
-        } else {
-          a_.vcvtdq2ps(Int(h, m), Int(h, m));
-          a_.vmulps(Int(h, m), Int(h, m), broadcast);
+    const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
+    const size_t parts = format().half_scales() ? 2 : 1, vectors = kBlockVectors / parts;
+    for (size_t part = 0; part < parts; ++part) {
+      const size_t begin = part * vectors, end = begin + vectors;
+      vnni_ ? DotVnni(b, part, begin, end) : DotAvx2(b, begin, end);
+      for (int h = 0; h < kHalves; ++h) {
+        LoadScales(scale, broadcast, b, part, h);
+        for (int m = 0; m < rows_; ++m) {
+          a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d)));
+          if (vnni_) {
+            // The accumulator's bits, read as a float, are kMagic + isum; the difference is exact (see
+            // ActBlock).
+            a_.vpbroadcastd(Magic(), Act(m, b, offsetof(ActBlock, minus_md)));
+            a_.vfmadd132ps(Int(h, m), Magic(), broadcast);
+          } else {
+            a_.vcvtdq2ps(Int(h, m), Int(h, m));
+            a_.vmulps(Int(h, m), Int(h, m), broadcast);
+          }
+          a_.vfmadd231ps(Sum(h, m), Int(h, m), scale);
         }
-        a_.vfmadd231ps(Sum(h, m), Int(h, m), scale);
       }
-      if (!format().has_minimum) continue;
-      LoadQ4KNumber(scale, broadcast, model::kSuperBlocks + b, q4k_panel::kDminOffset, h);
+    }
+    if (!format().has_minimum()) return;
+    for (int h = 0; h < kHalves; ++h) {
+      LoadMinimums(scale, broadcast, b, h);
       for (int m = 0; m < rows_; ++m) {
         a_.vbroadcastss(broadcast, Act(m, b, offsetof(ActBlock, d_sum)));
-        a_.vfnmadd231ps(Sum(h, m), scale, broadcast);
+        format().scales == PanelScales::kSixBitWords ? a_.vfnmadd231ps(Sum(h, m), scale, broadcast)
+                                                     : a_.vfmadd231ps(Sum(h, m), scale, broadcast);
       }
     }
   }
+
+  static constexpr size_t kCodeVectors = kBlockVectors / 2;  // of two codes a byte; of a half block
   const bool vnni_;
 };
 

@@ -2,7 +2,8 @@
 //
 // A tile is `rows` activation rows x `panels` panels of 16 outputs. Registers: an int32 and a float
 // accumulator for each (row, panel), a weight vector and a scale vector for each panel, one for broadcasts:
-// 2*rows*panels + 2*panels + 1 <= 32. That is odd, so there is always one more, for a mask or a table.
+// 2*rows*panels + 2*panels + 1 <= 32. That is odd, so there is always one more. Tiles of few rows have
+// several, for what their format needs (Prepare).
 //
 // Work per block of 32 inputs, row and panel: 8 vpdpbusd and 2 fused multiply-adds on the two 512-bit ports
 // (the integer accumulator is read as a float, see ActBlock): at most 8/10 of the VNNI peak. A conversion and
@@ -11,7 +12,10 @@
 // limit. With two panels one broadcast load serves two vpdpbusd.
 #include <asmjit/x86.h>
 
+#include <array>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "kernels/gemm/gemm_generate.h"
 #include "kernels/gemm/gemm_tile.h"
@@ -39,69 +43,121 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
-  // What the weights of a block are unpacked with: a mask or a table.
-  x86::Zmm Unpacking() const { return x86::zmm(2 * panels_ * rows_ + 2 * panels_ + 1); }
-  // Of tiles of few rows, which have registers left: a second mask, the codes as they are stored, integer
-  // accumulators for the codes in the high halves of the bytes, d and dmin of a group.
-  int first_spare() const { return 2 * panels_ * rows_ + 2 * panels_ + 2; }
-  x86::Zmm HighMask() const { return x86::zmm(first_spare()); }
-  x86::Zmm Codes(int p) const { return x86::zmm(first_spare() + 1 + p); }
-  x86::Zmm High(int p, int m) const { return x86::zmm(first_spare() + 1 + panels_ + p * rows_ + m); }
-  x86::Zmm Factor(int p, int i) const {
-    return x86::zmm(first_spare() + (splits_ ? 1 + panels_ + panels_ * rows_ : 0) + 2 * p + i);
-  }
-  static constexpr int kRegisters = 32;
-  // Whether codes in the high halves have accumulators of their own, 16 times as large as the others: of one
-  // or two rows this saves more shifts than it adds.
-  bool Splits() const {
-    const bool masks = format().id == PanelFormatId::kQ4_0 || format().id == PanelFormatId::kQ4K;
-    return masks && rows_ <= 2 && first_spare() + 1 + panels_ + panels_ * rows_ <= kRegisters;
-  }
-  bool HoldsFactors() const {
-    return format().id == PanelFormatId::kQ4K && Factor(panels_ - 1, 1).id() < kRegisters;
-  }
+  // Registers that nothing above uses, from the first one on.
+  x86::Zmm Take() { return x86::zmm(next_++); }
+  bool HasSpare(int count) const { return next_ + count <= kRegisters; }
 
-  x86::Mem Word(uint32_t word) { return Dword(Repeated(word))._1to16(); }
+  // A word in all lanes. Word: a register, if Hold found one, or memory.
+  void Hold(uint32_t word) {
+    if (!HasSpare(1)) return;
+    const x86::Zmm reg = Take();
+    a_.vpbroadcastd(reg, Dword(Repeated(word)));
+    held_.emplace_back(word, reg);
+  }
+  asmjit::Operand Word(uint32_t word) {
+    for (const auto& [known, reg] : held_) {
+      if (known == word) return reg;
+    }
+    return Dword(Repeated(word))._1to16();
+  }
+  void Fill(const x86::Zmm& to, uint32_t word) {
+    const asmjit::Operand held = Word(word);
+    held.isReg() ? a_.emit(x86::Inst::kIdVmovdqa64, to, held)
+                 : a_.emit(x86::Inst::kIdVpbroadcastd, to, Dword(Repeated(word)));
+  }
   static x86::Mem Dword(x86::Mem mem) {
     mem.setSize(sizeof(uint32_t));
     return mem;
   }
-  void Fill(const x86::Zmm& to, uint32_t word) { a_.vpbroadcastd(to, Dword(Repeated(word))); }
+  void And(const x86::Zmm& to, const asmjit::Operand& from, uint32_t word) {
+    const asmjit::Operand held = Word(word);
+    if (held.isReg()) {
+      a_.emit(x86::Inst::kIdVpandd, to, held, from);
+    } else {
+      if (from != to) a_.emit(x86::Inst::kIdVmovdqa64, to, from);
+      a_.emit(x86::Inst::kIdVpandd, to, to, held);
+    }
+  }
+  // Shift 16-bit words, which takes bits across bytes.
+  void ShiftLeft(const x86::Zmm& to, const asmjit::Operand& from, int bits) {
+    a_.emit(x86::Inst::kIdVpsllw, to, from, asmjit::Imm(bits));
+  }
+  void ShiftRight(const x86::Zmm& to, const asmjit::Operand& from, int bits) {
+    a_.emit(x86::Inst::kIdVpsrlw, to, from, asmjit::Imm(bits));
+  }
+  // to = the bits of `to` where `word` has ones, those of `other` elsewhere.
+  void Select(const x86::Zmm& to, const x86::Zmm& other, uint32_t word) {
+    a_.emit(x86::Inst::kIdVpternlogd, to, other, Word(word), asmjit::Imm(0xE4));
+  }
+
+  // Vectors of a panel's codes from which one after the other weights are unpacked: loaded once, if there are
+  // registers.
+  int CodeVectors() const { return kCodeVectorsOf[static_cast<size_t>(format().codes)]; }
+
+  // Whether codes in the high halves of bytes have accumulators of their own, 16 times as large as the
+  // others: of one or two rows this saves more shifts than it adds.
+  bool Splits() const {
+    return format().codes == PanelCodes::kNibbles && rows_ <= 2 && HasSpare(2 + panels_ + panels_ * rows_);
+  }
 
   void Prepare() override {
+    if (format().codes == PanelCodes::kTable) {
+      table_ = Take();
+      a_.vbroadcasti32x4(table_, Table(*format().table, 128));
+    }
+    const int code_vectors = CodeVectors() * panels_;
+    splits_ = Splits();
+    if (splits_ || (code_vectors > 0 && HasSpare(code_vectors))) {
+      for (int i = 0; i < code_vectors; ++i) codes_.push_back(Take());
+    }
     if (splits_) {
-      Fill(Unpacking(), 0x0F0F0F0Fu);
-      Fill(HighMask(), 0xF0F0F0F0u);
-      return;
+      for (int i = 0; i < panels_ * rows_; ++i) high_.push_back(Take());
     }
-    switch (format().id) {
-      case PanelFormatId::kQ8_0:
+    switch (format().codes) {
+      case PanelCodes::kBytes:
         break;
-      case PanelFormatId::kQ4_0:
-        Fill(Unpacking(), 0xF0F0F0F0u);
+      case PanelCodes::kNibbles:
+        if (splits_ || format().has_minimum()) Hold(kLowHalves);
+        if (splits_ || !format().has_minimum()) Hold(kHighHalves);
         break;
-      case PanelFormatId::kQ4K:
-        Fill(Unpacking(), 0x0F0F0F0Fu);
+      case PanelCodes::kTable:
+        Hold(kLowHalves);
         break;
-      case PanelFormatId::kIq4Nl:
-        a_.vbroadcasti32x4(Unpacking(), Table(model::kIq4Values, 128));
+      case PanelCodes::kFiveBits:
+        for (const uint32_t word : {kFiveBits, kTopThree, kHighHalves}) Hold(word);
+        break;
+      case PanelCodes::kSixBits:
+        for (const uint32_t word : {kSixBits, kTopTwo, kHighHalves}) Hold(word);
         break;
     }
+    // The group's factors: d, and dmin.
+    const bool words = format().scales == PanelScales::kSixBitWords;
+    const int factors = panels_ * (words ? 2 : HasInt8Scales() ? 1 : 0);
+    if (HasSpare(factors)) {
+      for (int i = 0; i < factors; ++i) factors_.push_back(Take());
+    }
+    if (words) Hold(kNumberMask);
+    if (format().has_minimum()) Hold(static_cast<uint32_t>(kMagicBits));
   }
 
   // The start of integer accumulators: bits of kMagic, minus what unsigned weights add too much.
-  void Start(size_t b) {
+  void Start(size_t b, int half) {
     constexpr int32_t kSixteenth = kMagicBits / 16;  // exact
     for (int m = 0; m < rows_; ++m) {
-      // Codes with a minimum are unsigned by nature. Those of kQ4_0Panel are 8 more than the weights: a
-      // sixteenth of the start, which High() becomes, subtracts 8 times the sum of activations.
-      const x86::Zmm& signed_start = splits_ ? High(0, m) : Int(0, m);
-      if (format().has_minimum) {
+      if (format().has_minimum()) {  // its codes are unsigned by nature
         Fill(Int(0, m), static_cast<uint32_t>(kMagicBits));
         if (splits_) a_.vpxord(High(0, m), High(0, m), High(0, m));
+      } else if (splits_) {
+        // Codes are 8 more than the weights: a sixteenth of the start, which High() becomes, subtracts 8
+        // times the sum of activations.
+        a_.vpbroadcastd(High(0, m), Act(m, b, offsetof(ActBlock, start)));
+        Fill(Int(0, m), static_cast<uint32_t>(kMagicBits - kSixteenth));
+      } else if (format().half_scales()) {
+        a_.vpbroadcastd(
+            Int(0, m),
+            Act(m, b, offsetof(ActBlock, half_starts) + static_cast<size_t>(half) * sizeof(int32_t)));
       } else {
-        a_.vpbroadcastd(signed_start, Act(m, b, offsetof(ActBlock, start)));
-        if (splits_) Fill(Int(0, m), static_cast<uint32_t>(kMagicBits - kSixteenth));
+        a_.vpbroadcastd(Int(0, m), Act(m, b, offsetof(ActBlock, start)));
       }
       for (int p = 1; p < panels_; ++p) {
         a_.vmovdqa64(Int(p, m), Int(0, m));
@@ -110,34 +166,85 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
+  // Vector i of the codes of block b. Fresh: if it is to be loaded now, where codes are kept.
+  asmjit::Operand CodesAt(int p, size_t b, size_t i, bool fresh) {
+    const x86::Mem at = Panel(p, format().weight_offset(b) + i * kVectorBytes);
+    if (codes_.empty()) return at;
+    const x86::Zmm kept = Codes(p, static_cast<int>(i) % CodeVectors());
+    if (fresh) a_.vmovdqa64(kept, at);
+    return kept;
+  }
+
   // Loads weight vector j of block b of each panel into Weight(p), as unsigned bytes: weight + 128
-  // (ActBlock::start subtracts the 128), 16 * (weight + 8) for kQ4_0Panel (Scale has a sixteenth of the
-  // scale), or the code of a weight with a minimum. With Start and the loads of the scales the only code of
-  // the tile that depends on the format.
+  // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 * (weight +
+  // 16) of kFiveBits, 4 * (weight + 32) of kSixBits. Of formats with minimums, the code, of kFiveBits 8 times
+  // the code. Vectors must be loaded in the order of InOrder.
   void LoadWeights(size_t b, size_t j) {
     const bool high = j >= kCodeVectors;
     for (int p = 0; p < panels_; ++p) {
-      const auto codes = Panel(p, format().weight_offset(b) + j % kCodeVectors * kVectorBytes);
-      switch (format().id) {
-        case PanelFormatId::kQ8_0:
+      switch (format().codes) {
+        case PanelCodes::kBytes:
           a_.vmovdqa64(Weight(p), Panel(p, format().weight_offset(b) + j * kVectorBytes));
           break;
-        case PanelFormatId::kQ4_0:
-          if (!high) a_.vpsllw(Weight(p), codes, 4);
-          high ? a_.vpandq(Weight(p), Unpacking(), codes) : a_.vpandq(Weight(p), Unpacking(), Weight(p));
+        case PanelCodes::kNibbles: {
+          const asmjit::Operand codes = CodesAt(p, b, j % kCodeVectors, !high);
+          const bool low_bits = format().has_minimum();  // of the byte are where the code is wanted
+          const uint32_t mask = low_bits ? kLowHalves : kHighHalves;
+          if (high != low_bits) {
+            And(Weight(p), codes, mask);
+          } else {
+            low_bits ? ShiftRight(Weight(p), codes, 4) : ShiftLeft(Weight(p), codes, 4);
+            And(Weight(p), Weight(p), mask);
+          }
           break;
-        case PanelFormatId::kQ4K:
-          if (high) a_.vpsrlw(Weight(p), codes, 4);
-          high ? a_.vpandq(Weight(p), Unpacking(), Weight(p)) : a_.vpandq(Weight(p), Unpacking(), codes);
+        }
+        case PanelCodes::kTable: {
+          const asmjit::Operand codes = CodesAt(p, b, j % kCodeVectors, !high);
+          if (high) ShiftRight(Weight(p), codes, 4);
+          And(Weight(p), high ? Weight(p) : codes, kLowHalves);
+          a_.vpshufb(Weight(p), table_, Weight(p));
           break;
-        case PanelFormatId::kIq4Nl:
-          high ? a_.vpsrlw(Weight(p), codes, 4) : a_.vmovdqa64(Weight(p), codes);
-          a_.vpandd(Weight(p), Weight(p), Word(0x0F0F0F0Fu));
-          a_.vpshufb(Weight(p), Unpacking(), Weight(p));
+        }
+        case PanelCodes::kFiveBits: {
+          const auto codes = [&](size_t i) { return CodesAt(p, b, i, false); };
+          if (j < kFiveVectors) {
+            And(Weight(p), CodesAt(p, b, j, true), kFiveBits);
+            break;
+          }
+          if (j < 7) {
+            const size_t first = (j - kFiveVectors) * 2;
+            ShiftLeft(Weight(p), codes(first), 5);
+            ShiftLeft(Broadcast(), codes(first + 1), 2);
+            Select(Weight(p), Broadcast(), kTopThree);
+          } else {
+            ShiftLeft(Weight(p), codes(4), 5);
+            ShiftLeft(Broadcast(), codes(1), 4);
+            Select(Weight(p), Broadcast(), kTopThree);
+            ShiftLeft(Broadcast(), codes(3), 3);
+            Select(Weight(p), Broadcast(), kHighHalves);
+          }
+          And(Weight(p), Weight(p), kFiveBits);
           break;
+        }
+        case PanelCodes::kSixBits: {
+          const size_t triple = j / kCodeVectors * 3, i = j % kCodeVectors;
+          if (i < 3) {
+            And(Weight(p), CodesAt(p, b, triple + i, true), kSixBits);
+          } else {
+            ShiftLeft(Weight(p), CodesAt(p, b, triple, false), 6);
+            ShiftLeft(Broadcast(), CodesAt(p, b, triple + 1, false), 4);
+            Select(Weight(p), Broadcast(), kTopTwo);
+            ShiftLeft(Broadcast(), CodesAt(p, b, triple + 2, false), 2);
+            Select(Weight(p), Broadcast(), kHighHalves);
+            And(Weight(p), Weight(p), kSixBits);
+          }
+          break;
+        }
       }
     }
   }
+  // The i-th vector of a block to be loaded: two that share their bytes come one after the other.
+  size_t InOrder(size_t i) const { return CodeVectors() == 1 ? i / 2 + i % 2 * kCodeVectors : i; }
 
   // Adds the products of weight vectors, which `weight` has, with inputs 4j..4j+3.
   template <typename Into, typename From>
@@ -156,12 +263,12 @@ class Avx512Tile final : public GemmTile {
     const auto low_of = [&](int p, int m) { return Int(p, m); };
     const auto high_of = [&](int p, int m) { return High(p, m); };
     const auto weight = [&](int p) { return Weight(p); };
-    const auto codes = [&](int p) { return Codes(p); };
+    const auto codes = [&](int p) { return Codes(p, 0); };
     for (size_t j = 0; j < kCodeVectors; ++j) {
       for (int p = 0; p < panels_; ++p) {
-        a_.vmovdqa64(Codes(p), Panel(p, format().weight_offset(b) + j * kVectorBytes));
-        a_.vpandd(Weight(p), Codes(p), Unpacking());
-        a_.vpandd(Codes(p), Codes(p), HighMask());
+        const asmjit::Operand kept = CodesAt(p, b, j, true);
+        And(Weight(p), kept, kLowHalves);
+        And(Codes(p, 0), kept, kHighHalves);
       }
       Dots(b, j, low_of, weight);
       Dots(b, j + kCodeVectors, high_of, codes);
@@ -174,32 +281,54 @@ class Avx512Tile final : public GemmTile {
     }
   }
 
-  void LoadScales(size_t b) {
+  // Multiplies scales by the part of the weights' multiples that weights are: LoadWeights.
+  void Reduce(const x86::Zmm& scales) {
+    float part = 1;
+    if (format().codes == PanelCodes::kFiveBits) part = 0x1p-3f;
+    if (format().codes == PanelCodes::kNibbles && !format().has_minimum() && !splits_) part = 0x1p-4f;
+    if (part != 1) a_.vmulps(scales, scales, Dword(Repeated(std::bit_cast<uint32_t>(part)))._1to16());
+  }
+
+  // Scale(p) = the scale that Int's sums are to be multiplied with.
+  void LoadScales(size_t b, int half) {
     for (int p = 0; p < panels_; ++p) {
-      switch (format().id) {
-        case PanelFormatId::kQ8_0:
-        case PanelFormatId::kIq4Nl:
+      switch (format().scales) {
+        case PanelScales::kF16:
+        case PanelScales::kF16AndMinimum:
           a_.vcvtph2ps(Scale(p), Panel(p, format().scale_offset(b)));
+          Reduce(Scale(p));
           break;
-        case PanelFormatId::kQ4_0:
-          a_.vcvtph2ps(Scale(p), Panel(p, format().scale_offset(b)));
-          if (!splits_) a_.vmulps(Scale(p), Scale(p), Word(std::bit_cast<uint32_t>(0x1p-4f)));
+        case PanelScales::kBf16:
+          a_.vpmovzxwd(Scale(p), Panel(p, format().scale_offset(b)));
+          a_.vpslld(Scale(p), Scale(p), 16);
           break;
-        case PanelFormatId::kQ4K:
-          if (b == 0 && holds_factors_) {
-            a_.vcvtph2ps(Factor(p, 0), Panel(p, q4k_panel::kDOffset));
-            a_.vcvtph2ps(Factor(p, 1), Panel(p, q4k_panel::kDminOffset));
+        case PanelScales::kSixBitWords:
+          if (b == 0 && HoldsFactors()) {
+            a_.vcvtph2ps(Factor(p, 0), Panel(p, six_bit_words::kDOffset));
+            Reduce(Factor(p, 0));
+            a_.vcvtph2ps(Factor(p, 1), Panel(p, six_bit_words::kDminOffset));
           }
-          LoadQ4KNumber(p, b, 0);
+          LoadNumber(p, b, 0);
           break;
+        case PanelScales::kInt8:
+        case PanelScales::kInt8Halves: {
+          if (b == 0 && half == 0 && HoldsFactors())
+            a_.vmovaps(Factor(p, 0), Panel(p, int8_scales::kDOffset));
+          const size_t part = format().half_scales() ? 2 * b + static_cast<size_t>(half) : b;
+          a_.vpmovsxbd(Scale(p), Panel(p, int8_scales::kScaleOffset + part * kPanelRows));
+          a_.vcvtdq2ps(Scale(p), Scale(p));
+          HoldsFactors() ? a_.vmulps(Scale(p), Scale(p), Factor(p, 0))
+                         : a_.vmulps(Scale(p), Scale(p), Panel(p, int8_scales::kDOffset));
+          break;
+        }
       }
     }
   }
   // Scale(p) = number n of the group's words times d (factor 0) or dmin (1). Uses Weight(p).
-  void LoadQ4KNumber(int p, size_t n, int factor) {
-    const auto word = [&](size_t w) { return Panel(p, q4k_panel::kWordOffset + w * kVectorBytes); };
+  void LoadNumber(int p, size_t n, int factor) {
+    const auto word = [&](size_t w) { return Panel(p, six_bit_words::kWordOffset + w * kVectorBytes); };
     const x86::Zmm number = Scale(p), other = Weight(p);
-    if (n + 1 == q4k_panel::kNumbers) {
+    if (n + 1 == six_bit_words::kNumbers) {
       a_.vpsrld(number, word(2), 30);
       for (const size_t w : {1, 0}) {
         a_.vpslld(number, number, 2);
@@ -207,52 +336,93 @@ class Avx512Tile final : public GemmTile {
         a_.vpord(number, number, other);
       }
     } else {
-      const auto shift = static_cast<uint32_t>(n % q4k_panel::kWordNumbers * q4k_panel::kNumberBits);
-      a_.vpsrld(number, word(n / q4k_panel::kWordNumbers), shift);
-      a_.vpandd(number, number, Word(63));
+      const auto shift = static_cast<uint32_t>(n % six_bit_words::kWordNumbers * six_bit_words::kNumberBits);
+      a_.vpsrld(number, word(n / six_bit_words::kWordNumbers), shift);
+      And(number, number, kNumberMask);
     }
     a_.vcvtdq2ps(number, number);
-    if (holds_factors_) {
+    if (HoldsFactors()) {
       a_.vmulps(number, number, Factor(p, factor));
     } else {
-      a_.vcvtph2ps(other, Panel(p, factor == 0 ? q4k_panel::kDOffset : q4k_panel::kDminOffset));
+      a_.vcvtph2ps(other, Panel(p, factor == 0 ? six_bit_words::kDOffset : six_bit_words::kDminOffset));
+      if (factor == 0) Reduce(other);
       a_.vmulps(number, number, other);
     }
   }
 
   void Block(size_t b) override {
-    Start(b);
-    if (splits_) {
-      SplitDots(b);
-    } else {
-      for (size_t j = 0; j < kBlockVectors; ++j) {
-        LoadWeights(b, j);
-        Dots(
-            b, j, [&](int p, int m) { return Int(p, m); }, [&](int p) { return Weight(p); });
+    const int parts = format().half_scales() ? 2 : 1;
+    const size_t part_vectors = kBlockVectors / static_cast<size_t>(parts);
+    for (int part = 0; part < parts; ++part) {
+      Start(b, part);
+      if (splits_) {
+        SplitDots(b);
+      } else {
+        for (size_t i = 0; i < part_vectors; ++i) {
+          const size_t j = InOrder(static_cast<size_t>(part) * part_vectors + i);
+          LoadWeights(b, j);
+          Dots(
+              b, j, [&](int p, int m) { return Int(p, m); }, [&](int p) { return Weight(p); });
+        }
+      }
+      LoadScales(b, part);
+      for (int m = 0; m < rows_; ++m) {
+        a_.vbroadcastss(Broadcast(), Act(m, b, offsetof(ActBlock, minus_md)));
+        for (int p = 0; p < panels_; ++p) {
+          // (kMagic + isum) * d - kMagic * d, rounded once: float(isum) * d.
+          a_.vfmadd132ps(Int(p, m), Broadcast(), Act(m, b, offsetof(ActBlock, d))._1to16());
+          a_.vfmadd231ps(Sum(p, m), Int(p, m), Scale(p));
+        }
       }
     }
-    LoadScales(b);
+    if (!format().has_minimum()) return;
+    const bool negated = format().scales == PanelScales::kF16AndMinimum;
+    for (int p = 0; p < panels_; ++p) {
+      if (negated) {
+        a_.vcvtph2ps(Scale(p), Panel(p, format().scale_offset(b) + format().scale_bytes / 2));
+      } else {
+        LoadNumber(p, model::kSuperBlocks + b, 1);
+      }
+    }
     for (int m = 0; m < rows_; ++m) {
-      a_.vbroadcastss(Broadcast(), Act(m, b, offsetof(ActBlock, minus_md)));
       for (int p = 0; p < panels_; ++p) {
-        // (kMagic + isum) * d - kMagic * d, rounded once: float(isum) * d.
-        a_.vfmadd132ps(Int(p, m), Broadcast(), Act(m, b, offsetof(ActBlock, d))._1to16());
-        a_.vfmadd231ps(Sum(p, m), Int(p, m), Scale(p));
+        const auto d_sum = Act(m, b, offsetof(ActBlock, d_sum))._1to16();
+        negated ? a_.vfmadd231ps(Sum(p, m), Scale(p), d_sum) : a_.vfnmadd231ps(Sum(p, m), Scale(p), d_sum);
       }
-    }
-    if (!format().has_minimum) return;
-    for (int p = 0; p < panels_; ++p) LoadQ4KNumber(p, model::kSuperBlocks + b, 1);
-    for (int m = 0; m < rows_; ++m) {
-      for (int p = 0; p < panels_; ++p)
-        a_.vfnmadd231ps(Sum(p, m), Scale(p), Act(m, b, offsetof(ActBlock, d_sum))._1to16());
     }
   }
 
   x86::Vec SumVector(int m, int i) const override { return Sum(i, m); }
   size_t vector_bytes() const override { return kPanelRows * sizeof(float); }
 
-  static constexpr size_t kCodeVectors = kBlockVectors / 2;
-  const bool splits_ = Splits(), holds_factors_ = HoldsFactors();
+  static constexpr int kRegisters = 32;
+  static constexpr size_t kCodeVectors = kBlockVectors / 2;  // of two codes a byte; of a half block
+  // Bits of bytes.
+  static constexpr uint32_t kLowHalves = 0x0F0F0F0Fu, kHighHalves = 0xF0F0F0F0u;
+  static constexpr uint32_t kSixBits = 0xFCFCFCFCu, kTopTwo = 0xC0C0C0C0u;
+  static constexpr uint32_t kFiveBits = 0xF8F8F8F8u, kTopThree = 0xE0E0E0E0u;
+  static constexpr int kFiveVectors = 5;
+  // By PanelCodes: the registers that CodesAt keeps for a panel.
+  static constexpr std::array<int, 5> kCodeVectorsOf = {0, 1, 1, kFiveVectors, 3};
+  static constexpr uint32_t kNumberMask = (1u << six_bit_words::kNumberBits) - 1;
+
+  bool HasInt8Scales() const {
+    return format().scales == PanelScales::kInt8 || format().scales == PanelScales::kInt8Halves;
+  }
+  x86::Zmm Codes(int p, int i) const { return codes_[static_cast<size_t>(p * CodeVectors() + i)]; }
+  x86::Zmm High(int p, int m) const { return high_[static_cast<size_t>(p * rows_ + m)]; }
+  bool HoldsFactors() const { return !factors_.empty(); }
+  x86::Zmm Factor(int p, int i) const {
+    return factors_[static_cast<size_t>(p) + static_cast<size_t>(i * panels_)];
+  }
+
+  int next_ = 2 * panels_ * rows_ + 2 * panels_ + 1;
+  bool splits_ = false;
+  std::vector<x86::Zmm> codes_;    // as stored; empty: loaded again for each weight vector
+  std::vector<x86::Zmm> high_;     // accumulators of tiles that split
+  std::vector<x86::Zmm> factors_;  // d of each panel, then dmin; empty: in memory
+  std::vector<std::pair<uint32_t, x86::Zmm>> held_;
+  x86::Zmm table_;
 };
 
 }  // namespace

@@ -21,10 +21,16 @@ void GemmReference(const GemmShape& shape, const uint8_t* panels, const ActBlock
           for (size_t b = chunk; b < std::min(chunk + kSumBlocks, shape.panel.blocks); ++b) {
             PanelBlock weights;
             shape.panel.format.unpack(panel, b, r, &weights);
-            int32_t isum = 0;
-            for (size_t k = 0; k < kBlock; ++k) isum += int32_t{weights.q[k]} * row[b].q[k];
-            acc = std::fma(static_cast<float>(isum) * row[b].d, weights.scale, acc);
-            if (shape.panel.format.has_minimum) acc = std::fma(-weights.minimum, row[b].d_sum, acc);
+            int32_t isums[2] = {};
+            for (size_t k = 0; k < kBlock; ++k)
+              isums[k / (kBlock / 2)] += int32_t{weights.q[k]} * row[b].q[k];
+            if (shape.panel.format.half_scales()) {
+              for (size_t h = 0; h < 2; ++h)
+                acc = std::fma(static_cast<float>(isums[h]) * row[b].d, weights.scale[h], acc);
+            } else {
+              acc = std::fma(static_cast<float>(isums[0] + isums[1]) * row[b].d, weights.scale[0], acc);
+            }
+            if (shape.panel.format.has_minimum()) acc = std::fma(-weights.minimum, row[b].d_sum, acc);
           }
           out[r] = chunk > 0 || shape.accumulate ? out[r] + acc : acc;
         }

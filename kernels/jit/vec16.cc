@@ -43,7 +43,7 @@ constinit const ConstantTable kConstants = [] {
   set(Const::kNegMagic, -kMagic);
   set_bits(Const::kMagicInt, kMagicBits);
   set_bits(Const::kByte128, 0x80808080);
-  set_bits(Const::kInt4096, 4096);
+  set_bits(Const::kInt2048, 2048);
   // Where packing leaves the dword (4 bytes) of elements 4i..4i+3 of a block. Two ymm packs: the 128-bit part
   // is the parity of i. One zmm pack: the part is i mod 4, and elements 16.. come second; the upper half is
   // an unused copy.

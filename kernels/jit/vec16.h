@@ -53,7 +53,7 @@ enum class Const {
   kNegMagic,
   kMagicInt,
   kByte128,
-  kInt4096,
+  kInt2048,
   kPackOrder256,
   kPackOrder512,
   kCount

@@ -119,33 +119,42 @@ void QuantizeBlocks(Vec16Emitter& e, const std::vector<FloatBlock>& blocks) {
     }
     cc.vmovups(blocks[i].at(), q);
   }
-  // sum(q) = sum(q + 128) - 4096; the sum of unsigned bytes is a sum of absolute differences from 0.
+  // The sum of 16 q is that of q + 128, less 2048; the sum of unsigned bytes is a sum of absolute differences
+  // from 0.
   for (size_t i = 0; i < blocks.size(); ++i) {
     const x86::Ymm q = bytes[i], zero = cc.newYmm();
-    const x86::Xmm sum = cc.newXmm(), t = cc.newXmm(), start = cc.newXmm(), minus_md = cc.newXmm();
+    const x86::Ymm pairs = cc.newYmm();
+    const x86::Xmm first = q.xmm(), second = cc.newXmm(), sum = cc.newXmm(), t = cc.newXmm();
+    const x86::Xmm start = cc.newXmm(), minus_md = cc.newXmm();
     cc.vpxor(q, q, e.XmmConst(Const::kByte128));
     cc.vxorps(zero, zero, zero);
     cc.vpsadbw(q, q, zero);
+    cc.vpshufd(pairs, q, 0b1110);
+    cc.vpaddd(q, q, pairs);
     if (e.avx512()) {
-      cc.vextracti32x4(t, q, 1);
+      cc.vextracti32x4(second, q, 1);
     } else {
-      cc.vextracti128(t, q, 1);
+      cc.vextracti128(second, q, 1);
     }
-    cc.vpaddd(sum, q.xmm(), t);
-    cc.vpshufd(t, sum, 0b1110);
-    cc.vpaddd(sum, sum, t);
-    cc.vpsubd(sum, sum, e.XmmConst(Const::kInt4096));
-    cc.vpslld(t, sum, 7);
-    cc.vmovups(start, e.XmmConst(Const::kMagicInt));
-    cc.vpsubd(start, start, t);
+    cc.vpsubd(first, first, e.XmmConst(Const::kInt2048));
+    cc.vpsubd(second, second, e.XmmConst(Const::kInt2048));
+    cc.vpaddd(sum, first, second);
+    cc.vpslld(first, first, 7);
+    cc.vpslld(second, second, 7);
+    cc.vmovups(t, e.XmmConst(Const::kMagicInt));
+    cc.vpsubd(first, t, first);
+    cc.vpsubd(start, first, second);
+    cc.vpsubd(second, t, second);
     cc.vmulss(minus_md, scales[i].d, e.XmmConst(Const::kNegMagic));
     cc.vcvtdq2ps(sum, sum);
     cc.vmulss(sum, sum, scales[i].d);
-    // Four small stores, because the shuffle port is the bottleneck and the store ports are idle.
+    // Small stores, because the shuffle port is the bottleneck and the store ports are idle.
     cc.vmovss(blocks[i].at(offsetof(ActBlock, d)), scales[i].d);
     cc.vmovss(blocks[i].at(offsetof(ActBlock, minus_md)), minus_md);
     cc.vmovd(blocks[i].at(offsetof(ActBlock, start)), start);
     cc.vmovss(blocks[i].at(offsetof(ActBlock, d_sum)), sum);
+    cc.vmovd(blocks[i].at(offsetof(ActBlock, half_starts)), first);
+    cc.vmovd(blocks[i].at(offsetof(ActBlock, half_starts) + sizeof(int32_t)), second);
   }
 }
 

@@ -257,19 +257,21 @@ TEST(Scalar, QuantizeKeepsItsContract) {
     for (size_t b = 0; b < blocks.size(); ++b) {
       const ActBlock& block = blocks[b];
       float amax = 0;
-      int sum = 0, largest = 0;
+      int sums[2] = {}, largest = 0;
       for (size_t i = 0; i < kBlock; ++i) {
         const float v = b * kBlock + i < n ? x[b * kBlock + i] : 0.0f;
         amax = std::max(amax, std::fabs(v));
-        sum += block.q[i];
+        sums[i / 16] += block.q[i];
         largest = std::max(largest, std::abs(block.q[i]));
         if (amax >= 0x1p-100f) {
           ASSERT_NEAR(ValueOf(block, i), v, 0.50002 * block.d) << b << " " << i;
         }
       }
       EXPECT_EQ(largest, amax < 0x1p-100f ? 0 : 127);
-      EXPECT_EQ(block.d_sum, block.d * static_cast<float>(sum));
-      EXPECT_EQ(block.start, kMagicBits - 128 * sum);
+      EXPECT_EQ(block.d_sum, block.d * static_cast<float>(sums[0] + sums[1]));
+      EXPECT_EQ(block.start, kMagicBits - 128 * (sums[0] + sums[1]));
+      for (size_t half = 0; half < 2; ++half)
+        EXPECT_EQ(block.half_starts[half], kMagicBits - 128 * sums[half]);
       EXPECT_EQ(block.minus_md, -12582912.0 * block.d);  // exact in double: exact in float
       EXPECT_EQ(std::bit_cast<uint32_t>(block.d) & 3, 0u);
     }

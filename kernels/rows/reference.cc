@@ -22,7 +22,7 @@ void RmsNorm(const float* x, const float* w, float* y, size_t n, float epsilon) 
 ActBlock QuantizeBlock(const float (&x)[kBlock]) {
   ActBlock block = {};
   float amax = 0;
-  int32_t sum = 0;
+  int32_t sums[2] = {};
   for (const float v : x) amax = std::max(amax, std::fabs(v));
   if (amax >= numerics::kQuantZero) {
     block.d =
@@ -33,12 +33,13 @@ ActBlock QuantizeBlock(const float (&x)[kBlock]) {
       const float q =
           std::max(-numerics::kQuantMax, std::min(numerics::kQuantMax, std::rint(x[i] * inverse)));
       block.q[i] = static_cast<int8_t>(q);
-      sum += block.q[i];
+      sums[i / (kBlock / 2)] += block.q[i];
     }
   }
   block.minus_md = -kMagic * block.d;
-  block.start = kMagicBits - 128 * sum;
-  block.d_sum = block.d * static_cast<float>(sum);
+  block.start = kMagicBits - 128 * (sums[0] + sums[1]);
+  block.d_sum = block.d * static_cast<float>(sums[0] + sums[1]);
+  for (size_t half = 0; half < 2; ++half) block.half_starts[half] = kMagicBits - 128 * sums[half];
   return block;
 }
 

@@ -160,4 +160,34 @@ size_t RowBytes(TensorType type, size_t cols) {
   return cols / layout.elements * layout.bytes;
 }
 
+std::span<const size_t> F16Offsets(TensorType type) {
+  static constexpr std::array<size_t, 2> kFirstTwo = {0, 2}, kQ2K = {80, 82};
+  static constexpr std::array<size_t, 1> kQ3K = {108}, kQ6K = {208};
+  switch (type) {
+    case TensorType::kQ4_1:
+    case TensorType::kQ5_1:
+    case TensorType::kQ4_K:
+    case TensorType::kQ5_K:
+      return kFirstTwo;
+    case TensorType::kQ2_K:
+      return kQ2K;
+    case TensorType::kQ3_K:
+      return kQ3K;
+    case TensorType::kQ6_K:
+      return kQ6K;
+    case TensorType::kQ4_0:
+    case TensorType::kQ5_0:
+    case TensorType::kQ8_0:
+    case TensorType::kIQ4_NL:
+    case TensorType::kIQ4_XS:
+      return std::span(kFirstTwo).first(1);
+    case TensorType::kF32:
+    case TensorType::kF16:
+    case TensorType::kBF16:
+    case TensorType::kMXFP4:
+      break;
+  }
+  return {};
+}
+
 }  // namespace larder::model::gguf

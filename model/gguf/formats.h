@@ -58,6 +58,43 @@ static_assert(sizeof(Q4Block) == 18);
 inline constexpr std::array<int8_t, 16> kIq4Values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                       1,    13,   25,  38,  53,  69,  89,  113};
 
+// GGUF's MXFP4: value[i] = Mxfp4Scale(e) * kMxfp4Values[code], with the codes as in Q4Block.
+struct Mxfp4Block {
+  uint8_t e;
+  uint8_t q[kBlock / 2];
+};
+static_assert(sizeof(Mxfp4Block) == 17);
+// What a code stands for: a float of 4 bits (E2M1), doubled.
+inline constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                        0, -1, -2, -3, -4, -6, -8, -12};
+// 2^(e - 128), half of what the exponent says, since the values are doubled; the two smallest are subnormal.
+// With an exponent above kMaxMxfp4Exponent the largest weight, 12 times the scale, is infinite.
+inline constexpr uint8_t kMaxMxfp4Exponent = 252;
+inline float Mxfp4Scale(uint8_t e) {
+  return __builtin_bit_cast(float, e < 2 ? 0x00200000u << e : (e - 1u) << 23);
+}
+
+// GGUF's Q4_1: value[i] = F16ToF32(d) * code + F16ToF32(m), with the codes as in Q4Block.
+struct Q4_1Block {
+  uint16_t d, m;
+  uint8_t q[kBlock / 2];
+};
+static_assert(sizeof(Q4_1Block) == 20);
+
+// GGUF's Q5_0 and Q5_1: as Q4_0 with v = code - 16, and as Q4_1; the fifth bit of code i is bit i of `fifth`.
+struct Q5Block {
+  uint16_t d;
+  uint8_t fifth[4];
+  uint8_t q[kBlock / 2];
+};
+static_assert(sizeof(Q5Block) == 22);
+struct Q5_1Block {
+  uint16_t d, m;
+  uint8_t fifth[4];
+  uint8_t q[kBlock / 2];
+};
+static_assert(sizeof(Q5_1Block) == 24);
+
 // GGUF's Q4_K: 8 sub-blocks of 32 weights; value = d * scale * code - dmin * min, with the scale and the min
 // of the weight's sub-block. q[32 * t + i] holds weight i of sub-block 2t in its low half and of sub-block
 // 2t + 1 in its high half.
@@ -68,6 +105,36 @@ struct Q4KBlock {
   uint8_t q[kSuperBlocks * kBlock / 2];
 };
 static_assert(sizeof(Q4KBlock) == 144);
+
+// GGUF's Q5_K: the same with codes of five bits; bit s of fifth[i] is the highest of weight i of sub-block s.
+struct Q5KBlock {
+  uint16_t d, dmin;
+  uint8_t scales[12];  // SixBits
+  uint8_t fifth[kBlock];
+  uint8_t q[kSuperBlocks * kBlock / 2];
+};
+static_assert(sizeof(Q5KBlock) == 176);
+
+// GGUF's IQ4_XS: 8 sub-blocks of 32 weights; value = d * (scale - 32) * kIq4Values[code], with the codes of a
+// sub-block as in Q4Block. Scale s has its low four bits in half s of scales_low, its high two in the bits 2s
+// and 2s + 1 of scales_high.
+struct Iq4XsBlock {
+  uint16_t d, scales_high;
+  uint8_t scales_low[kSuperBlocks / 2];
+  uint8_t q[kSuperBlocks][kBlock / 2];
+};
+static_assert(sizeof(Iq4XsBlock) == 136);
+
+// GGUF's Q6_K: 16 sub-blocks of 16 weights; value = d * scale * (code - 32). Sub-block 8h + 2t + i has the
+// low halves of its codes in low[64h + 32 (t % 2) + 16i ..], in the low halves of the bytes if t < 2, else in
+// the high ones, and their two high bits in high[32h + 16i ..], from bit 2t on.
+struct Q6KBlock {
+  uint8_t low[128];
+  uint8_t high[64];
+  int8_t scales[16];
+  uint16_t d;
+};
+static_assert(sizeof(Q6KBlock) == 210);
 
 // Scale and minimum, 6 bits each, of sub-block `sub` of 8, packed into 12 bytes.
 struct ScaleAndMin {
@@ -107,6 +174,8 @@ struct GgufTypeLayout {
   size_t bytes = 0;
 };
 GgufTypeLayout LayoutOfGgufType(uint32_t gguf_type);
+// Where a block of the type has its 16-bit floats. None: MXFP4, and types without blocks.
+std::span<const size_t> F16Offsets(TensorType type);
 // Whether ReadRows, ReadRowsF32 and ReadRowsQ8_0 can read it: it is one of TensorType.
 bool IsReadableType(uint32_t gguf_type);
 

@@ -8,9 +8,6 @@
 namespace larder::model::inline gguf {
 namespace {
 
-// What a code of MXFP4 stands for (E2M1 times 2).
-constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 template <typename T>
 T Load(const uint8_t* at) {
   T value;
@@ -72,10 +69,8 @@ void Q5_1(const uint8_t* block, float* x) {  // f16 scale, f16 minimum, 4 bytes 
 }
 
 void Mxfp4(const uint8_t* block, float* x) {  // E8M0 exponent, 16 bytes
-  // Half of 2^(e - 127), since the values are doubled; the two smallest are subnormal.
-  const uint32_t e = block[0];
-  const float d = __builtin_bit_cast(float, e < 2 ? 0x00200000u << e : (e - 1) << 23);
-  Scaled(Nibbles(block + 1, [](int q, size_t) { return kMxfp4Values[static_cast<size_t>(q)]; }), d, x);
+  Scaled(Nibbles(block + 1, [](int q, size_t) { return kMxfp4Values[static_cast<size_t>(q)]; }),
+         Mxfp4Scale(block[0]), x);
 }
 
 // 16 scales of 4 bits and 16 minima of 4 bits, 64 bytes of four weights each, f16 scale of the scales and of
@@ -227,44 +222,15 @@ void DequantizeBlocks(TensorType type, const char* blocks, std::span<float> x) {
 }
 
 size_t FindBadScale(TensorType type, const char* blocks, size_t bytes) {
-  // Where a block of the type has its 16-bit floats.
-  std::array<size_t, 2> at{};
-  size_t count = 1;
-  switch (type) {
-    case TensorType::kQ4_1:
-    case TensorType::kQ5_1:
-    case TensorType::kQ4_K:
-    case TensorType::kQ5_K:
-      at = {0, 2};
-      count = 2;
-      break;
-    case TensorType::kQ2_K:
-      at = {80, 82};
-      count = 2;
-      break;
-    case TensorType::kQ3_K:
-      at = {108};
-      break;
-    case TensorType::kQ6_K:
-      at = {208};
-      break;
-    case TensorType::kQ4_0:
-    case TensorType::kQ5_0:
-    case TensorType::kQ8_0:
-    case TensorType::kIQ4_NL:
-    case TensorType::kIQ4_XS:
-      break;
-    case TensorType::kF32:
-    case TensorType::kF16:
-    case TensorType::kBF16:
-    case TensorType::kMXFP4:
-      return SIZE_MAX;
-  }
+  const std::span<const size_t> halves = F16Offsets(type);
+  const bool exponents = type == TensorType::kMXFP4;
+  if (halves.empty() && !exponents) return SIZE_MAX;
   const size_t block_bytes = LayoutOfGgufType(static_cast<uint32_t>(type)).bytes;
   for (size_t block = 0; block * block_bytes < bytes; ++block) {
-    for (size_t i = 0; i < count; ++i) {
+    if (exponents && static_cast<uint8_t>(blocks[block * block_bytes]) > kMaxMxfp4Exponent) return block;
+    for (const size_t at : halves) {
       uint16_t scale;
-      std::memcpy(&scale, blocks + block * block_bytes + at[i], sizeof(scale));
+      std::memcpy(&scale, blocks + block * block_bytes + at, sizeof(scale));
       if ((scale & 0x7c00) == 0x7c00) return block;
     }
   }

@@ -16,8 +16,8 @@ void DequantizeQuants(TensorType type, const char* blocks, std::span<float> x);
 // The same, and of Q8_0.
 void DequantizeBlocks(TensorType type, const char* blocks, std::span<float> x);
 
-// The number of the first block in `bytes` bytes that has a 16-bit scale that is infinite or NaN; SIZE_MAX:
-// none. MXFP4's scales are bytes, all of them finite.
+// The number of the first block in `bytes` bytes that has a 16-bit scale that is infinite or NaN, or an
+// exponent of MXFP4 that makes weights infinite; SIZE_MAX: none.
 size_t FindBadScale(TensorType type, const char* blocks, size_t bytes);
 
 // Q4_0, Q5_0 and IQ4_NL are an f16 scale times integers of up to 7 bits and a sign, 32 at a time: exactly a

@@ -46,7 +46,6 @@ std::string_view Becomes(const Totals& of) {
   if (!model::IsReadableType(of.gguf_type)) return "not read by Larder: convert to a type that it reads";
   if (of.matrices == 0) return "as float32";
   if (kernels::PanelFormatOf(type).type == type) return "as it is";
-  if (model::IsExpandable(type)) return "the same weights as Q8_0";
   return "rounded to Q8_0";
 }
 
