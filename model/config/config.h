@@ -12,7 +12,7 @@
 
 namespace larder::model::inline config {
 
-// GGUF types of a whole model's matrices. Of a shape without a file, all are Q8_0.
+// GGUF types of a whole model's matrices.
 struct TensorTypes {
   using OfLayer = std::array<TensorType, kTensorRoles>;  // by role; norms and biases are not meant
   std::vector<OfLayer> layers;                           // or empty: Q8_0

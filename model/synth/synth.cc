@@ -144,11 +144,10 @@ class Synthesis {
   }
 
   void AddTensors() {
-    const ModelConfig config = ConfigOfShape(shape_, options_.name);
-    const MatrixTypes& types = options_.type;
-    AddMatrix(kEmbeddingTensor, types.OfEmbedding(config.tied_embeddings), config.vocab, config.dim);
+    const ModelConfig config = ConfigOfShape(shape_, options_.name, options_.type);
+    AddMatrix(kEmbeddingTensor, config.types.embedding, config.vocab, config.dim);
     AddNorm(kOutputNormTensor, config.dim);
-    if (!config.tied_embeddings) AddMatrix(kHeadTensor, types.OfHead(), config.vocab, config.dim);
+    if (!config.tied_embeddings) AddMatrix(kHeadTensor, config.types.head, config.vocab, config.dim);
     const std::vector<float>& factors = config.layer.rotary.freq_factors;
     if (!factors.empty()) writer_.AddVector(kRopeFactorsTensor, factors);
     for (size_t layer = 0; layer < config.layers; ++layer) {
@@ -156,7 +155,7 @@ class Synthesis {
         const std::string name = LayerTensor(layer, tensor.suffix);
         switch (tensor.kind) {
           case TensorKind::kMatrix:
-            AddMatrix(name, types.OfLayer(tensor.role, layer, config.layers), tensor.rows, tensor.cols);
+            AddMatrix(name, config.TypeOf(layer, tensor.role), tensor.rows, tensor.cols);
             break;
           case TensorKind::kNorm:
             AddNorm(name, tensor.cols);
@@ -169,8 +168,7 @@ class Synthesis {
     }
   }
 
-  void AddMatrix(const std::string& name, TensorType wanted, size_t rows, size_t cols) {
-    const TensorType type = FallbackType(wanted, cols);
+  void AddMatrix(const std::string& name, TensorType type, size_t rows, size_t cols) {
     const float deviation = options_.standard_deviation > 0.0f ? options_.standard_deviation
                                                                : 1.0f / std::sqrt(static_cast<float>(cols));
     sources_.push_back({&table_, QuantsOf(type), HashText(options_.seed, name), type, cols, deviation});

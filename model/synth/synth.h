@@ -43,9 +43,10 @@ const std::vector<NamedShape>& NamedShapes();
 // Case does not matter. Throws Error that lists the names.
 ModelShape ShapeByName(std::string_view name);
 
-// The ModelConfig that ReadModelConfig would read from a synthetic file of this shape, without the file. For
-// plans.
-ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name);
+// The ModelConfig that ReadModelConfig would read from a synthetic file of this shape and with these types,
+// without the file. For plans.
+ModelConfig ConfigOfShape(const ModelShape& shape, const std::string& name,
+                          const MatrixTypes& types = TensorType::kQ8_0);
 
 struct SynthOptions {
   ModelShape shape;

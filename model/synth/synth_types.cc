@@ -27,6 +27,7 @@ constexpr NamedMatrixTypes kAll[] = {
     {"iq4_xs", TensorType::kIQ4_XS, 30},
     {"mxfp4", TensorType::kMXFP4, 38},
     {"q4_k_m", kQ4_K_M, 15},
+    {"q5_k_m", kQ5_K_M, 17},
 };
 
 // llama-quantize's choice of layers: the first and the last eighth, and every third between them.
@@ -43,6 +44,12 @@ TensorType MatrixTypes::OfLayer(TensorRole role, size_t layer, size_t layers) co
 }
 
 std::span<const NamedMatrixTypes> AllMatrixTypes() { return kAll; }
+
+std::vector<std::string> MatrixTypeNames() {
+  std::vector<std::string> names;
+  for (const NamedMatrixTypes& named : kAll) names.emplace_back(named.name);
+  return names;
+}
 
 MatrixTypes MatrixTypesByName(std::string_view name) {
   std::string names;

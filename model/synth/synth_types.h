@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/gguf/formats.h"
 #include "model/layer/layer_spec.h"
@@ -30,7 +32,8 @@ struct MatrixTypes {
 
   bool operator==(const MatrixTypes&) const = default;
 };
-inline constexpr MatrixTypes kQ4_K_M{TensorType::kQ4_K, TensorType::kQ6_K};
+inline constexpr MatrixTypes kQ4_K_M{TensorType::kQ4_K, TensorType::kQ6_K},
+    kQ5_K_M{TensorType::kQ5_K, TensorType::kQ6_K};
 
 struct NamedMatrixTypes {
   std::string_view name;  // "q4_k_m", for command lines
@@ -41,6 +44,8 @@ struct NamedMatrixTypes {
 };
 // Every readable type, then the mixtures.
 std::span<const NamedMatrixTypes> AllMatrixTypes();
+// Their names, for command lines.
+std::vector<std::string> MatrixTypeNames();
 // Lower case only. Throws Error that lists the names.
 MatrixTypes MatrixTypesByName(std::string_view name);
 // general.file_type; that of types.most for a mixture without a name.

@@ -2,10 +2,13 @@
 #include "pipeline/plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "model/config/split.h"
 #include "model/synth/synth.h"
@@ -21,7 +24,7 @@ constexpr double kMeasureSeconds = 2.0;  // the same as `larder doctor`
 
 struct PlanCommandOptions {
   ModelOptions model;
-  std::string shape;
+  std::string shape, type;
   bool json = false;
   bool measure = false;
   size_t socket_cores = 0;  // 0: as on this machine
@@ -142,11 +145,15 @@ int Run(const PlanCommandOptions& o) {
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME");
   if (!o.model.model.empty() && !o.shape.empty())
     throw CLI::ValidationError("plan", "give either -m FILE or --shape NAME, not both");
+  if (!o.type.empty() && o.shape.empty())
+    throw CLI::ValidationError("plan", "--type is for --shape; a file has its own types");
   const auto where = ReadManifest(o.model);
   std::shared_ptr<const model::GgufFile> file;  // null: a shape without a file
   if (o.shape.empty()) file = model::GgufFile::Open(ModelPath(o.model, where));
   const model::ModelConfig config =
-      file ? model::ReadModelConfig(*file) : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape);
+      file ? model::ReadModelConfig(*file)
+           : model::ConfigOfShape(model::ShapeByName(o.shape), o.shape,
+                                  model::MatrixTypesByName(o.type.empty() ? "q8_0" : o.type));
   const auto machine = ResolveTopology(o.model);
   const bool sockets_given = o.socket_cores != 0 || !o.socket_l3.empty();
   if (sockets_given && !o.model.manifest.empty())
@@ -168,6 +175,13 @@ Command AddPlan(CLI::App& program) {
   command
       ->add_option("--shape", o->shape,
                    "a well-known model's shape instead of a file; `larder synth --list` lists them")
+      ->type_name("NAME");
+  const std::vector<std::string> types = model::MatrixTypeNames();
+  command
+      ->add_option(
+          "--type", o->type,
+          fmt::format("with --shape, the type of its matrices: {} (default: q8_0)", fmt::join(types, ", ")))
+      ->check(CLI::IsMember(types).description(""))
       ->type_name("NAME");
   command->add_flag("--json", o->json, "print JSON");
   const char* sockets = "How many sockets a model needs";

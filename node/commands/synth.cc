@@ -91,12 +91,6 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
   return 0;
 }
 
-std::vector<std::string> TypeNames() {
-  std::vector<std::string> names;
-  for (const model::NamedMatrixTypes& named : model::AllMatrixTypes()) names.emplace_back(named.name);
-  return names;
-}
-
 }  // namespace
 
 Command AddSynth(CLI::App& program) {
@@ -106,11 +100,11 @@ Command AddSynth(CLI::App& program) {
       ->type_name("NAME");
   command->add_flag("--list", o->list, "list the named shapes");
   command->add_option("-o,--output", o->output, "the file to write")->type_name("FILE");
-  const std::vector<std::string> types = TypeNames();
+  const std::vector<std::string> types = model::MatrixTypeNames();
   command
       ->add_option("--type", o->type,
-                   fmt::format("type of the matrices: {} (default: q8_0); q4_k_m is llama-quantize's mixture "
-                               "of Q4_K and Q6_K",
+                   fmt::format("type of the matrices: {} (default: q8_0); q4_k_m and q5_k_m are "
+                               "llama-quantize's mixtures with Q6_K",
                                fmt::join(types, ", ")))
       ->check(CLI::IsMember(types).description(""))
       ->type_name("NAME");

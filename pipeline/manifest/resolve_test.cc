@@ -273,6 +273,7 @@ TEST(ManifestResolve, StagesOfSeveralServers) {
   // Each of four stages has a quarter of the layers; 4 x 48 MB hold what one package cannot.
   model::ModelConfig config = Bench24m();
   config.layers = 12;
+  config.types.layers.resize(config.layers, config.types.layers.front());
   std::vector<std::string> warnings;
   for (const ServerSpec& server : m.servers) {
     const auto sockets = Resolve(m, server, machine, &config, &warnings);

@@ -31,9 +31,9 @@ inline Plan PlanOf(const std::string& text, const model::ModelConfig& config, co
 }
 
 inline model::ModelConfig TenLayers() {
-  model::ModelConfig config = Shape("bench-24m");
-  config.layers = 10;
-  return config;
+  model::ModelShape shape = model::ShapeByName("bench-24m");
+  shape.layers = 10;
+  return model::ConfigOfShape(shape, "ten layers");
 }
 
 }  // namespace larder::pipeline::plan

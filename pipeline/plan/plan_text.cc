@@ -102,8 +102,8 @@ std::string Plan::Table() const {
       c.name, c.architecture_name, c.layers, c.dim, c.ffn, c.heads, c.kv_heads, c.head_size, c.vocab,
       static_cast<double>(c.parameters()) * 1e-6);
   out += fmt::format(
-      "INT8 size  {:.2f} GB at one byte per parameter; {:.2f} GB packed with scales, head {:.2f} GB of it\n",
-      Gb(c.parameters()), Gb(weight_bytes()), Gb(head_bytes));
+      "weights    {:.2f} GB in the caches, head {:.2f} GB of it ({:.2f} GB at one byte per parameter)\n",
+      Gb(weight_bytes()), Gb(head_bytes), Gb(c.parameters()));
   out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
                   : fmt::format(
                         "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, norm, head, "
