@@ -212,6 +212,62 @@ TEST(Gguf, BadWeightsAreNamed) {
   ExpectContains(q8("output.weight"), "'output.weight': the scale of block 0 of row 1 is infinite");
 }
 
+constexpr TensorType kQuantisedTypes[] = {
+    TensorType::kQ4_0,   TensorType::kQ4_1,   TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ8_0,
+    TensorType::kQ2_K,   TensorType::kQ3_K,   TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K,
+    TensorType::kIQ4_NL, TensorType::kIQ4_XS, TensorType::kMXFP4};
+
+// A block whose scale is no number is named, by its row, however the rows are read.
+TEST(Gguf, BadBlocksOfEveryTypeAreNamed) {
+  for (const TensorType type : kQuantisedTypes) {
+    const auto [elements, bytes] = LayoutOfGgufType(static_cast<uint32_t>(type));
+    const std::string_view name = GgufTypeName(static_cast<uint32_t>(type));
+    const std::string good(3 * 2 * bytes, '\0');      // 3 rows of 2 blocks
+    std::vector<std::pair<size_t, std::string>> bad;  // in a block: where, and what
+    for (const size_t at : F16Offsets(type)) {
+      bad.emplace_back(at, Raw(uint16_t{0x7c00}));
+      bad.emplace_back(at, Raw(uint16_t{0xfe00}));
+    }
+    if (bad.empty()) bad.emplace_back(0, Raw(uint8_t{kMaxMxfp4Exponent + 1}));
+    for (const auto& [at, value] : bad) {
+      RawGguf raw = GoodModel();
+      raw.AddTensor("w", {2 * elements, 3}, static_cast<uint32_t>(type), good);
+      raw.Patch("w", (2 * 2 + 1) * bytes + at, value);  // block 1 of row 2
+      const TempFile temp(raw.Bytes());
+      const auto file = GgufFile::Open(temp.path());
+      const TensorInfo& w = file->Tensor("w");
+      std::vector<char> rows(3 * w.cols * sizeof(float));
+      EXPECT_EQ(ErrorOf([&] { file->ReadRowsAs(type, w, 0, 2, rows.data()); }), "no error") << name;
+      ExpectContains(ErrorOf([&] { file->ReadRowsAs(type, w, 0, 3, rows.data()); }),
+                     " scale of block 1 of row 2 is ");
+      if (type == TensorType::kMXFP4) continue;  // its codes are zeros here, and so are its weights
+      ExpectContains(ErrorOf([&] { file->ReadRowsQ8_0(w, 0, 3, reinterpret_cast<Q8Block*>(rows.data())); }),
+                     "row 2");
+    }
+  }
+}
+
+// Rows are whole blocks, and the file has all of them.
+TEST(Gguf, TensorsOfEveryTypeHaveTheirBytes) {
+  for (const TensorType type : kQuantisedTypes) {
+    const auto layout = LayoutOfGgufType(static_cast<uint32_t>(type));
+    const auto number = static_cast<uint32_t>(type);
+    const auto open = [&](uint64_t cols, size_t bytes) {
+      RawGguf raw;
+      raw.AddTensor("w", {cols, 2}, number, std::string(bytes, '\0'));
+      raw.data.resize(bytes);  // no padding
+      const TempFile temp(raw.Bytes());
+      return ErrorOf([&] { GgufFile::Open(temp.path()); });
+    };
+    EXPECT_EQ(open(layout.elements, 2 * layout.bytes), "no error");
+    ExpectContains(open(layout.elements, 2 * layout.bytes - 1), "lie beyond");
+    ExpectContains(open(layout.elements / 2, 2 * layout.bytes),
+                   fmt::format("tensor 'w' is {} with rows of {} elements, expected a multiple of {}",
+                               GgufTypeName(number), layout.elements / 2, layout.elements));
+    ExpectContains(open(layout.elements << 40, 2 * layout.bytes), "lie beyond");
+  }
+}
+
 TEST(Gguf, OtherTypesAreListedButNotRead) {
   RawGguf raw = GoodModel();
   raw.AddTensor("extra_iq2", {256, 2}, 16, std::string(132, '\0'));

@@ -5,7 +5,11 @@ import struct
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 PACK = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
-TYPE_F32, TYPE_F16, TYPE_Q8_0, TYPE_BF16 = 0, 1, 8, 30
+TYPE_F32, TYPE_F16, TYPE_Q4_0, TYPE_Q8_0, TYPE_BF16 = 0, 1, 2, 8, 30
+TYPE_Q5_1, TYPE_IQ4_NL, TYPE_MXFP4 = 7, 20, 39
+# Weights and bytes of a block of each quantised type.
+BLOCKS = {TYPE_Q4_0: (32, 18), 3: (32, 20), 6: (32, 22), TYPE_Q5_1: (32, 24), 10: (256, 84), 11: (256, 110),
+          12: (256, 144), 13: (256, 176), 14: (256, 210), TYPE_IQ4_NL: (32, 18), 23: (256, 136), TYPE_MXFP4: (32, 17)}
 ALIGNMENT = 32
 
 
@@ -41,6 +45,9 @@ def tensor(name, dims, kind):
     n = 1
     for d in dims:
         n *= d
+    if kind in BLOCKS:
+        weights, size = BLOCKS[kind]
+        return name, dims, kind, bytes(range(1, 17)) * (n // weights * size // 16) + bytes(n // weights * size % 16)
     raw = {
         TYPE_F32: struct.pack("<f", 0.5) * n,
         TYPE_F16: struct.pack("<H", 0x3800) * n,
@@ -48,6 +55,27 @@ def tensor(name, dims, kind):
         TYPE_Q8_0: (struct.pack("<H", 0x3800) + b"\x01" * 32) * (n // 32),
     }[kind]
     return name, dims, kind, raw
+
+
+def quantised_model():
+    """Matrices of several types in blocks of 32, as mixtures have them."""
+    keys = [
+        ("general.architecture", STRING, "llama"), ("llama.block_count", U32, 1), ("llama.context_length", U32, 64),
+        ("llama.embedding_length", U32, 32), ("llama.feed_forward_length", U32, 32),
+        ("llama.attention.head_count", U32, 2), ("llama.attention.head_count_kv", U32, 1),
+        ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        ("split.no", U16, 0), ("split.count", U16, 1), ("split.tensors.count", I32, 12),  # a set of one part
+    ]
+    b = "blk.0."
+    return gguf(keys, [
+        tensor("token_embd.weight", [32, 3], TYPE_IQ4_NL), tensor("output.weight", [32, 3], TYPE_Q8_0),
+        tensor("output_norm.weight", [32], TYPE_F32),
+        tensor(b + "attn_norm.weight", [32], TYPE_F32), tensor(b + "attn_q.weight", [32, 32], TYPE_Q4_0),
+        tensor(b + "attn_k.weight", [32, 16], TYPE_Q4_0), tensor(b + "attn_v.weight", [32, 16], TYPE_Q5_1),
+        tensor(b + "attn_output.weight", [32, 32], TYPE_MXFP4), tensor(b + "ffn_norm.weight", [32], TYPE_F32),
+        tensor(b + "ffn_gate.weight", [32, 32], TYPE_Q4_0), tensor(b + "ffn_up.weight", [32, 32], TYPE_Q4_0),
+        tensor(b + "ffn_down.weight", [32, 32], TYPE_Q5_1),
+    ])
 
 
 def model(arch, extra_keys=(), extra_tensors=(), part=None):
@@ -115,6 +143,8 @@ def main():
                        [tensor("blk.0.attn_q_norm.weight", [2], TYPE_F32),
                         tensor("blk.0.attn_k_norm.weight", [2], TYPE_F32)]),
         "q8": gguf([], [tensor("q", [64, 2], TYPE_Q8_0), ("k", [256, 1], 12, bytes(144))]),
+        "quantised": quantised_model(),
+        "blocks": gguf([], [tensor(f"t{kind}", [weights, 2], kind) for kind, (weights, _) in BLOCKS.items()]),
         "part-stage": model("llama", part="stage"),
         "part-serving": model("llama", part="serving"),
         "truncated": model("llama")[:300],
