@@ -21,10 +21,9 @@ inline NumaNodeId Node() { return Machine().core(Machine().PickCores(1)[0]).numa
 class Panels {
  public:
   Panels(size_t k, size_t n_panels, size_t shards)
-      : panel_{k / kernels::kBlock},
-        n_panels_(n_panels),
-        shards_(shards),
-        arena_(shards * shard_bytes(), Node()) {
+      : Panels(kernels::PanelShape{k / kernels::kBlock}, n_panels, shards) {}
+  Panels(const kernels::PanelShape& panel, size_t n_panels, size_t shards)
+      : panel_(panel), n_panels_(n_panels), shards_(shards), arena_(shards * shard_bytes(), Node()) {
     kernels::FillPanels(panel_, shards_ * n_panels_, reinterpret_cast<uint8_t*>(arena_.data()));
   }
 
