@@ -41,7 +41,7 @@ class Ablation {
   Ablation(Isa isa, const Options& options)
       : isa_(isa),
         options_(options),
-        size_{options.inputs / kernels::kBlock, options.panels},
+        size_{{options.inputs / kernels::kBlock}, options.panels},
         timer_(isa, size_, options.mb << 20, Node()),
         analytic_(kernels::AnalyticSchedules(isa, kernels::HostCore())) {
     start_ns_ = NowNs();

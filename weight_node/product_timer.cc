@@ -15,9 +15,7 @@ constexpr size_t kMostRows = kernels::ScheduleTable::Rows(kernels::ScheduleTable
 // within a factor of a few.
 constexpr double kRoundSeconds = 60e-6, kOpsPerSecond = 300e9;
 
-size_t ShardBytes(const kernels::ProductSize& size) {
-  return size.n_panels * kernels::PanelShape{size.blocks}.bytes();
-}
+size_t ShardBytes(const kernels::ProductSize& size) { return size.n_panels * size.panel.bytes(); }
 size_t RowBytes(const kernels::ProductSize& size) {
   return size.n_panels * kernels::kPanelRows * sizeof(float);
 }
@@ -28,17 +26,16 @@ ProductTimer::ProductTimer(kernels::Isa isa, const kernels::ProductSize& size, s
                            NumaNodeId node)
     : isa_(isa),
       size_(size),
-      panel_{size.blocks},
       shards_(std::max<size_t>(1, weight_bytes / ShardBytes(size))),
-      arena_(shards_ * ShardBytes(size) + kMostRows * (kernels::ActRowBytes(size.blocks) + RowBytes(size)) +
-                 kPageBytes,
+      arena_(shards_ * ShardBytes(size) +
+                 kMostRows * (kernels::ActRowBytes(size.panel.blocks) + RowBytes(size)) + kPageBytes,
              node),
       panels_(reinterpret_cast<uint8_t*>(arena_.Allocate(shards_ * ShardBytes(size)))),
       x_(reinterpret_cast<kernels::ActBlock*>(
-          arena_.Allocate(kMostRows * kernels::ActRowBytes(size.blocks)))),
+          arena_.Allocate(kMostRows * kernels::ActRowBytes(size.panel.blocks)))),
       y_(arena_.AllocateArray<float>(kMostRows * size.n_panels * kernels::kPanelRows).data()) {
-  kernels::FillPanels(panel_, shards_ * size.n_panels, panels_);
-  kernels::FillRows(kMostRows, size.blocks, x_);
+  kernels::FillPanels(size_.panel, shards_ * size.n_panels, panels_);
+  kernels::FillRows(kMostRows, size.panel.blocks, x_);
 }
 
 kernels::Gemm& ProductTimer::GemmOf(const kernels::Schedule& schedule) {
@@ -50,8 +47,8 @@ kernels::Gemm& ProductTimer::GemmOf(const kernels::Schedule& schedule) {
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa_);
   tuning.products.Fill(schedule);
   tuning.tuned.clear();
-  const kernels::GemmShape shape{.panel = panel_,
-                                 .x_stride_bytes = kernels::ActRowBytes(size_.blocks),
+  const kernels::GemmShape shape{.panel = size_.panel,
+                                 .x_stride_bytes = kernels::ActRowBytes(size_.panel.blocks),
                                  .y_stride_bytes = RowBytes(size_)};
   made_.push_back({schedule.tile, schedule.slice, kernels::Gemm::Make(isa_, shape, tuning)});
   return made_.back().gemm;
@@ -59,8 +56,8 @@ kernels::Gemm& ProductTimer::GemmOf(const kernels::Schedule& schedule) {
 
 double ProductTimer::Round(const kernels::Schedule& schedule, size_t rows) {
   const kernels::Gemm& gemm = GemmOf(schedule);
-  const double ops =
-      2.0 * static_cast<double>(size_.n_panels * kernels::kPanelRows * size_.blocks * kernels::kBlock * rows);
+  const double ops = 2.0 * static_cast<double>(size_.n_panels * kernels::kPanelRows * size_.panel.blocks *
+                                               kernels::kBlock * rows);
   const auto turns = static_cast<size_t>(std::clamp(kRoundSeconds * kOpsPerSecond / ops, 1.0, 1000.0));
   const int64_t start = NowNs();
   for (size_t i = 0; i < turns; ++i) {

@@ -30,7 +30,6 @@ class ProductTimer final : public kernels::RoundTimer {
 
   const kernels::Isa isa_;
   const kernels::ProductSize size_;
-  const kernels::PanelShape panel_;
   const size_t shards_;
   topology::Arena arena_;
   uint8_t* panels_;

@@ -17,17 +17,18 @@ double BytesRatio(size_t a, size_t b) {
 
 }  // namespace
 
-bool KernelTuning::Tuned::IsFor(size_t of_blocks, size_t of_bytes) const {
-  return Ratio(blocks, of_blocks) <= 4 && BytesRatio(weight_bytes, of_bytes) <= 2;
+bool KernelTuning::Tuned::IsFor(const PanelShape& of, size_t of_bytes) const {
+  return panel.format.type == of.format.type && Ratio(panel.blocks, of.blocks) <= 4 &&
+         BytesRatio(weight_bytes, of_bytes) <= 2;
 }
 
-const ScheduleTable& KernelTuning::For(size_t blocks, size_t weight_bytes) const {
+const ScheduleTable& KernelTuning::For(const PanelShape& panel, size_t weight_bytes) const {
   const Tuned* nearest = nullptr;
   const auto distance = [&](const Tuned& of) {
-    return std::pair(Ratio(of.blocks, blocks), BytesRatio(of.weight_bytes, weight_bytes));
+    return std::pair(Ratio(of.panel.blocks, panel.blocks), BytesRatio(of.weight_bytes, weight_bytes));
   };
   for (const Tuned& of : tuned) {
-    if (of.IsFor(blocks, weight_bytes) && (!nearest || distance(of) < distance(*nearest))) nearest = &of;
+    if (of.IsFor(panel, weight_bytes) && (!nearest || distance(of) < distance(*nearest))) nearest = &of;
   }
   return nearest ? nearest->products : products;
 }

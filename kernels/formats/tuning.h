@@ -6,27 +6,29 @@
 #include <vector>
 
 #include "kernels/formats/isa.h"
+#include "kernels/formats/panel_format.h"
 #include "kernels/formats/schedule.h"
 
 namespace larder::kernels::inline formats {
 
 struct KernelTuning {
   // Matrix products (kernels/gemm/). Gemm::Make refuses schedules that do not fit. `tuned` are those found
-  // for products of a number of blocks of inputs, on a thread that reads weight_bytes of weights in turn: how
-  // far ahead to fetch depends on the cache that these come from. They are used for products of up to four
-  // times as many or few blocks and up to twice as many or few bytes; `products` are for the others.
+  // for products of a number of blocks of inputs in one format, on a thread that reads weight_bytes of
+  // weights in turn: how far ahead to fetch depends on the cache that these come from. They are used for
+  // products of that format, of up to four times as many or few blocks and up to twice as many or few bytes;
+  // `products` are for the others.
   ScheduleTable products;
   struct Tuned {
-    size_t blocks;
+    PanelShape panel;
     size_t weight_bytes;  // of one thread; more than kMostTunedBytes counts as that
     ScheduleTable products;
     bool operator==(const Tuned&) const = default;
-    bool IsFor(size_t of_blocks, size_t of_bytes) const;
+    bool IsFor(const PanelShape&, size_t of_bytes) const;
   };
   static constexpr size_t kMostTunedBytes = size_t{32} << 20;  // larger than any share of a cache
   std::vector<Tuned> tuned;
   // weight_bytes 0: products of something else than weights, `products`.
-  const ScheduleTable& For(size_t blocks, size_t weight_bytes) const;
+  const ScheduleTable& For(const PanelShape&, size_t weight_bytes) const;
 
   // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
   size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk

@@ -25,7 +25,7 @@ GemmFn GenerateTile(Isa isa, const TileShape& tile) {
 Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   LARDER_CHECK(shape.panel.blocks > 0 && shape.x_stride_bytes % 16 == 0 && shape.y_stride_bytes % 4 == 0);
   if (!HostHas(isa)) throw Error("kernels: this CPU has no {}; it has {}", IsaName(isa), IsaName(BestIsa()));
-  const ScheduleTable& table = tuning.For(shape.panel.blocks, shape.weight_bytes);
+  const ScheduleTable& table = tuning.For(shape.panel, shape.weight_bytes);
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
     const auto& [tile, slice] = table.of[of];
     if (ScheduleFits(isa, table.of[of])) continue;

@@ -72,7 +72,7 @@ class RowSearch {
   size_t Most(const TileSpec& tile, Dimension d) const {
     switch (d) {
       case kBlocks:
-        return std::min(kSumBlocks, RoundUp(size_.blocks, 2));
+        return std::min(kSumBlocks, RoundUp(size_.panel.blocks, 2));
       case kPanels:
         return RoundUp(size_.n_panels, tile.panels);
       default:
@@ -243,7 +243,7 @@ std::vector<TileSpec> TilesFor(Isa isa, size_t rows) {
 
 SearchResult SearchSchedules(Isa isa, const ProductSize& size, const ScheduleTable& start, RoundTimer& timer,
                              const SearchOptions& options) {
-  LARDER_CHECK(size.blocks > 0 && size.n_panels > 0 && options.clock);
+  LARDER_CHECK(size.panel.blocks > 0 && size.n_panels > 0 && options.clock);
   SearchResult result{.table = start, .classes = {}};
   std::vector<size_t> classes = options.row_classes;
   for (size_t of = 0; options.row_classes.empty() && of < ScheduleTable::kRowClasses; ++of)

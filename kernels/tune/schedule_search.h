@@ -16,13 +16,14 @@
 #include <vector>
 
 #include "kernels/formats/isa.h"
+#include "kernels/formats/panel_format.h"
 #include "kernels/formats/schedule.h"
 
 namespace larder::kernels::inline tune {
 
 // What is being tuned: products of one matrix, or of several with equally many inputs.
 struct ProductSize {
-  size_t blocks = 0;    // of 32 inputs
+  PanelShape panel;
   size_t n_panels = 0;  // that one thread has
 };
 

@@ -15,7 +15,7 @@ namespace larder::kernels::inline tune {
 namespace {
 
 constexpr Isa kIsa = Isa::kAvx512Vnni;  // its space is the largest; no code runs
-constexpr ProductSize kSize{.blocks = 96, .n_panels = 40};
+constexpr ProductSize kSize{.panel = {96}, .n_panels = 40};
 
 double Octaves(double a, double b) { return std::abs(std::log2(a / b)); }
 

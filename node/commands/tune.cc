@@ -60,11 +60,10 @@ int Run(const TuneCommandOptions& o) {
                     .tuned_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
                     .products = Kept(path, isa)};
   for (const Tuned& tuned : found) {
-    const size_t blocks = tuned.product.blocks;
-    std::erase_if(file.products, [&](const auto& old) {
-      return old.blocks == blocks && old.IsFor(blocks, work.weight_bytes);
-    });
-    file.products.push_back({blocks, work.weight_bytes, tuned.result.table});
+    const kernels::PanelShape& panel = tuned.product.panel;
+    std::erase_if(file.products,
+                  [&](const auto& old) { return old.panel == panel && old.IsFor(panel, work.weight_bytes); });
+    file.products.push_back({panel, work.weight_bytes, tuned.result.table});
   }
   if (file.products.size() > kMaxScheduleTables) {  // the oldest go
     file.products.erase(file.products.begin(),

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/new_file.h"
@@ -87,14 +88,20 @@ Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
   return s;
 }
 
+const kernels::PanelFormat& FormatOf(const json& object) {
+  std::array<std::string_view, kernels::kPanelFormats.size()> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kernels::kPanelFormats[i]->name;
+  return *kernels::kPanelFormats[OneOf(object, "format", names)];
+}
+
 kernels::KernelTuning::Tuned TableFromJson(const json& object, kernels::Isa isa) {
-  ExpectKeys(object, {"blocks", "weight_bytes", "schedules"});
+  ExpectKeys(object, {"format", "blocks", "weight_bytes", "schedules"});
   kernels::KernelTuning::Tuned tuned{
-      .blocks = Number(object, "blocks", kMaxBlocks),
+      .panel = {Number(object, "blocks", kMaxBlocks), FormatOf(object)},
       .weight_bytes = Number(object, "weight_bytes", kernels::KernelTuning::kMostTunedBytes),
       .products = {}};
   const auto schedules = object.find("schedules");
-  if (tuned.blocks == 0 || schedules == object.end() || !schedules->is_array() ||
+  if (tuned.panel.blocks == 0 || schedules == object.end() || !schedules->is_array() ||
       schedules->size() != ScheduleTable::kRowClasses) {
     throw Error("expected 'blocks' from 1 and {} 'schedules'", ScheduleTable::kRowClasses);
   }
@@ -125,7 +132,8 @@ std::string FormatSchedules(const ScheduleFile& file) {
     json schedules = json::array();
     for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of)
       schedules.push_back(ToJson(tuned.products.of[of], ScheduleTable::Rows(of)));
-    products.push_back({{"blocks", tuned.blocks},
+    products.push_back({{"format", tuned.panel.format.name},
+                        {"blocks", tuned.panel.blocks},
                         {"weight_bytes", tuned.weight_bytes},
                         {"schedules", std::move(schedules)}});
   }
@@ -151,10 +159,11 @@ ScheduleFile ParseSchedules(std::string_view text, kernels::Isa isa, const std::
     // Those of another machine may have tiles that this one has no registers for; nobody uses them.
     for (const json& object : file.machine == ScheduleMachine(isa) ? *products : json::array()) {
       file.products.push_back(TableFromJson(object, isa));
-      const auto& [blocks, bytes, table] = file.products.back();
+      const auto& [panel, bytes, table] = file.products.back();
       for (size_t i = 0; i + 1 < file.products.size(); ++i) {
-        if (file.products[i].blocks == blocks && file.products[i].weight_bytes == bytes)
-          throw Error("two tables for {} blocks and {} bytes of weights", blocks, bytes);
+        if (file.products[i].panel == panel && file.products[i].weight_bytes == bytes)
+          throw Error("two tables for {} blocks of {} and {} bytes of weights", panel.blocks,
+                      panel.format.name, bytes);
       }
     }
     return file;

@@ -28,7 +28,7 @@ ScheduleFile Example() {
     table[1].tile.prefetch = kernels::Prefetch::kNta;
     table[1].tile.prefetch_bytes = 64 + blocks;
     table[40].slice = {.blocks = 4, .panels = 2, .rows = 32};
-    file.products.push_back({blocks, 4 << 20, table});
+    file.products.push_back({{blocks}, 4 << 20, table});
   }
   return file;
 }
@@ -61,13 +61,14 @@ TEST_F(ScheduleFileTest, ReadsWhatItWrites) {
   const kernels::KernelTuning tuning = TuningWith(kIsa, "");
   constexpr size_t kBytes = 4 << 20;
   const kernels::ScheduleTable& untuned = kernels::DefaultTuning(kIsa).products;
-  EXPECT_EQ(tuning.For(32, kBytes), file.products[0].products);
-  EXPECT_EQ(tuning.For(88, kBytes), file.products[1].products);
-  EXPECT_EQ(tuning.For(100, kBytes * 2), file.products[1].products);  // the nearest
-  EXPECT_EQ(tuning.For(2, kBytes), untuned);
-  EXPECT_EQ(tuning.For(32, 0), untuned);           // no weights
-  EXPECT_EQ(tuning.For(32, kBytes * 3), untuned);  // they come from another cache
-  EXPECT_EQ(tuning.For(32, kBytes / 3), untuned);
+  EXPECT_EQ(tuning.For({32, kernels::kQ4KPanel}, kBytes), untuned);
+  EXPECT_EQ(tuning.For({32}, kBytes), file.products[0].products);
+  EXPECT_EQ(tuning.For({88}, kBytes), file.products[1].products);
+  EXPECT_EQ(tuning.For({100}, kBytes * 2), file.products[1].products);  // the nearest
+  EXPECT_EQ(tuning.For({2}, kBytes), untuned);
+  EXPECT_EQ(tuning.For({32}, 0), untuned);           // no weights
+  EXPECT_EQ(tuning.For({32}, kBytes * 3), untuned);  // they come from another cache
+  EXPECT_EQ(tuning.For({32}, kBytes / 3), untuned);
   EXPECT_TRUE(TuningWith(kIsa, "none").tuned.empty());
   EXPECT_TRUE(TuningWith(Isa::kScalar, "").tuned.empty());
 }

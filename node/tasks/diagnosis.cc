@@ -141,8 +141,9 @@ Diagnosis DiagnoseSchedules(kernels::Isa isa, const std::string& given) {
       return {Health::kWarn, what, fmt::format("not used: {} is for '{}'", path, file.machine), tune};
     std::string inputs;
     for (const auto& tuned : file.products)
-      inputs += fmt::format("{}{} inputs of {:.1f} MB", inputs.empty() ? "" : ", ",
-                            tuned.blocks * kernels::kBlock, static_cast<double>(tuned.weight_bytes) / 1e6);
+      inputs += fmt::format("{}{} inputs of {:.1f} MB {}", inputs.empty() ? "" : ", ",
+                            tuned.panel.blocks * kernels::kBlock,
+                            static_cast<double>(tuned.weight_bytes) / 1e6, tuned.panel.format.name);
     return {Health::kOk, what, fmt::format("tuned for {} a thread ({}, {})", inputs, path, file.tuned_at),
             ""};
   } catch (const Error& error) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -32,18 +33,26 @@ std::string SliceText(const kernels::SliceSpec& slice) {
 }  // namespace
 
 TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
-  std::map<size_t, size_t> panels;  // by blocks of inputs: of all threads and layers' largest matrix
-  const auto add = [&](size_t inputs, size_t outputs) {
-    size_t& most = panels[CeilDiv(inputs, kernels::kBlock)];
-    most = std::max(most, CeilDiv(outputs, kernels::kPanelRows));
-  };
-  add(config.dim, config.q_rows() + 2 * config.kv_rows());
-  add(config.q_rows(), config.dim);
-  add(config.dim, 2 * config.ffn);
-  add(config.ffn, config.dim);
+  // By type and blocks of inputs: the panels of all threads, of the layers' largest matrix.
+  std::map<std::pair<model::TensorType, size_t>, size_t> panels;
+  const weight_node::LayerShape shape(config);
+  for (size_t layer = 0; layer < config.layers; ++layer) {
+    const weight_node::LayerPanels of(config, layer);
+    const auto add = [&](const kernels::PanelShape& panel, size_t outputs) {
+      size_t& most = panels[{panel.format.type, panel.blocks}];
+      most = std::max(most, CeilDiv(outputs, kernels::kPanelRows));
+    };
+    using enum weight_node::PanelMatrix;
+    add(of.of(kQkv, 0), config.q_rows() + 2 * config.kv_rows());
+    add(of.of(kQkv, shape.qkv_panels - 1), config.kv_rows());
+    add(of.of(kO, 0), config.dim);
+    add(of.of(kFfn, 0), 2 * config.ffn);
+    add(of.of(kDown, 0), config.dim);
+  }
   TuneWork work;
-  for (const auto& [blocks, n] : panels)
-    work.products.push_back({blocks, std::clamp(CeilDiv(n, threads), kFewestPanels, kMostPanels)});
+  for (const auto& [of, n] : panels)
+    work.products.push_back({{of.second, kernels::PanelFormatOf(of.first)},
+                             std::clamp(CeilDiv(n, threads), kFewestPanels, kMostPanels)});
   const uint64_t bytes = weight_node::MakeShardPlan(config, threads).MostThreadBytes(config);
   work.weight_bytes = std::min<uint64_t>(bytes, kernels::KernelTuning::kMostTunedBytes);
   return work;
@@ -52,7 +61,7 @@ TuneWork WorkOf(const model::ModelConfig& config, size_t threads) {
 TuneWork UsualWork() {
   TuneWork work{.products = {}, .weight_bytes = kernels::KernelTuning::kMostTunedBytes};
   for (const size_t inputs : {1024, 2048, 4096, 8192})
-    work.products.push_back({inputs / kernels::kBlock, 32});
+    work.products.push_back({{inputs / kernels::kBlock}, 32});
   return work;
 }
 
@@ -76,8 +85,9 @@ std::vector<Tuned> Tune(kernels::Isa isa, const TuneWork& work, double seconds, 
 std::string TuneText(const std::vector<Tuned>& all, size_t weight_bytes) {
   std::string text;
   for (const auto& [product, result] : all) {
-    text += fmt::format("{} inputs, {} panels of {:.1f} MB a thread:\n", product.blocks * kernels::kBlock,
-                        product.n_panels, static_cast<double>(weight_bytes) / 1e6);
+    text += fmt::format("{}, {} inputs, {} panels of {:.1f} MB a thread:\n", product.panel.format.name,
+                        product.panel.blocks * kernels::kBlock, product.n_panels,
+                        static_cast<double>(weight_bytes) / 1e6);
     text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>20} | {:<9} | {:>6} |\n", "rows", "tile", "loads",
                         "rows x panels x blocks", "ahead", "gain");
     text += "|-----:|-------:|-----------|-----------------------:|-----------|-------:|\n";

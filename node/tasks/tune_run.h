@@ -14,13 +14,14 @@
 
 namespace larder::node::inline tasks {
 
-// The products to tune: one for each number of inputs, with the panels that one of `threads` threads has.
+// The products to tune: one for each format and number of inputs, with the panels that one of `threads`
+// threads has.
 struct TuneWork {
   std::vector<kernels::ProductSize> products;
   size_t weight_bytes = 0;  // of one thread, up to KernelTuning::kMostTunedBytes
 };
 TuneWork WorkOf(const model::ModelConfig&, size_t threads);
-// For no particular model: widths that models have, and weights beyond any cache.
+// For no particular model: Q8_0, widths that models have, and weights beyond any cache.
 TuneWork UsualWork();
 
 struct Tuned {
