@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of compare, regress, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
+"""Tests of compare, regress, formats, serving_compare and plot.py: against stand-ins of the programs that they run, with figures that are known."""
 
 import json
 import pathlib
@@ -303,6 +303,95 @@ class ServingCompareTest(unittest.TestCase):
         run = self.run_compare(text_us=125, failed=3)
         self.assertEqual(run.returncode, 1)
         self.assertIn("3 requests failed: no slot", run.stderr)
+
+
+# Of formats: a larder whose 4-bit files are twice as fast from memory and half as fast in prefill, and a reference and a quantiser
+# that say which file they saw.
+FORMATS_LARDER = """#!/usr/bin/env python3
+import json, pathlib, sys
+words = sys.argv[1:]
+value = lambda flag, other: words[words.index(flag) + 1] if flag in words else other
+file = value("-m", "")
+if words[0] == "synth":
+    pathlib.Path(value("-o", "")).write_text(value("--type", ""))
+elif words[0] == "inspect":
+    kind = pathlib.Path(file).read_text()
+    cols = {{"odd": 172, "narrow": 64}}.get(kind, 512)
+    print(json.dumps({{"tensors": [{{"name": "token_embd.weight", "rows": 9, "cols": cols, "bytes": 9, "type": kind}},
+                                   {{"name": "w", "rows": 2, "cols": cols, "bytes": 576, "type": kind}},
+                                   {{"name": "norm", "rows": 1, "cols": 9, "bytes": 36, "type": "F32"}}]}}))
+elif words[0] == "plan":
+    print(json.dumps({{"weight_bytes_per_token": 1088}}))
+elif words[0] == "perplexity":
+    pathlib.Path(value("--logits", "")).write_text(pathlib.Path(file).read_text())
+elif words[0] == "bench":
+    pathlib.Path({log!r}).open("a").write(pathlib.Path(file).name + "\\n")
+    four = pathlib.Path(file).read_text() == "q4_0"
+    factor = 2 if four and "memory" in file else 0.5 if four and "-p" in words and value("-p", "0") != "0" else 1
+    print(json.dumps([{{"avg_ts": 1, "samples_ts": [10 * factor, 10 * factor, 30 * factor]}}]))
+"""
+FORMATS_REFERENCE = """#!/usr/bin/env python3
+import json, pathlib, sys
+words = sys.argv[1:]
+if "--make-ids" in words:
+    sys.exit(print("1 2 3"))
+label, logits = words[words.index("--with") + 1].split("=")
+kl = len(pathlib.Path(logits).read_text()) / 1000
+print(json.dumps({"ids": 3, "divergence": [{"other": label, "truth": "reference", "mean_kl": kl}]}))
+"""
+FORMATS_QUANTIZE = """#!/usr/bin/env python3
+import pathlib, sys
+pathlib.Path(sys.argv[-2]).write_text(" ".join(word for word in sys.argv[1:-3]) + sys.argv[-1])
+"""
+
+
+class FormatsTest(unittest.TestCase):
+    def setUp(self):
+        self.root = programs.folder_of(self)
+        self.log = self.root / "log"
+        self.larder = executable(self.root / "larder", FORMATS_LARDER.format(log=str(self.log)))
+        self.reference = executable(self.root / "reference", FORMATS_REFERENCE)
+        self.quantize = executable(self.root / "quantize", FORMATS_QUANTIZE)
+
+    def run_formats(self, *words):
+        run = subprocess.run([sys.executable, BENCH / "formats", "--larder", self.larder, "--reference", self.reference,
+                              "--folder", self.root, "--rounds", "2", *words], capture_output=True, text=True, check=False)
+        return run.returncode, run.stdout, run.stderr
+
+    def test_bytes_speeds_and_turns(self):
+        svg = self.root / "formats.svg"
+        status, out, err = self.run_formats("--types", "q8_0,q4_0", "--svg", svg)
+        self.assertEqual(status, 0, err)
+        self.assertIn("| Q8_0 | 4.50 | 8.50 | - | - | - | - |\n", out)  # 576 and 1088 bytes of 1,024 weights
+        self.assertIn("| Q4_0 | 4.50 | 8.50 | 1.00 / 1.00 | 1.00 / 1.00 | 0.50 / 0.50 | 2.00 / 2.00 |\n", out)
+        runs = self.log.read_text().split()
+        self.assertEqual(runs[:4], ["resident-beside.gguf", "resident-q4_0.gguf", "resident-q4_0.gguf", "resident-beside.gguf"])
+        self.assertIn(">2.00</text>", svg.read_text())
+        self.assertEqual(sorted(path.name for path in self.root.iterdir() if path.is_dir()), [])  # the models are gone
+
+    def test_divergence(self):
+        bases = []
+        for name in ("wide", "narrow", "odd"):
+            (self.root / f"{name}.gguf").write_text(name)
+            bases += ["--base", f"{name}={self.root / name}.gguf"]
+        status, out, err = self.run_formats("--types", "q4_0,q4_k", "--llama-quantize", self.quantize, *bases)
+        self.assertEqual(status, 0, err)
+        pure, rules = len("--allow-requantize --pure"), len("--allow-requantize --custom-q token_embd.weight=f16,w=f16,norm=f16")
+        self.assertIn("| KL, wide | KL, narrow | KL, odd | KL, random |\n", out)
+        self.assertIn(f"| 0.{pure + len('Q4_0'):03}00 | 0.{pure + len('Q4_0'):03}00 | 0.0", out)
+        self.assertIn(f"| 0.{pure + len('Q4_K_S'):03}00 | - | - | 0.{pure + len('Q4_K_S'):03}00 |", out)
+        self.assertGreater(rules, pure)
+
+    def test_failures_are_one_line(self):
+        for words, message in ((["--types", "q9"], "no type 'q9'"), (["--base", "x"], "'x', expected NAME=FILE"),
+                               (["--llama-quantize", self.root / "none"], "does not exist"), (["--rounds", "0"], "at least 1")):
+            status, _, err = self.run_formats(*words)
+            self.assertEqual(status, 2)
+            self.assertIn(message, err)
+        executable(self.larder, "#!/bin/sh\necho no room >&2\nexit 1\n")
+        status, _, err = self.run_formats("--types", "q8_0")
+        self.assertEqual((status, len([line for line in err.splitlines() if "not quiet" not in line])), (1, 1))
+        self.assertIn("status 1: no room", err)
 
 
 if __name__ == "__main__":
