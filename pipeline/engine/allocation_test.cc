@@ -86,7 +86,7 @@ TEST(Allocation, AStepOfTheEngineMakesNone) {
     EXPECT_EQ(AllocationsOfSteps(*MakeEngine(model.file(), options), 40), 0u) << "separated";
   }
   const TestChain chain = MakeTestChain(*model.file(), {{2}, {2}}, kSlots, 2);
-  EXPECT_EQ(AllocationsOfSteps(*MakeChainEngine(model, chain), 40), 0u) << "chain";
+  EXPECT_EQ(AllocationsOfSteps(*MakeChainEngine(model.file(), chain), 40), 0u) << "chain";
 }
 
 // Counts the allocations between its own calls, which do not allocate.

@@ -72,7 +72,7 @@ class StageProcesses {
   std::unique_ptr<Engine> Connect() const {
     TestChain here = test_;
     here.stages.clear();
-    return MakeChainEngine(model_, here);
+    return MakeChainEngine(model_.file(), here);
   }
   const ChainPlan& chain() const { return test_.chain; }
 

@@ -41,7 +41,7 @@ TEST_F(ChainTest, StagesOfAnySizeAndForm) {
   };
   for (size_t i = 0; i < chains.size(); ++i) {
     const TestChain test = MakeTestChain(*model_.file(), chains[i], 1, chains[i].size() + 1);
-    auto engine = MakeChainEngine(model_, test);
+    auto engine = MakeChainEngine(model_.file(), test);
     EXPECT_EQ(engine->max_in_flight(), chains[i].size() + 1);
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 64), baseline_), "") << "chain " << i;
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 7), baseline_), "") << "chain " << i;
@@ -53,7 +53,7 @@ TEST_F(ChainTest, StagesOfAnySizeAndForm) {
 TEST_F(ChainTest, MicroBatchesInFlight) {
   const std::vector<TestStage> stages = {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{2, 2}, {1, 1}}}};
   const TestChain test = MakeTestChain(*model_.file(), stages, 3, 3);
-  auto engine = MakeChainEngine(model_, test);
+  auto engine = MakeChainEngine(model_.file(), test);
   struct Sequence {
     SlotId slot;
     size_t next = 0;
@@ -80,7 +80,7 @@ TEST_F(ChainTest, MicroBatchesInFlight) {
 
 TEST_F(ChainTest, BatchesAndRowsWithoutLogits) {
   const TestChain test = MakeTestChain(*model_.file(), {{3}, {1}}, 6, 3);
-  auto engine = MakeChainEngine(model_, test);
+  auto engine = MakeChainEngine(model_.file(), test);
   const std::vector<int32_t> order = {4, 0, 2, 5, 1, 3};
   for (size_t i = 0; i < 30; ++i) {
     std::vector<TokenRow> rows;
@@ -94,7 +94,7 @@ TEST_F(ChainTest, BatchesAndRowsWithoutLogits) {
 TEST_F(ChainTest, StagesMustAgreeOnSlots) {
   TestChain test = MakeTestChain(*model_.file(), {{2, 1, {{1, 2}, {1, 1}}}, {2, 1, {{1, 1}, {1, 2}}}}, 3, 2);
   try {
-    MakeChainEngine(model_, test);
+    MakeChainEngine(model_.file(), test);
     ADD_FAILURE() << "was accepted";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("divides the slots among its attention sockets differently"),
@@ -121,7 +121,7 @@ TEST_F(ChainTest, AnEngineOfOneStageCountsWhereItIsTold) {
 
 TEST_F(ChainTest, StatusCounts) {
   const TestChain test = MakeTestChain(*model_.file(), {{2}, {2}}, 1, 2);
-  auto engine = MakeChainEngine(model_, test);
+  auto engine = MakeChainEngine(model_.file(), test);
   RunChunks(*engine, tokens_, 10);
   EXPECT_EQ(engine->status().frames_finished.load(), 30u);
   EXPECT_EQ(engine->status().rows.load(), tokens_.size() + 1);

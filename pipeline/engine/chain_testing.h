@@ -73,10 +73,11 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   return test;
 }
 
-inline std::unique_ptr<Engine> MakeChainEngine(const TestModel& model, const TestChain& test) {
+inline std::unique_ptr<Engine> MakeChainEngine(const std::shared_ptr<const model::GgufFile>& file,
+                                               const TestChain& test) {
   StageOptions options;
   options.wait = kTestWait;
-  return std::make_unique<Engine>(model.file(), test.chain, test.ends, test.stages, options);
+  return std::make_unique<Engine>(file, test.chain, test.ends, test.stages, options);
 }
 
 }  // namespace larder::pipeline::engine

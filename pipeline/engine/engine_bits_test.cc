@@ -9,6 +9,7 @@
 
 #include "base/test_data_testing.h"
 #include "model/config/config.h"
+#include "pipeline/engine/chain_testing.h"
 #include "pipeline/engine/engine_testing.h"
 #include "weight_node/mixed_model_testing.h"
 
@@ -182,7 +183,7 @@ TEST(EngineArchitectureBitsTest, AllAgree) {
   }
 }
 
-// Layers of several quantised types: every instruction set, threads, chunks, and attention apart.
+// Layers of several quantised types: every instruction set, threads, chunks, attention apart, and a chain.
 TEST(EngineTypesBitsTest, AllAgree) {
   const weight_node::MixedModel model(weight_node::MixedShape(), weight_node::MixedType);
   const auto tokens = TestTokens(80, 300);
@@ -198,6 +199,9 @@ TEST(EngineTypesBitsTest, AllAgree) {
   }
   auto separated = MakeEngine(model.file(), {.threads = 2, .attention = {{.threads = 1, .slots = 1}}});
   EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 7), baseline), "") << "attention apart";
+  const TestChain chain = MakeTestChain(*model.file(), {{1, 2}, {1, 1, {{.threads = 1, .slots = 1}}}}, 1, 2);
+  auto stages = MakeChainEngine(model.file(), chain);
+  EXPECT_EQ(FirstDifference(RunChunks(*stages, tokens, 7), baseline), "") << "two stages";
 }
 
 // The files of another engine's quantiser.
@@ -215,6 +219,9 @@ TEST(EngineTypesBitsTest, FilesOfEachTypeAgree) {
       if (baseline.empty()) baseline = logits;
       EXPECT_EQ(FirstDifference(logits, baseline), "") << entry.path() << ", " << IsaName(isa);
     }
+    auto separated = MakeEngine(file, {.threads = 2, .attention = {{.threads = 1, .slots = 1}}});
+    EXPECT_EQ(FirstDifference(RunChunks(*separated, tokens, 7), baseline), "")
+        << entry.path() << ", attention apart";
   }
 }
 

@@ -55,7 +55,7 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   const auto colocated = MakeEngine(model_.file(), {.threads = 2, .slots = 5});
   const auto separated = MakeEngine(model_.file(), {.threads = 1, .attention = {{1, 2}, {1, 1}, {2, 2}}});
   // Two stages, three micro-batches in flight.
-  const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
+  const auto chain = MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), {{1}, {1}}, 5, 3));
   ASSERT_EQ(chain->max_in_flight(), 3u);
   for (int round = 0; round < 6; ++round) {
     std::vector<Wish> wishes = RandomWishes(14, random);
@@ -155,7 +155,7 @@ TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
   };
   const auto alone = MakeEngine(model_.file(), {});
   const auto together = MakeEngine(model_.file(), {.slots = 4});
-  const auto chain = MakeChainEngine(model_, MakeTestChain(*model_.file(), {{1}, {1}}, 4, 3));
+  const auto chain = MakeChainEngine(model_.file(), MakeTestChain(*model_.file(), {{1}, {1}}, 4, 3));
   for (Engine* engine : {together.get(), chain.get()}) {
     std::vector<Wish> wishes;
     for (uint32_t i = 0; i < 4; ++i)
