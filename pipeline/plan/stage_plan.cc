@@ -238,6 +238,7 @@ std::string StagePlan::Table() const {
       fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",
                      resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
+  out += fmt::format("plan       {:016x}\n", hash());
   out += fmt::format("balance    {}\n", weight_node::BalanceText(config, threads.size()));
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
@@ -252,7 +253,9 @@ std::string StagePlan::Table() const {
       "weights MB\n";
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
-    auto range = [](const weight_node::PanelRange& r) { return fmt::format("{}-{}", r.begin, r.end); };
+    const auto range = [](const weight_node::PanelRange& r) {  // first to last, as layers are printed
+      return r.count() > 0 ? fmt::format("{}-{}", r.begin, r.end - 1) : "-";
+    };
     out += fmt::format("  {:>6} {:>5} {:>4} {:>5} {:>3} {:>12} {:>12} {:>12} {:>12} {:>12} {:>11.2f}\n", t,
                        threads[t].core.value, threads[t].cpu.value, threads[t].numa_node.value,
                        threads[t].l3_group, range(s.qkv), range(s.o), range(s.ffn_units), range(s.down),
@@ -263,7 +266,7 @@ std::string StagePlan::Table() const {
     for (const PlanThread& thread : socket.threads)
       cpus += fmt::format("{}{}", cpus.empty() ? "" : ",", thread.cpu.value);
     out += fmt::format("\n  attention socket {}: cpus {}, slots {}-{}, {:.2f} MB of KV cache\n", socket.name,
-                       cpus, socket.first_slot.value, socket.end_slot().value, socket.kv_bytes * 1e-6);
+                       cpus, socket.first_slot.value, socket.end_slot().value - 1, socket.kv_bytes * 1e-6);
   }
   for (const std::string& note : notes) out += fmt::format("\nnote: {}", note);
   if (!notes.empty()) out += '\n';
