@@ -11,6 +11,8 @@ inline int64_t NowNs() {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+// NowNs for the counters of frames, which have no sign: a few calls a frame, never inside a step.
+inline uint64_t CounterNs() { return static_cast<uint64_t>(NowNs()); }
 inline double SecondsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-9; }
 
 }  // namespace larder

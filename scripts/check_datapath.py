@@ -3,7 +3,8 @@
 
 Usage: check_datapath.py [TREE]
 
-Allocation, locks, exceptions, indirection that allocates, text, logging, clocks and system calls. What is needed
+Allocation, locks, exceptions, indirection that allocates, text, logging, clocks (but CounterNs, for
+the counters of a frame) and system calls. What is needed
 nevertheless says so on its line or the line above:  // datapath-ok: REASON
 LARDER_CHECK may stand: its text is made only when the program is about to abort.
 """

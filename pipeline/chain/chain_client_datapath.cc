@@ -5,21 +5,15 @@
 #include "pipeline/chain/chain_client.h"
 
 namespace larder::pipeline::inline chain {
-namespace {
-
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: a vDSO read
-
-}  // namespace
-
 bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
-  const uint64_t before = Clock();
+  const uint64_t before = CounterNs();
   {
     const Pulse::Rest rest(status_.pulse);
     if (!out_.WaitSend(wait_)) return false;
   }
   const sync::SendSlot slot = out_.BeginSend();
   if (!slot) return false;
-  const uint64_t started = Clock();
+  const uint64_t started = CounterNs();
   const StageFrameView<std::byte> view(slot.bytes, shape_);
   view.header() = header;
   std::fill_n(view.report(), shape_.reports(), SocketReport{});
@@ -33,7 +27,7 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
   }
   out_.EndSend(shape_.bytes(header.residual_rows));
   SocketStatus::Add(status_.link_ns, started - before);
-  const uint64_t left = Clock();
+  const uint64_t left = CounterNs();
   SocketStatus::Add(status_.step_ns, left - started);
   alone_since_ns_ = sent_ == received_ ? left : 0;
   return true;
@@ -52,14 +46,14 @@ void ChainClient::ShowReports(const SocketReport* reports, uint64_t came_ns) {
 }
 
 bool ChainClient::ReceiveFrame(const char** wrong) {
-  const uint64_t before = Clock();
+  const uint64_t before = CounterNs();
   {
     const Pulse::Rest rest(status_.pulse);  // the stages have to finish the frames in flight
     if (!in_.WaitReceive(wait_)) return false;
   }
   const sync::ReceivedFrame received = in_.BeginReceive();
   if (!received) return false;
-  const uint64_t came = Clock();
+  const uint64_t came = CounterNs();
   *wrong = frame_.Take({received.bytes, received.size_bytes}, received_, true);
   if (*wrong != nullptr) return false;
   const StageFrameHeader& header = frame_.header();
@@ -81,7 +75,7 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
   SocketStatus::Add(status_.frames_finished, 1);
   SocketStatus::Add(status_.rows, header.rows);
   SocketStatus::Add(status_.wait_ns, came - before);
-  SocketStatus::Add(status_.step_ns, Clock() - came);
+  SocketStatus::Add(status_.step_ns, CounterNs() - came);
   return true;
 }
 

@@ -4,23 +4,17 @@
 #include "pipeline/chain/local_chain.h"
 
 namespace larder::pipeline::inline chain {
-namespace {
-
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per micro-batch
-
-}  // namespace
-
 void LocalChain::Submit(model::BatchRows& batch, uint32_t first_half) {
   batch_ = batch;
   first_half_ = first_half;
 }
 
 void LocalChain::Collect() {
-  const uint64_t began_ns = Clock(), waited_ns = stage_.waited_ns();
+  const uint64_t began_ns = CounterNs(), waited_ns = stage_.waited_ns();
   SocketStatus::Add(status_.frames_started, 1);
   stage_.Execute(batch_, first_half_);
   SocketStatus::Add(status_.frames_finished, 1);
-  const uint64_t took_ns = Clock() - began_ns;
+  const uint64_t took_ns = CounterNs() - began_ns;
   const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, took_ns);
   SocketStatus::Add(status_.rows, batch_.rows);
   SocketStatus::Add(status_.step_ns, took_ns - inside_ns);

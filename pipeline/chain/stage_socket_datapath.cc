@@ -5,20 +5,14 @@
 #include "pipeline/chain/stage_socket.h"
 
 namespace larder::pipeline::inline chain {
-namespace {
-
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: four vDSO reads per frame
-
-}  // namespace
-
 StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out, const char** wrong) {
   const bool last = index_ + 1 == chain_.stages.size();
-  uint64_t before = Clock();
+  uint64_t before = CounterNs();
   for (uint64_t step = 0;; ++step) {
     if (!in.WaitReceive(wait_)) return Outcome::kLost;
     const sync::ReceivedFrame received = in.BeginReceive();
     if (!received) return Outcome::kLost;
-    const uint64_t came = Clock();
+    const uint64_t came = CounterNs();
     *wrong = frame_.Take({received.bytes, received.size_bytes}, step, false);
     if (*wrong != nullptr) {
       SocketStatus::Add(status_.wrong_frames, 1);
@@ -27,7 +21,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     if (!out.WaitSend(wait_)) return Outcome::kLost;
     const sync::SendSlot slot = out.BeginSend();
     if (!slot) return Outcome::kLost;
-    const uint64_t started = Clock(), waited_ns = stage_.waited_ns();
+    const uint64_t started = CounterNs(), waited_ns = stage_.waited_ns();
     const StageFrameView<std::byte> to(slot.bytes, shape_);
     // Only residuals are read from either slot, since a neighbour may be able to write both.
     const StageFrameHeader& header = frame_.header();
@@ -53,7 +47,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     in.EndReceive();
     const uint32_t residual_rows = last ? header.logit_rows : header.rows;
     to.header().residual_rows = residual_rows;
-    const uint64_t done = Clock();
+    const uint64_t done = CounterNs();
     // Time spent waiting for attention sockets, layer by layer, does not count as this socket's computing.
     const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
     SocketStatus::Add(status_.frames_finished, 1);

@@ -8,10 +8,6 @@
 
 namespace larder::pipeline::inline stage {
 
-namespace {
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per frame
-}  // namespace
-
 // A message is untrusted, since its sender can write its memory at any time. What is used as an index is
 // copied and checked here, once.
 const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves],
@@ -46,11 +42,11 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
 }
 
 const char* AttentionSocket::Run(SocketStatus& status) {
-  for (uint64_t idle_ns = Clock();;) {
+  for (uint64_t idle_ns = CounterNs();;) {
     if (!frames_.WaitReceive(wait_)) return "a message out of sequence";
     const sync::ReceivedFrame received = frames_.BeginReceive();
     if (!received) return "a message out of sequence";
-    const uint64_t start_ns = Clock();
+    const uint64_t start_ns = CounterNs();
     sync::CopyOnce(&message_, received.bytes, sizeof(message_));
     if (message_.kind == FrameMessage::Kind::kPing) {
       report_.pong.Signal(message_.base_epoch, waits_.weight.mode);
@@ -82,7 +78,7 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     const uint64_t waited_ns = pool_->waited_ns();
     pool_->Execute(programs_[message_.halves - 1], parts, static_cast<uint32_t>(plan_.config.layers));
     frames_.EndReceive();
-    idle_ns = Clock();
+    idle_ns = CounterNs();
     // Time spent waiting for the weight socket, layer by layer, does not count as computing.
     const uint64_t took_ns = idle_ns - start_ns;
     const uint64_t inside_ns = std::min(pool_->waited_ns() - waited_ns, took_ns);
@@ -91,7 +87,7 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     SocketStatus::Add(status.rows, rows);
     SocketStatus::Add(status.frames_finished, 1);
     SocketCounters counters = LoadCounters(status);
-    counters.round_trip_ns = report_.status.round_trip_ns.load(std::memory_order_relaxed);
+    counters.round_trip_ns = report_.round_trip_ns.load(std::memory_order_relaxed);
     StoreCounters(counters, report_.status);
   }
 }

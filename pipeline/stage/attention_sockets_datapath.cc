@@ -8,10 +8,6 @@ namespace larder::pipeline::inline stage {
 
 constexpr uint32_t kPingEvery = 256;  // frames; a ping costs some microseconds in half a second
 
-namespace {
-uint64_t Clock() { return static_cast<uint64_t>(NowNs()); }  // datapath-ok: two vDSO reads per ping
-}  // namespace
-
 FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch) {
   rdma::ShmLink& link = *senders_[socket];
   if (!link.WaitSend({})) LinkFailed(socket);
@@ -25,11 +21,11 @@ FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind k
 // A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
 void AttentionSockets::Ping(size_t socket) {
   pinged_.store(static_cast<uint32_t>(socket) + 1, std::memory_order_relaxed);
-  const uint64_t begin = Clock();
+  const uint64_t begin = CounterNs();
   BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
   senders_[socket]->EndSend();
   report(socket).pong.Wait(pings_, wait_);
-  report(socket).status.round_trip_ns.store(Clock() - begin, std::memory_order_relaxed);
+  report(socket).round_trip_ns.store(CounterNs() - begin, std::memory_order_relaxed);
   pinged_.store(0, std::memory_order_relaxed);
 }
 

@@ -15,6 +15,7 @@
 // and the barriers after it come first.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -89,11 +90,12 @@ class Exchange {
   std::byte* memory_;
 };
 
-// What an attention socket writes for its weight socket, in the segment that both map. Zeroed memory is a
-// valid report.
+// What an attention socket writes for its weight socket, in the segment that both map, and what the weight
+// socket measures for it. Zeroed memory is a valid report.
 struct AttentionReport {
-  SocketStatus status;   // round_trip_ns: written by the weight socket
-  sync::EpochFlag pong;  // the number of the last ping
+  SocketStatus status;
+  sync::EpochFlag pong;                                                // the number of the last ping
+  alignas(kFalseSharingBytes) std::atomic<uint64_t> round_trip_ns{0};  // written by the weight socket
 };
 
 // The message of one frame, weight socket -> attention socket: its rows' slots (in the attention socket's own

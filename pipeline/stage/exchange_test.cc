@@ -182,6 +182,9 @@ TEST(FrameMessage, HasRoomForAllRows) {
 TEST(AttentionReport, ItsFlagHasLinesOfItsOwn) {
   EXPECT_EQ(offsetof(AttentionReport, pong) % kFalseSharingBytes, 0u);
   EXPECT_GE(offsetof(AttentionReport, pong), sizeof(SocketStatus));
+  EXPECT_EQ(offsetof(AttentionReport, round_trip_ns) % kFalseSharingBytes, 0u);
+  EXPECT_GE(offsetof(AttentionReport, round_trip_ns),
+            offsetof(AttentionReport, pong) + sizeof(sync::EpochFlag));
 }
 
 }  // namespace
