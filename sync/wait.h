@@ -22,13 +22,7 @@ struct WaitPolicy {
 
 // Tells the core that this is a spin loop: on Intel since Skylake about 140 cycles, on Zen 4 about 65, so a
 // loop polls every 20-45 ns, does not starve an SMT sibling, and leaves the loop without a pipeline clear.
-inline void CpuPause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ __volatile__("isb");  // `yield` is a no-op on most cores; isb waits about as long as x86's pause
-#endif
-}
+inline void CpuPause() { __builtin_ia32_pause(); }
 
 // The number of CpuPause() polls that take about `ns` on this machine; measured once, at set-up.
 uint32_t SpinIterationsFor(uint64_t ns);

@@ -10,17 +10,7 @@
 namespace larder::threadpool {
 
 // A cycle counter of constant rate: Pool::TicksPerSecond().
-inline uint64_t ReadTicks() {
-#if defined(__x86_64__) || defined(__i386__)
-  return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-  uint64_t ticks;
-  __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(ticks));
-  return ticks;
-#else
-#error "no cycle counter is known for this architecture"
-#endif
-}
+inline uint64_t ReadTicks() { return __builtin_ia32_rdtsc(); }
 
 // A step or, where its kernel has laps, a part of one. The first start of a step is after its waits, so start
 // - the previous end is the time spent waiting (flags and barrier).

@@ -53,8 +53,6 @@ typedef char Vector64 __attribute__((vector_size(64)));
 LARDER_READ_KERNEL(ReadAvx512, __attribute__((target("avx512f"))), Vector64, "v")
 LARDER_READ_KERNEL(ReadAvx2, __attribute__((target("avx2"))), Vector32, "x")
 LARDER_READ_KERNEL(ReadBaseline, , Vector16, "x")
-#elif defined(__aarch64__)
-LARDER_READ_KERNEL(ReadBaseline, , Vector16, "w")
 #else
 LARDER_READ_KERNEL(ReadBaseline, , Vector16, "m")
 #endif
