@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "sync/loopback_link.h"
+#include "sync/loopback_link_testing.h"
 
 namespace larder::sync {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "node/loadgen/client_socket.h"
+#include "node/loadgen/client_connection.h"
 
 namespace larder::node::inline loadgen {
 namespace {

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "node/loadgen/client_socket.h"
+#include "node/loadgen/client_connection.h"
 #include "node/loadgen/serve_prompts.h"
 #include "node/loadgen/serve_report.h"
 

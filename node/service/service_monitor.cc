@@ -33,7 +33,7 @@ void Notify(const std::string& lines) { sd_notify(0, lines.c_str()); }  // does 
 ServiceMonitor::ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status) : status_(status) {
   LogToJournal(facts);
   try {
-    status_socket_ = std::make_unique<StatusSocket>(std::move(facts), status);
+    status_endpoint_ = std::make_unique<StatusEndpoint>(std::move(facts), status);
   } catch (const StatusNameTaken&) {
     throw;
   } catch (const Error& error) {

@@ -28,7 +28,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/service/exit_code.h"
-#include "rdma/shm/local_socket_testing.h"
+#include "rdma/shm/local_endpoint_testing.h"
 
 namespace larder::node::inline service {
 namespace {
@@ -231,10 +231,10 @@ TEST_F(Notified, NoPingsForSomebodyElse) {
   EXPECT_EQ(Receive(), "READY=1\nSTATUS=ready");
 }
 
-TEST(StatusSocket, AnswersEachWhoAsks) {
+TEST(StatusEndpoint, AnswersEachWhoAsks) {
   SocketStatus status;
   const SocketFacts facts = Facts("answers");
-  const StatusSocket socket(facts, status);
+  const StatusEndpoint socket(facts, status);
   const std::string name = StatusName(facts.cluster, facts.socket);
   SocketStatus::Add(status.frames_finished, 4);
   SocketStatus::Add(status.step_ns, 3'000'000);
@@ -252,7 +252,7 @@ TEST(StatusSocket, AnswersEachWhoAsks) {
   EXPECT_EQ((*first)["pid"], getpid());
   SocketStatus::Add(status.frames_finished, 1);
   EXPECT_EQ((*AskStatus(name, 20000, &problem))["frames"], 5);
-  EXPECT_THROW(StatusSocket(facts, status), Error) << "one process a socket";
+  EXPECT_THROW(StatusEndpoint(facts, status), Error) << "one process a socket";
   EXPECT_FALSE(AskStatus(name + "-not-there", 20000, &problem));
   EXPECT_NE(problem.find("not running"), std::string::npos) << problem;
 }

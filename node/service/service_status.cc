@@ -137,7 +137,7 @@ nlohmann::json SocketStatusJson(const SocketFacts& facts, const pipeline::Socket
           {"version", LARDER_VERSION}};
 }
 
-StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& status)
+StatusEndpoint::StatusEndpoint(SocketFacts facts, const pipeline::SocketStatus& status)
     : facts_(std::move(facts)), status_(status), started_ns_(NowNs()) {
   const std::string name = StatusName(facts_.cluster, facts_.socket);
   try {
@@ -159,7 +159,7 @@ StatusSocket::StatusSocket(SocketFacts facts, const pipeline::SocketStatus& stat
   });
 }
 
-void StatusSocket::AnswerOne() const {
+void StatusEndpoint::AnswerOne() const {
   const Descriptor client(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!client) {  // the client has left; or no descriptor is free, and the socket stays readable
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)

@@ -1,5 +1,5 @@
 // `larder status` and the sockets that answer it. The answer is one line of JSON on the Unix socket
-// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/ipc/local_socket.h says where it lies), then the end of
+// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/ipc/local_endpoint.h says where it lies), then the end of
 // the stream. The client sends nothing. It believes an answer from this user, from root and, in the units'
 // folder, from the folder's owner.
 #pragma once
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "pipeline/stage/socket_status.h"
 #include "rdma/ipc/fd_watch.h"
-#include "rdma/ipc/local_socket.h"
+#include "rdma/ipc/local_endpoint.h"
 
 namespace larder::node::inline service {
 
@@ -40,11 +40,11 @@ class StatusNameTaken : public Error {
   using Error::Error;
 };
 
-class StatusSocket {
+class StatusEndpoint {
  public:
   // Answers from now on, on a thread of its own. Error if the name is too long or another process of this
   // user holds it; StatusNameTaken if another user's process does.
-  StatusSocket(SocketFacts facts, const pipeline::SocketStatus& status);
+  StatusEndpoint(SocketFacts facts, const pipeline::SocketStatus& status);
 
  private:
   void AnswerOne() const;

@@ -8,7 +8,7 @@
 #include "rdma/control/control_message.h"
 #include "rdma/ipc/retry.h"
 #include "rdma/proof/link_proof.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 namespace larder::rdma::inline control {
 namespace {

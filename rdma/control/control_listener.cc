@@ -1,4 +1,4 @@
-// Both ends' connection by name: listening and connecting (rdma/ipc/local_socket.h).
+// Both ends' connection by name: listening and connecting (rdma/ipc/local_endpoint.h).
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -16,11 +16,11 @@
 #include "rdma/control/control_channel.h"
 #include "rdma/control/control_message.h"
 #include "rdma/ipc/fd_watch.h"
-#include "rdma/ipc/local_socket.h"
+#include "rdma/ipc/local_endpoint.h"
 #include "rdma/ipc/retry.h"
 #include "rdma/proof/link_gate.h"
 #include "rdma/proof/link_warning.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 namespace larder::rdma::inline control {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "rdma/proof/link_gate.h"
 #include "rdma/proof/link_warning.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 namespace larder::rdma::inline link {
 namespace {

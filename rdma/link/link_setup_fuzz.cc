@@ -21,7 +21,7 @@
 #include "rdma/link/frame_link.h"
 #include "rdma/link/link_setup.h"
 #include "rdma/proof/link_proof.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 namespace larder::rdma::inline link {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "rdma/ipc/shared_memory.h"
 #include "rdma/link/link_conformance.h"
-#include "sync/loopback_link.h"
+#include "sync/loopback_link_testing.h"
 
 namespace larder::rdma::inline link {
 namespace {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "rdma/link/link_setup.h"
 #include "rdma/proof/link_warning.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 namespace larder::rdma::inline link {
 namespace {

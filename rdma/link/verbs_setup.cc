@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "rdma/link/link_setup.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 #include "rdma/verbs/verbs_resources.h"
 
 namespace larder::rdma::inline link {

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "rdma/proof/link_warning.h"
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 namespace larder::rdma::inline proof {
 namespace {

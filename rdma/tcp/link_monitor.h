@@ -9,7 +9,7 @@
 // would retry for some 15 minutes. So with each sign of life the monitor asks the kernel whether something
 // was sent (data again, or a keepalive probe) and nothing has been acknowledged for 2 s. A receiver that is
 // alive but does not read still acknowledges while its window is closed; TCP_USER_TIMEOUT would end that
-// connection and is therefore not used (rdma/proof/tcp_socket.h).
+// connection and is therefore not used (rdma/proof/tcp_connection.h).
 #pragma once
 
 #include <cstddef>

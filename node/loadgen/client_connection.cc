@@ -1,4 +1,4 @@
-#include "node/loadgen/client_socket.h"
+#include "node/loadgen/client_connection.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -1,11 +1,11 @@
-#include "rdma/ipc/local_socket.h"
+#include "rdma/ipc/local_endpoint.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "rdma/control/control_channel.h"
-#include "rdma/shm/local_socket_testing.h"
+#include "rdma/shm/local_endpoint_testing.h"
 #include "rdma/shm/process_testing.h"
 
 namespace larder::rdma::inline shm {

@@ -1,4 +1,4 @@
-#include "rdma/proof/tcp_socket.h"
+#include "rdma/proof/tcp_connection.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "rdma/ipc/local_socket.h"
+#include "rdma/ipc/local_endpoint.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
