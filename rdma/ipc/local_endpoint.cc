@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -80,7 +82,8 @@ Descriptor Lock(const std::string& what, const std::string& name, const std::str
     if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
       char text[16] = {};
       const ssize_t got = pread(lock.get(), text, sizeof(text) - 1, 0);
-      const pid_t pid = got > 0 ? std::atoi(text) : 0;
+      pid_t pid = 0;  // stays 0 if the file says none
+      std::from_chars(text, text + std::max<ssize_t>(got, 0), pid);
       ThrowInUse(what, name, pid > 0 ? std::optional(pid) : std::nullopt, false);
     }
     struct stat mine = {}, there = {};
