@@ -25,11 +25,12 @@ struct Id {
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using CoreId = Id<struct CoreTag>;          // index of a physical core in the Topology snapshot
-using CpuId = Id<struct CpuTag>;            // the operating system's number of a logical CPU (PU)
-using L3GroupId = Id<struct L3GroupTag>;    // index of a set of cores that share one L3
-using NumaNodeId = Id<struct NumaNodeTag>;  // the operating system's number of a NUMA node
-using SlotId = Id<struct SlotTag>;          // a sequence's place in the KV cache
+using CoreId = Id<struct CoreTag>;            // index of a physical core in the Topology snapshot
+using CpuId = Id<struct CpuTag>;              // the operating system's number of a logical CPU (PU)
+using L3GroupId = Id<struct L3GroupTag>;      // index of a set of cores that share one L3
+using NumaNodeId = Id<struct NumaNodeTag>;    // the operating system's number of a NUMA node
+using SlotId = Id<struct SlotTag>;            // a sequence's place in the KV cache
+using AttentionId = Id<struct AttentionTag>;  // index of an attention socket among those of its stage
 
 // An array of ids can be sent and shared as one of int32_t.
 static_assert(sizeof(SlotId) == sizeof(int32_t));

@@ -71,8 +71,8 @@ int Run(const NodeOptions& o) {
     return RunStage(file, planned, planned.plan.index_of(stage), o.model, o.once);
   const pipeline::StagePlan& plan = stage.plan;
   const std::string& cluster = planned.plan.cluster;
-  const size_t index = stage.attention_index(o.socket);
-  const pipeline::PlanAttentionSocket& socket = plan.attention[index];
+  const AttentionId index = stage.attention_id(o.socket);
+  const pipeline::PlanAttentionSocket& socket = plan.attention[index.index()];
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, planned.machine_of(stage));
   const std::shared_ptr<const rdma::LinkKey> key = LoadLinkKey(o.model);
   pipeline::SocketStatus status;

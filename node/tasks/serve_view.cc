@@ -85,7 +85,8 @@ void ServeView::AddSocket(SocketPlace place, Reader now) {
 
 // Adds the stage's weight or colocated socket and, if it is separated, its attention sockets and their links.
 void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Topology& machine,
-                         SocketPlace first, Reader now, const std::function<Reader(size_t)>& attention_now) {
+                         SocketPlace first, Reader now,
+                         const std::function<Reader(AttentionId)>& attention_now) {
   const pipeline::StagePlan& plan = stage.plan;
   first.role = plan.separated() ? "weight" : "colocated";
   first.first_layer = stage.first_layer;
@@ -97,8 +98,8 @@ void ServeView::AddStage(const pipeline::PlacedStage& stage, const topology::Top
   }
   const std::string name = first.name, server = first.server;
   AddSocket(std::move(first), std::move(now));
-  for (size_t i = 0; i < plan.attention.size(); ++i) {
-    const pipeline::PlanAttentionSocket& socket = plan.attention[i];
+  for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
+    const pipeline::PlanAttentionSocket& socket = plan.attention[i.index()];
     SocketPlace place{.name = socket.name, .role = "attention", .server = server};
     place.first_slot = socket.first_slot;
     place.slots = socket.slots;
@@ -122,7 +123,7 @@ void ServeView::AddChain(const PlannedModel& planned) {
     AddStage(
         stage, planned.machine_of(stage), {.name = stage.socket, .role = "", .server = stage.server},
         [&chain, i] { return ViewOf(chain.stage_status(i)); },
-        [&chain, i](size_t k) -> Reader {
+        [&chain, i](AttentionId k) -> Reader {
           return [&chain, i, k] { return ViewOf(chain.attention_status(i, k)); };
         });
   }
@@ -166,7 +167,7 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   first.embedding = first.head = true;
   AddStage(
       stage, machine, std::move(first), [this] { return ViewOf(engine_, scheduler_.status()); },
-      [this](size_t i) -> Reader {
+      [this](AttentionId i) -> Reader {
         return [this, i] { return ViewOf(engine_.stage().attention_status(i)); };
       });
 }

@@ -32,7 +32,7 @@ class ServeView {
   using Reader = std::function<serving::SocketView()>;
   void AddSocket(serving::SocketPlace place, Reader now);
   void AddStage(const pipeline::PlacedStage&, const topology::Topology&, serving::SocketPlace first,
-                Reader now, const std::function<Reader(size_t)>& attention_now);
+                Reader now, const std::function<Reader(AttentionId)>& attention_now);
   void AddChain(const PlannedModel&);
 
   const pipeline::Engine& engine_;

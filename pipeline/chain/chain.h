@@ -46,7 +46,7 @@ class Chain {
   virtual bool can_be_lost() const = 0;
   // For a micro-batch that does not end: the attention socket of this process's stage that all others wait
   // for, if it is one. Any thread.
-  virtual std::optional<size_t> HungAttention() const = 0;
+  virtual std::optional<AttentionId> HungAttention() const = 0;
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

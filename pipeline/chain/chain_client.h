@@ -35,14 +35,13 @@ class ChainClient final : public Chain {
   void Reconnect() override;
   size_t max_in_flight() const override { return chain_.max_in_flight; }
   bool can_be_lost() const override { return true; }
-  std::optional<size_t> HungAttention() const override { return std::nullopt; }
+  std::optional<AttentionId> HungAttention() const override { return std::nullopt; }
   PackedWeights& packed() override { return ends_.packed(); }
 
-  // The stages' reports from the latest frame. attention: the number of one of the stage's attention sockets.
-  // Any thread.
+  // The stages' reports from the latest frame. Any thread.
   const SocketStatus& stage_status(size_t stage) const { return shown_[stage * shape_.reports_per_stage()]; }
-  const SocketStatus& attention_status(size_t stage, size_t attention) const {
-    return shown_[stage * shape_.reports_per_stage() + 1 + attention];
+  const SocketStatus& attention_status(size_t stage, AttentionId attention) const {
+    return shown_[stage * shape_.reports_per_stage() + 1 + attention.index()];
   }
   const ChainPlan& chain() const { return chain_; }
   const StageThreads* stage_threads() const { return threads_.get(); }  // null: processes

@@ -20,7 +20,7 @@ class LocalChain final : public Chain {
   void Reconnect() override {}
   size_t max_in_flight() const override { return 1; }
   bool can_be_lost() const override { return false; }
-  std::optional<size_t> HungAttention() const override { return stage_.HungAttention(); }
+  std::optional<AttentionId> HungAttention() const override { return stage_.HungAttention(); }
   PackedWeights& packed() override { return stage_.packed(); }
 
   Stage& stage() { return stage_; }

@@ -10,7 +10,7 @@ using View = StageFrameView<const std::byte>;
 // Checks the rows of a half, [begin, end): slots and positions exist, adjacent rows of one slot have no gap,
 // and the order is that of attention sockets.
 const char* CheckRows(const View& view, const StageFrameShape& shape, size_t begin, size_t end) {
-  size_t socket = 0;
+  AttentionId socket(0);
   for (size_t m = begin; m < end; ++m) {
     const SlotId slot = view.slot()[m];
     if (slot.index() >= shape.slots) return "a slot that does not exist";
@@ -18,8 +18,9 @@ const char* CheckRows(const View& view, const StageFrameShape& shape, size_t beg
     if (m > begin && slot == view.slot()[m - 1] && view.position()[m] != view.position()[m - 1] + 1)
       return "a gap in the positions of a slot";
     if (shape.slot_ends.empty()) continue;
-    while (slot >= shape.slot_ends[socket]) ++socket;
-    if (socket > 0 && slot < shape.slot_ends[socket - 1]) return "rows out of the attention sockets' order";
+    while (slot >= shape.slot_ends[socket.index()]) ++socket;
+    if (socket.index() > 0 && slot < shape.slot_ends[socket.index() - 1])
+      return "rows out of the attention sockets' order";
   }
   return nullptr;
 }

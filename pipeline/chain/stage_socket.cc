@@ -60,7 +60,7 @@ void StageSocket::Serve(const std::function<void(const std::string&)>& log) {
     const auto attention = stage_.HungAttention();
     if (attention)
       log(fmt::format("stage {}: attention socket {} hangs", name, stage_.AttentionName(*attention)));
-    return HungAt{here_rank, attention ? static_cast<uint32_t>(*attention) + 1 : 0};
+    return HungAt{here_rank, attention ? static_cast<uint32_t>(attention->index()) + 1 : 0};
   };
   LinkWatch watch(in, here_rank - 1, out, last ? 0 : here_rank + 1, on_lost,
                   {.status = &status_, .limit_ns = int64_t{frame_limit_ms_} * 1'000'000, .holder = holder});

@@ -65,8 +65,8 @@ void StageSocket::WriteReports(const StageFrameView<std::byte>& to, uint64_t her
   SocketReport* report = to.report() + index_ * shape_.reports_per_stage();
   report[0] = {.counters = LoadCounters(status_), .here_ns = here_ns};
   if (!stage_.separated()) return;
-  for (size_t socket = 0; socket < shape_.slot_ends.size(); ++socket)
-    report[1 + socket] = {.counters = LoadCounters(stage_.attention_status(socket))};
+  for (AttentionId socket(0); socket.index() < shape_.slot_ends.size(); ++socket)
+    report[1 + socket.index()] = {.counters = LoadCounters(stage_.attention_status(socket))};
 }
 
 }  // namespace larder::pipeline::chain

@@ -19,12 +19,12 @@ class AttentionProcesses {
  public:
   AttentionProcesses(const model::GgufFile& file, const std::string& cluster, const StagePlan& plan,
                      const SocketWaits& waits) {
-    for (size_t index = 0; index < plan.attention.size(); ++index) {
+    for (AttentionId index(0); index.index() < plan.attention.size(); ++index) {
       const pid_t child = fork();
       EXPECT_GE(child, 0);
       if (child == 0) {
         try {
-          rdma::ControlListener listener(ControlName(cluster, plan.attention[index].name));
+          rdma::ControlListener listener(ControlName(cluster, plan.attention[index.index()].name));
           ServeAttentionProcess(plan, index, file, listener, waits);
           _exit(0);
         } catch (const std::exception& e) {

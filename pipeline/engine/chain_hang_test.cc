@@ -261,22 +261,22 @@ TEST(HungAttentionTest, IsTheSocketThatTheOthersWaitFor) {
       for (const size_t t : projectors[head]) exchange.projected(half, t, head)->Signal(base + layer + 1);
     }
   };
-  const auto attend = [&](size_t half, size_t socket, uint32_t layer) {
+  const auto attend = [&](size_t half, int32_t socket, uint32_t layer) {
     for (size_t head = 0; head < plan.config.kv_heads; ++head)
-      exchange.attended(half, socket, 0, head)->Signal(base + layer + 1);
+      exchange.attended(half, AttentionId(socket), 0, head)->Signal(base + layer + 1);
   };
   const auto hung = [&](uint32_t halves) { return HungAttention(plan, exchange, base, halves); };
   EXPECT_EQ(hung(1), std::nullopt) << "nothing is projected: the weight socket's turn";
   project(0, 0);
-  EXPECT_EQ(hung(1), std::optional<size_t>(0));
+  EXPECT_EQ(hung(1), std::optional(AttentionId(0)));
   attend(0, 0, 0);
-  EXPECT_EQ(hung(1), std::optional<size_t>(1)) << "one of the two has done its part";
-  EXPECT_EQ(hung(2), std::optional<size_t>(1));
+  EXPECT_EQ(hung(1), std::optional(AttentionId(1))) << "one of the two has done its part";
+  EXPECT_EQ(hung(2), std::optional(AttentionId(1)));
   attend(0, 1, 0);
   EXPECT_EQ(hung(1), std::nullopt) << "all have: layer 1 is the weight socket's";
   EXPECT_EQ(hung(2), std::nullopt) << "the second half is not projected";
   project(1, 0);
-  EXPECT_EQ(hung(2), std::optional<size_t>(0));
+  EXPECT_EQ(hung(2), std::optional(AttentionId(0)));
   attend(1, 0, 0);
   attend(1, 1, 0);
   // Only some heads of the next layer are projected; attention may have finished those or not.

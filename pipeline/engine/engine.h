@@ -80,7 +80,7 @@ class Engine {
   // The threads and weights of the end that computes logits: the single stage, or the serving socket.
   PackedWeights& packed() { return chain_->packed(); }
   const PackedWeights& packed() const { return chain_->packed(); }
-  std::optional<size_t> HungAttention() const { return chain_->HungAttention(); }  // see Chain
+  std::optional<AttentionId> HungAttention() const { return chain_->HungAttention(); }  // see Chain
   // The time that the pool's thread 0 has waited for others inside micro-batches. Call with nothing in
   // flight, or between Collect and Submit.
   uint64_t waited_ns() const { return packed().pool().waited_ns(); }

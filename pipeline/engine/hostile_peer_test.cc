@@ -222,8 +222,9 @@ class HostileWeights {
   std::string Talk(int frames, const std::function<std::vector<Flipper::Word>(FrameMessage&)>& words) {
     const auto memory = rdma::SharedMemory::Create(shape_.bytes(), "larder-hostile");
     const Exchange exchange(shape_.exchange, memory.data());
-    const auto region = memory.span().subspan(shape_.link_offset(0), rdma::ShmLink::RegionBytes(shape_.link));
-    auto& report = *reinterpret_cast<AttentionReport*>(memory.data() + shape_.report_offset(0));
+    const auto region =
+        memory.span().subspan(shape_.link_offset(AttentionId(0)), rdma::ShmLink::RegionBytes(shape_.link));
+    auto& report = *reinterpret_cast<AttentionReport*>(memory.data() + shape_.report_offset(AttentionId(0)));
     rdma::ShmLink::Format(region, shape_.link);
     rdma::ShmLink sender(region, shape_.link, rdma::LinkSide::kSend);
     rdma::ShmLink receiver(region, shape_.link, rdma::LinkSide::kReceive);
@@ -231,7 +232,7 @@ class HostileWeights {
     std::atomic<bool> over{false};
     SocketStatus status;
     std::thread thread([&] {
-      AttentionSocket socket(plan_, 0, *model_.file(), exchange, receiver, report,
+      AttentionSocket socket(plan_, AttentionId(0), *model_.file(), exchange, receiver, report,
                              SocketWaits{.weight = kTestWait, .attention = {kTestWait}});
       try {
         socket.Serve(&status);

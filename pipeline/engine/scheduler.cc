@@ -120,15 +120,16 @@ void Scheduler::DropCancelled() {
   }
 }
 
-size_t Scheduler::SocketOf(SlotId id) const {
+AttentionId Scheduler::AttentionOf(SlotId id) const {
   const auto ends = engine_.attention_slot_ends();
-  return static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), id) - ends.begin());
+  return AttentionId(static_cast<int32_t>(std::upper_bound(ends.begin(), ends.end(), id) - ends.begin()));
 }
 
-size_t Scheduler::SlotsOf(size_t socket) const {
+size_t Scheduler::SlotsOf(AttentionId socket) const {
   const auto ends = engine_.attention_slot_ends();
   if (ends.empty()) return slots_.size();
-  return ends[socket].index() - (socket == 0 ? 0 : ends[socket - 1].index());
+  const size_t at = socket.index();
+  return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
 }
 
 size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const {
@@ -145,14 +146,14 @@ std::optional<SlotId> Scheduler::ChooseSlot(const Sequence& sequence) const {
   const size_t prompt_tokens = sequence.prompt().size();
   std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
   for (SlotId id(0); id.index() < slots_.size(); ++id)
-    used[SocketOf(id)] += slots_[id.index()].active != nullptr;
+    used[AttentionOf(id).index()] += slots_[id.index()].active != nullptr;
   std::optional<SlotId> best;
   const auto key = [&](SlotId id) {
     const Slot& slot = slots_[id.index()];
     const size_t common = CommonPrefix(slot, sequence);
     const bool worth = common >= std::min(kWorthReusing, (prompt_tokens + 1) / 2);
-    const size_t socket = SocketOf(id);
-    const double share = static_cast<double>(used[socket]) / static_cast<double>(SlotsOf(socket));
+    const AttentionId socket = AttentionOf(id);
+    const double share = static_cast<double>(used[socket.index()]) / static_cast<double>(SlotsOf(socket));
     return std::tuple(worth ? SIZE_MAX - common : SIZE_MAX, share, slot.last_used);
   };
   for (SlotId id(0); id.index() < slots_.size(); ++id) {

@@ -138,8 +138,8 @@ class Scheduler {
   bool PatienceIsOver(int64_t since_ns) const;
   void RefuseQueued(Intake&);
   bool Rest(Intake&);
-  size_t SocketOf(SlotId) const;  // attention socket
-  size_t SlotsOf(size_t socket) const;
+  AttentionId AttentionOf(SlotId) const;  // its attention socket; colocated: 0
+  size_t SlotsOf(AttentionId) const;
   bool busy() const { return actives_ > 0 || !queue_.empty(); }
 
   Engine& engine_;

@@ -37,8 +37,8 @@ struct PlacedStage {
   bool resident = false;                       // each L3 group has room for its threads' weights
   StagePlan plan;  // what its threads do; no threads for sockets that do not exist yet
 
-  // The index of an attention socket. Throws an Error that lists their names.
-  size_t attention_index(std::string_view socket) const;
+  // The id of an attention socket. Throws an Error that lists their names.
+  AttentionId attention_id(std::string_view socket) const;
 };
 
 // A connection of the loop serving -> stage 0 -> ... -> serving. Names are sockets; "" is the serving process

@@ -179,9 +179,9 @@ const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {
               names);
 }
 
-size_t PlacedStage::attention_index(std::string_view name) const {
+AttentionId PlacedStage::attention_id(std::string_view name) const {
   const auto found = std::find(attention.begin(), attention.end(), name);
-  if (found != attention.end()) return static_cast<size_t>(found - attention.begin());
+  if (found != attention.end()) return AttentionId(static_cast<int32_t>(found - attention.begin()));
   std::string names;
   for (const std::string& one : attention) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", one);
   throw Error("socket '{}' is not an attention socket of socket '{}', which has: {}", name, socket,

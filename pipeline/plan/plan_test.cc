@@ -241,8 +241,8 @@ TEST(PlanTest, CarriesWhatEachSocketRuns) {
   }
   EXPECT_EQ(plan.stages[0].machine, 0u);
   EXPECT_EQ(plan.stages[2].machine, 1u);
-  EXPECT_EQ(plan.stages[0].attention_index("k2"), 1u);
-  EXPECT_NE(ErrorOf([&] { plan.stages[0].attention_index("c1"); }).find("which has: 'k1', 'k2'"),
+  EXPECT_EQ(plan.stages[0].attention_id("k2"), AttentionId(1));
+  EXPECT_NE(ErrorOf([&] { plan.stages[0].attention_id("c1"); }).find("which has: 'k1', 'k2'"),
             std::string::npos);
   EXPECT_EQ(plan.ends.threads.size(), 1u);
   EXPECT_EQ(plan.ends.config.layers, 0u);

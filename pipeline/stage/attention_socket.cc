@@ -27,13 +27,14 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
 // Looks for the first layer with missing output. If all its rows are projected, attention is behind; else the
 // weight socket is, which has all its inputs. (Later layers may be partly done, since threads are not in
 // lockstep.)
-std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
-                                    uint32_t halves) {
+std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
+                                         uint32_t halves) {
   const size_t heads = plan.config.kv_heads;
   const auto projectors = Projectors(plan);
-  const auto missing = [&](size_t half, size_t socket, uint32_t epoch) {
+  const auto missing = [&](size_t half, AttentionId socket, uint32_t epoch) {
     for (size_t head = 0; head < heads; ++head) {
-      const auto owners = attention_node::OwnersOf(head, heads, plan.attention[socket].threads.size());
+      const auto owners =
+          attention_node::OwnersOf(head, heads, plan.attention[socket.index()].threads.size());
       for (size_t t = owners.begin; t < owners.end; ++t) {
         if (!exchange.attended(half, socket, t, head)->Reached(epoch)) return true;
       }
@@ -51,7 +52,7 @@ std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& excha
   for (size_t layer = 0; layer < plan.config.layers; ++layer) {
     const uint32_t epoch = base_epoch + static_cast<uint32_t>(layer) + 1;
     for (size_t half = 0; half < halves; ++half) {
-      for (size_t socket = 0; socket < plan.attention.size(); ++socket) {
+      for (AttentionId socket(0); socket.index() < plan.attention.size(); ++socket) {
         if (!missing(half, socket, epoch)) continue;
         return projected(half, epoch) ? std::optional(socket) : std::nullopt;
       }
@@ -65,7 +66,7 @@ bool AttentionSocket::Hangs() const {
                        halves_.load(std::memory_order_relaxed)) == index_;
 }
 
-AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const model::GgufFile& file,
+AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                                  const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
                                  const SocketWaits& waits)
     : plan_(plan),
@@ -73,13 +74,13 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
       frames_(frames),
       report_(report),
       waits_(waits),
-      wait_(waits.attention.at(index)),
+      wait_(waits.attention.at(index.index())),
       slot_(plan.options.max_batch_tokens),
       position_(plan.options.max_batch_tokens),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
-  const PlanAttentionSocket& socket = plan.attention.at(index);
+  const PlanAttentionSocket& socket = plan.attention.at(index.index());
   threadpool::PoolOptions pool;
   for (const PlanThread& thread : socket.threads) {
     pool.cpus.push_back(thread.cpu);
@@ -120,11 +121,12 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, size_t index, const mode
 
 void AttentionSocket::Serve(SocketStatus* status) {
   if (const char* wrong = Run(*status))
-    throw Error("attention socket {}: its weight socket sent {}", plan_.attention[index_].name, wrong);
+    throw Error("attention socket {}: its weight socket sent {}", plan_.attention[index_.index()].name,
+                wrong);
 }
 
 void AttentionSocket::BuildPrograms(const Exchange& exchange, size_t halves) {
-  const size_t threads = plan_.attention[index_].threads.size();
+  const size_t threads = plan_.attention[index_.index()].threads.size();
   auto& all = steps_[halves - 1];
   all.resize(threads);
   for (size_t t = 0; t < threads; ++t) {

@@ -26,8 +26,9 @@ class AttentionSocket {
  public:
   // index: into plan.attention. `plan`, `exchange`, `frames` and `report` must outlive this object. Only q/k
   // norms are read from the file.
-  AttentionSocket(const StagePlan& plan, size_t index, const model::GgufFile& file, const Exchange& exchange,
-                  rdma::ShmLink& frames, AttentionReport& report, const SocketWaits& waits);
+  AttentionSocket(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
+                  const Exchange& exchange, rdma::ShmLink& frames, AttentionReport& report,
+                  const SocketWaits& waits);
 
   // Executes frames until a stop message comes, and counts them in *status and in the report. This is the
   // data path. Throws Error if a message is invalid or out of step.
@@ -51,7 +52,7 @@ class AttentionSocket {
   const char* TakeFrame(const std::byte* message, model::BatchRows (&halves)[kHalves], uint32_t* rows);
 
   const StagePlan& plan_;
-  const size_t index_;
+  const AttentionId index_;
   rdma::ShmLink& frames_;
   AttentionReport& report_;
   const SocketWaits waits_;
@@ -78,7 +79,7 @@ std::vector<std::vector<size_t>> Projectors(const StagePlan&);
 
 // For a micro-batch that does not end and whose flags no longer move: the attention socket that all others
 // wait for, or nullopt if they wait for the weight socket. Any thread of either side.
-std::optional<size_t> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
-                                    uint32_t halves);
+std::optional<AttentionId> HungAttention(const StagePlan& plan, const Exchange& exchange, uint32_t base_epoch,
+                                         uint32_t halves);
 
 }  // namespace larder::pipeline::stage

@@ -30,11 +30,12 @@ rdma::Hello MakeHello(const StagePlan& plan, const SegmentShape& shape, const st
   return hello;
 }
 
-std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
+std::span<std::byte> LinkRegion(const rdma::SharedMemory& memory, const SegmentShape& shape,
+                                AttentionId socket) {
   return memory.span().subspan(shape.link_offset(socket), rdma::ShmLink::RegionBytes(shape.link));
 }
 
-AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape, size_t socket) {
+AttentionReport& ReportIn(const rdma::SharedMemory& memory, const SegmentShape& shape, AttentionId socket) {
   return *reinterpret_cast<AttentionReport*>(memory.data() + shape.report_offset(socket));
 }
 
@@ -50,14 +51,14 @@ SegmentShape::SegmentShape(const StagePlan& plan)
       link{.frame_bytes = FrameMessage::Bytes(plan.options.max_batch_tokens), .slots = kFrameSlots},
       sockets(plan.attention.size()) {}
 
-size_t SegmentShape::link_offset(size_t socket) const {
+size_t SegmentShape::link_offset(AttentionId socket) const {
   return RoundUp(exchange.bytes(), kPageBytes) +
-         socket * RoundUp(rdma::ShmLink::RegionBytes(link), kPageBytes);
+         socket.index() * RoundUp(rdma::ShmLink::RegionBytes(link), kPageBytes);
 }
-size_t SegmentShape::report_offset(size_t socket) const {
-  return link_offset(sockets) + socket * sizeof(AttentionReport);
+size_t SegmentShape::report_offset(AttentionId socket) const {
+  return link_offset(end()) + socket.index() * sizeof(AttentionReport);
 }
-size_t SegmentShape::bytes() const { return RoundUp(report_offset(sockets), kPageBytes); }
+size_t SegmentShape::bytes() const { return RoundUp(report_offset(end()), kPageBytes); }
 
 std::string ControlName(const std::string& cluster, const std::string& socket) {
   return "larder/" + cluster + "/" + socket;
@@ -69,17 +70,19 @@ AttentionSockets::AttentionSockets(const StagePlan& plan, const SocketWaits& wai
       shape_(plan),
       memory_(rdma::SharedMemory::Create(shape_.bytes(), "larder-exchange")) {
   exchange_ = std::make_unique<Exchange>(shape_.exchange, memory_.data());
-  for (size_t i = 0; i < plan.attention.size(); ++i) {
+  for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
     rdma::ShmLink::Format(LinkRegion(memory_, shape_, i), shape_.link);
     senders_.push_back(
         std::make_unique<rdma::ShmLink>(LinkRegion(memory_, shape_, i), shape_.link, rdma::LinkSide::kSend));
   }
 }
 
-AttentionReport& AttentionSockets::report(size_t socket) const { return ReportIn(memory_, shape_, socket); }
+AttentionReport& AttentionSockets::report(AttentionId socket) const {
+  return ReportIn(memory_, shape_, socket);
+}
 
-std::optional<size_t> AttentionSockets::Hung() const {
-  if (const uint32_t pinged = pinged_.load(std::memory_order_relaxed); pinged != 0) return pinged - 1;
+std::optional<AttentionId> AttentionSockets::Hung() const {
+  if (const int32_t pinged = pinged_.load(std::memory_order_relaxed); pinged >= 0) return AttentionId(pinged);
   return HungAttention(plan_, *exchange_, base_epoch_.load(std::memory_order_relaxed),
                        halves_.load(std::memory_order_relaxed));
 }
@@ -90,13 +93,14 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan
   std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
   std::vector<std::future<void>> ready;
   sockets->served_.resize(plan.attention.size());
-  for (size_t i = 0; i < plan.attention.size(); ++i) {
+  for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
     auto& receiver = sockets->receivers_.emplace_back(std::make_unique<rdma::ShmLink>(
         LinkRegion(sockets->memory_, sockets->shape_, i), sockets->shape_.link, rdma::LinkSide::kReceive));
     std::promise<void> built;
     ready.push_back(built.get_future());
-    auto serve = [&plan, &file, i, waits, served = &sockets->served_[i], exchange = sockets->exchange_.get(),
-                  link = receiver.get(), report = &sockets->report(i), built = std::move(built)]() mutable {
+    auto serve = [&plan, &file, i, waits, served = &sockets->served_[i.index()],
+                  exchange = sockets->exchange_.get(), link = receiver.get(), report = &sockets->report(i),
+                  built = std::move(built)]() mutable {
       std::unique_ptr<AttentionSocket> socket;
       try {
         socket = std::make_unique<AttentionSocket>(plan, i, file, *exchange, *link, *report, waits);
@@ -117,7 +121,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan
       sockets->threads_.emplace_back(std::move(serve));
     } catch (const std::system_error& error) {
       throw Error("attention socket {}: cannot start its thread: {}; check `ulimit -u`",
-                  plan.attention[i].name, error.what());
+                  plan.attention[i.index()].name, error.what());
     }
   }
   for (auto& future : ready) future.get();
@@ -143,26 +147,27 @@ std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const StagePlan& pla
   return sockets;
 }
 
-void AttentionSockets::LinkFailed(size_t socket) const {
+void AttentionSockets::LinkFailed(AttentionId socket) const {
   // Treated as if the process were gone, since it writes what no attention socket writes.
-  if (socket < channels_.size())
-    rdma::StopWhenPeerIsLost (*channels_[socket])(channels_[socket]->peer_pid(), rdma::PeerEnd::kGone);
-  LARDER_CHECK(false, "attention socket {}: link fault", socket);
+  const size_t at = socket.index();
+  if (at < channels_.size())
+    rdma::StopWhenPeerIsLost (*channels_[at])(channels_[at]->peer_pid(), rdma::PeerEnd::kGone);
+  LARDER_CHECK(false, "attention socket {}: link fault", plan_.attention[at].name);
 }
 
 AttentionSockets::~AttentionSockets() {
-  for (size_t i = 0; i < senders_.size(); ++i) {
-    const bool served = i < threads_.size() || i < monitors_.size();
+  for (AttentionId i(0); i.index() < senders_.size(); ++i) {
+    const bool served = i.index() < threads_.size() || i.index() < monitors_.size();
     if (!served) continue;
     BeginMessage(i, FrameMessage::Kind::kStop, 0);
-    senders_[i]->EndSend();
+    senders_[i.index()]->EndSend();
   }
   monitors_.clear();
   for (auto& channel : channels_) channel->Bye();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void DryRunAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
+void DryRunAttention(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                      const SocketWaits& waits) {
   const SegmentShape shape(plan);
   const auto memory = rdma::SharedMemory::Create(shape.bytes(), "larder-rehearsal");
@@ -172,13 +177,14 @@ void DryRunAttention(const StagePlan& plan, size_t index, const model::GgufFile&
   const AttentionSocket socket(plan, index, file, exchange, link, ReportIn(memory, shape, index), waits);
 }
 
-void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::GgufFile& file,
+void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits, SocketStatus* status,
                            const std::shared_ptr<const rdma::LinkKey>& key, const WatchAttention& watch) {
   const SegmentShape shape(plan);
-  rdma::ControlChannel channel = listener.AcceptHello(
-      MakeHello(plan, shape, plan.attention.at(index).name, waits.attention.at(index), waits.weight),
-      rdma::kNoTimeout, rdma::LinkKey::Of(key));
+  rdma::ControlChannel channel =
+      listener.AcceptHello(MakeHello(plan, shape, plan.attention.at(index.index()).name,
+                                     waits.attention.at(index.index()), waits.weight),
+                           rdma::kNoTimeout, rdma::LinkKey::Of(key));
   const rdma::SharedMemory memory = channel.ReceiveMemory(shape.bytes(), 10000);
   const Exchange exchange(shape.exchange, memory.data());
   rdma::ShmLink link(LinkRegion(memory, shape, index), shape.link, rdma::LinkSide::kReceive);

@@ -28,9 +28,10 @@ struct SegmentShape {
   explicit SegmentShape(const StagePlan& plan);
   ExchangeShape exchange;
   rdma::LinkShape link;
-  size_t link_offset(size_t socket) const;
-  size_t report_offset(size_t socket) const;
+  size_t link_offset(AttentionId socket) const;
+  size_t report_offset(AttentionId socket) const;
   size_t bytes() const;
+  AttentionId end() const { return AttentionId(static_cast<int32_t>(sockets)); }
   size_t sockets;
 };
 
@@ -55,11 +56,11 @@ class AttentionSockets {
 
   const Exchange& exchange() const { return *exchange_; }
   // The counters of a socket. Any thread.
-  const SocketStatus& status(size_t socket) const { return report(socket).status; }
+  const SocketStatus& status(AttentionId socket) const { return report(socket).status; }
 
   // For a micro-batch that does not end: the attention socket that all others wait for, if it is one. Any
   // thread.
-  std::optional<size_t> Hung() const;
+  std::optional<AttentionId> Hung() const;
 
   // Sends each socket a frame with the list of its rows of the micro-batch. In each half (first_half rows,
   // then the others; 0: not cut) the rows are in the order of sockets. base_epoch: the weight pool's for this
@@ -69,18 +70,18 @@ class AttentionSockets {
  private:
   friend struct StageTesting;
   AttentionSockets(const StagePlan&, const SocketWaits&);
-  AttentionReport& report(size_t socket) const;
-  void Ping(size_t socket);
-  [[noreturn]] void LinkFailed(size_t socket) const;
-  FrameMessage& BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch);
+  AttentionReport& report(AttentionId socket) const;
+  void Ping(AttentionId socket);
+  [[noreturn]] void LinkFailed(AttentionId socket) const;
+  FrameMessage& BeginMessage(AttentionId socket, FrameMessage::Kind kind, uint32_t base_epoch);
 
   const StagePlan& plan_;
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
-  // The current micro-batch's, for Hung(); relaxed. pinged_: the socket, from 1, whose answer is awaited; 0:
-  // none.
-  std::atomic<uint32_t> base_epoch_{0}, halves_{1}, pinged_{0};
+  // The current micro-batch's, for Hung(); relaxed.
+  std::atomic<uint32_t> base_epoch_{0}, halves_{1};
+  std::atomic<int32_t> pinged_{AttentionId().value};  // the socket whose answer is awaited
   rdma::SharedMemory memory_;
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;
@@ -93,14 +94,14 @@ class AttentionSockets {
 
 // Builds the socket's pool, kernels and KV region as ServeAttentionProcess will, and frees them, so that a
 // missing resource is an Error before a peer has connected.
-void DryRunAttention(const StagePlan& plan, size_t index, const model::GgufFile& file,
+void DryRunAttention(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                      const SocketWaits& waits);
 
 // The main thread of an attention socket's process: waits for a weight socket and serves it until it says
 // goodbye. Called in a loop. status: counts the frames over all calls; may be null. watch: called with the
 // socket before it serves; what it returns is destroyed before the socket.
 using WatchAttention = std::function<std::shared_ptr<void>(const AttentionSocket&)>;
-void ServeAttentionProcess(const StagePlan& plan, size_t index, const model::GgufFile& file,
+void ServeAttentionProcess(const StagePlan& plan, AttentionId index, const model::GgufFile& file,
                            rdma::ControlListener& listener, const SocketWaits& waits,
                            SocketStatus* status = nullptr,
                            const std::shared_ptr<const rdma::LinkKey>& key = {},

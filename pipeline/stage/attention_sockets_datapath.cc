@@ -8,8 +8,9 @@ namespace larder::pipeline::inline stage {
 
 constexpr uint32_t kPingEvery = 256;  // frames; a ping costs some microseconds in half a second
 
-FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind kind, uint32_t base_epoch) {
-  rdma::ShmLink& link = *senders_[socket];
+FrameMessage& AttentionSockets::BeginMessage(AttentionId socket, FrameMessage::Kind kind,
+                                             uint32_t base_epoch) {
+  rdma::ShmLink& link = *senders_[socket.index()];
   if (!link.WaitSend({})) LinkFailed(socket);
   const sync::SendSlot slot = link.BeginSend();
   if (!slot) LinkFailed(socket);
@@ -19,21 +20,21 @@ FrameMessage& AttentionSockets::BeginMessage(size_t socket, FrameMessage::Kind k
 }
 
 // A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
-void AttentionSockets::Ping(size_t socket) {
-  pinged_.store(static_cast<uint32_t>(socket) + 1, std::memory_order_relaxed);
+void AttentionSockets::Ping(AttentionId socket) {
+  pinged_.store(socket.value, std::memory_order_relaxed);
   const uint64_t begin = CounterNs();
   BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
-  senders_[socket]->EndSend();
+  senders_[socket.index()]->EndSend();
   report(socket).pong.Wait(pings_, wait_);
   report(socket).round_trip_ns.store(CounterNs() - begin, std::memory_order_relaxed);
-  pinged_.store(0, std::memory_order_relaxed);
+  pinged_.store(AttentionId().value, std::memory_order_relaxed);
 }
 
 void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
   // The first frame has no ping, since it has to wake sockets that have just started.
   if (frames_++ % kPingEvery == 1) {
     ++pings_;
-    for (size_t socket = 0; socket < plan_.attention.size(); ++socket) Ping(socket);
+    for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket) Ping(socket);
   }
   const size_t max_rows = plan_.options.max_batch_tokens;
   const uint32_t halves = first_half == 0 ? 1 : 2;
@@ -41,11 +42,11 @@ void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, 
   halves_.store(halves, std::memory_order_relaxed);
   const uint32_t ends[kHalves] = {halves == 1 ? frame.rows : first_half, frame.rows};
   uint32_t next[kHalves] = {0, first_half};  // [half]: the first row that has no socket yet
-  for (size_t socket = 0; socket < plan_.attention.size(); ++socket) {
+  for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket) {
     FrameMessage& message = BeginMessage(socket, FrameMessage::Kind::kRows, base_epoch);
     message.halves = halves;
-    const SlotId first_slot = plan_.attention[socket].first_slot;
-    const SlotId end_slot = plan_.attention[socket].end_slot();
+    const SlotId first_slot = plan_.attention[socket.index()].first_slot;
+    const SlotId end_slot = plan_.attention[socket.index()].end_slot();
     uint32_t rows = 0;
     for (uint32_t h = 0; h < halves; ++h) {
       uint32_t& row = next[h];
@@ -56,7 +57,7 @@ void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, 
       }
       message.half[h] = {.rows = row - first_row, .first_row = first_row};
     }
-    senders_[socket]->EndSend();
+    senders_[socket.index()]->EndSend();
   }
   LARDER_CHECK(next[0] == ends[0] && (halves == 1 || next[1] == ends[1]),
                "rows of attention sockets are not in order");

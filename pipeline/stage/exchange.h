@@ -72,8 +72,8 @@ class Exchange {
   sync::EpochFlag* projected(size_t half, size_t weight_thread, size_t kv_head) const {
     return Flag(half, weight_thread, kv_head);
   }
-  sync::EpochFlag* attended(size_t half, size_t attention_socket, size_t thread, size_t kv_head) const {
-    return Flag(half, shape_.first_attended_[attention_socket] + thread, kv_head);
+  sync::EpochFlag* attended(size_t half, AttentionId attention, size_t thread, size_t kv_head) const {
+    return Flag(half, shape_.first_attended_[attention.index()] + thread, kv_head);
   }
   weight_node::AttentionIoRows rows() const {
     return {.qkv = {reinterpret_cast<float*>(memory_ + shape_.qkv_offset_), shape_.qkv_stride_},

@@ -69,7 +69,8 @@ class ExchangeLayout : public testing::TestWithParam<Shape> {
       for (size_t head = 0; head < s.kv_heads; ++head) {
         for (size_t t = 0; t < s.weight_threads; ++t) each(exchange.projected(half, t, head));
         for (size_t a = 0; a < s.attention_threads.size(); ++a)
-          for (size_t t = 0; t < s.attention_threads[a]; ++t) each(exchange.attended(half, a, t, head));
+          for (size_t t = 0; t < s.attention_threads[a]; ++t)
+            each(exchange.attended(half, AttentionId(static_cast<int32_t>(a)), t, head));
       }
     }
   }

@@ -82,8 +82,9 @@ void Stage::LinkAttentionSockets() {
     signals_[half].assign(threads, std::vector<sync::EpochFlag*>(heads, nullptr));
     for (size_t head = 0; head < heads; ++head) {
       for (const size_t t : projectors[head]) signals_[half][t][head] = exchange.projected(half, t, head);
-      for (size_t socket = 0; socket < plan().attention.size(); ++socket) {
-        const auto owners = attention_node::OwnersOf(head, heads, plan().attention[socket].threads.size());
+      for (AttentionId socket(0); socket.index() < plan().attention.size(); ++socket) {
+        const auto owners =
+            attention_node::OwnersOf(head, heads, plan().attention[socket.index()].threads.size());
         for (size_t t = owners.begin; t < owners.end; ++t)
           attended_[half].push_back(exchange.attended(half, socket, t, head));
       }

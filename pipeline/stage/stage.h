@@ -46,13 +46,15 @@ class Stage {
   const PackedWeights& packed() const { return packed_; }
   const StagePlan& plan() const { return packed_.plan(); }
   // The status of an attention socket, by number; its round trip is that of the link to it.
-  const SocketStatus& attention_status(size_t socket) const { return sockets_->status(socket); }
-  const std::string& AttentionName(size_t socket) const { return plan().attention.at(socket).name; }
+  const SocketStatus& attention_status(AttentionId socket) const { return sockets_->status(socket); }
+  const std::string& AttentionName(AttentionId socket) const {
+    return plan().attention.at(socket.index()).name;
+  }
   uint64_t waited_ns() const { return packed_.pool().waited_ns(); }  // by thread 0, inside micro-batches
   // For a micro-batch that does not end: the attention socket that all others wait for, if it is one. Any
   // thread.
-  std::optional<size_t> HungAttention() const {
-    return sockets_ ? sockets_->Hung() : std::optional<size_t>();
+  std::optional<AttentionId> HungAttention() const {
+    return sockets_ ? sockets_->Hung() : std::optional<AttentionId>();
   }
 
   // The steps of a thread for micro-batches of one or two halves, for inspection.

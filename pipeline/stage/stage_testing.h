@@ -15,7 +15,7 @@ struct StageTesting {
   // Advances the epochs of both pools, after the attention socket has ended its frame.
   static void SkipEpochs(Stage& stage, uint32_t epochs) {
     AttentionSockets& sockets = *stage.sockets_;
-    while (sockets.status(0).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
+    while (sockets.status(AttentionId(0)).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
       std::this_thread::yield();
     stage.packed_.pool().SkipEpochs(epochs);
     // Safe: the attention socket waits for the next frame's message, which makes this visible to it.
