@@ -5,6 +5,7 @@
 #include "kernels/formats/isa.h"
 #include "model/gguf/gguf.h"
 #include "node/commands/cli_testing.h"
+#include "weight_node/mixed_model_testing.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -143,6 +144,20 @@ TEST_F(Cli, TokenizeAndInspect) {
   EXPECT_EQ(inspected["tensors"][0]["type"], "Q8_0");
 }
 
+// What becomes of each type, and of gate and up, which share panels.
+TEST_F(Cli, InspectSaysWhatIsRounded) {
+  const auto ends_with_note = [&](const weight_node::MixedModel& model) {
+    const Outcome got = Run({"inspect", "-m", model.file()->path()});
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.out.find("(as it is)"), std::string::npos) << got.out;
+    return got.out.find("In 1 layer gate and up, or query, key and value, have several types") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(ends_with_note({weight_node::MixedShape(), weight_node::MixedType}));
+  EXPECT_FALSE(ends_with_note(
+      {weight_node::MixedShape(), [](const std::string&) { return model::TensorType::kQ6_K; }}));
+}
+
 TEST_F(Cli, InspectsAVocabularyFile) {
   const std::string vocabulary = Path("words.gguf");
   model::GgufWriter writer;
@@ -165,6 +180,12 @@ TEST_F(Cli, PlanOfANamedShape) {
   const auto plan = nlohmann::json::parse(got.out);
   EXPECT_EQ(plan["model"]["layers"], 28);
   EXPECT_EQ(plan["threads"].size(), 2u);
+  const Outcome four =
+      Run({"plan", "--shape", "llama-3.2-3b", "--type", "q4_k_m", "-t", "2", "-c", "512", "--json"});
+  ASSERT_EQ(four.code, 0) << four.err;
+  const auto bytes = [](const nlohmann::json& json) { return json["weight_bytes_per_token"].get<double>(); };
+  EXPECT_NEAR(bytes(nlohmann::json::parse(four.out)) / bytes(plan), 0.59, 0.01);  // 5.0 bits for 8.5
+  ExpectUsage(Run({"plan", "-m", Tiny(), "--type", "q4_k"}), "--type is for --shape");
   const std::string machine = LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml";
   const Outcome other = Run({"plan", "--shape", "bench-24m", "--topology", machine});
   EXPECT_EQ(other.code, 0) << other.err;

@@ -49,6 +49,23 @@ std::string_view Becomes(const Totals& of) {
   return "rounded to Q8_0";
 }
 
+// The layers in which matrices that share panels (gate and up; heads whose rows are no whole panels) have
+// several types, so that all of them become Q8_0 (weight_node::LayerPanels).
+size_t LayersOfSharedPanels(const model::ModelConfig& config) {
+  using model::TensorRole;
+  size_t layers = 0;
+  for (size_t layer = 0; layer < config.types.layers.size(); ++layer) {
+    const auto same = [&](TensorRole a, TensorRole b) {
+      return kernels::PanelFormatOf(config.TypeOf(layer, a)).type ==
+             kernels::PanelFormatOf(config.TypeOf(layer, b)).type;
+    };
+    const bool heads = config.head_size % kernels::kPanelRows == 0 ||
+                       (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
+    layers += !same(TensorRole::kGate, TensorRole::kUp) || !heads;
+  }
+  return layers;
+}
+
 // The number of tokens in a file that holds a tokenizer and no tensors; 0 for any other file.
 uint64_t VocabularyOnly(const model::GgufFile& file) {
   if (!file.tensors().empty()) return 0;
@@ -173,6 +190,11 @@ void PrintText(const model::GgufFile& file) {
     fmt::print("  {:<8} {:>5} tensors {:>12}  ({})\n", type, total.tensors,
                HumanBytes(static_cast<double>(total.bytes)), Becomes(total));
   }
+  const ConfigOrReason found = TryConfig(file);
+  if (!found.config || found.config->part.kind != model::ModelPart::Kind::kWhole) return;
+  if (const size_t layers = LayersOfSharedPanels(*found.config); layers > 0)
+    fmt::print("In {} layer{} gate and up, or query, key and value, have several types: these become Q8_0.\n",
+               layers, layers == 1 ? "" : "s");
 }
 
 }  // namespace
