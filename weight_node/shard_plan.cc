@@ -55,10 +55,12 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   o_panels_ = narrow(shape.o_panels);
   ffn_units_ = narrow(shape.ffn_units);
   down_panels_ = narrow(shape.down_panels);
-  const bool whole_heads = config.head_size % kPanelRows == 0;
-  const bool one = same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV);
+  const bool qkv_apart = config.head_size % kPanelRows == 0 ||
+                         (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
+  const bool gate_is_as_up = same(TensorRole::kGate, TensorRole::kUp);
+  mixed_ = !qkv_apart || !gate_is_as_up;
   const auto qkv = [&](TensorRole role) {
-    return kernels::PanelShape{shape.dim_blocks, whole_heads || one ? format(role) : kernels::kQ8Panel};
+    return kernels::PanelShape{shape.dim_blocks, qkv_apart ? format(role) : kernels::kQ8Panel};
   };
   query_ = qkv(TensorRole::kQ);
   key_ = qkv(TensorRole::kK);
@@ -68,8 +70,7 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   key_begin_ = narrow(config.group() * head_panels);
   value_begin_ = narrow(key_begin_ + head_panels);
   o_ = {shape.q_blocks, format(TensorRole::kO)};
-  ffn_ = {shape.dim_blocks,
-          same(TensorRole::kGate, TensorRole::kUp) ? format(TensorRole::kGate) : kernels::kQ8Panel};
+  ffn_ = {shape.dim_blocks, gate_is_as_up ? format(TensorRole::kGate) : kernels::kQ8Panel};
   down_ = {shape.ffn_blocks, format(TensorRole::kDown)};
 }
 

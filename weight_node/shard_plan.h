@@ -49,6 +49,8 @@ class LayerPanels {
   uint64_t unit_bytes() const { return 4 * ffn_.bytes(); }
   PanelRange all(PanelMatrix) const;
   uint64_t weight_bytes() const;  // of the layer
+  // Matrices that share panels have several types, so that these are kQ8Panel.
+  bool mixed() const { return mixed_; }
   bool operator==(const LayerPanels&) const = default;
 
  private:
@@ -58,6 +60,7 @@ class LayerPanels {
   uint32_t group_panels_, key_begin_, value_begin_;
   uint32_t qkv_panels_, o_panels_, ffn_units_, down_panels_;
   kernels::PanelShape query_, key_, value_, o_, ffn_, down_;
+  bool mixed_;
 };
 
 struct ThreadShard {

@@ -101,6 +101,8 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
   type(TensorRole::kV) = TensorType::kQ3_K;  // as Q8_0
   type(TensorRole::kUp) = TensorType::kQ4_0;
   const LayerPanels panels(config, 1);
+  EXPECT_TRUE(panels.mixed());
+  EXPECT_FALSE(LayerPanels(config, 0).mixed());
   // A group: 2 query heads, a key head and a value head of 32 rows each.
   const std::array expected = {&kernels::kQ4KPanel, &kernels::kQ4KPanel,  &kernels::kQ4KPanel,
                                &kernels::kQ4KPanel, &kernels::kQ4_0Panel, &kernels::kQ4_0Panel,

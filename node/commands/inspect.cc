@@ -13,6 +13,7 @@
 #include "model/gguf/quants.h"
 #include "node/commands/command.h"
 #include "node/options/terminal.h"
+#include "weight_node/shard_plan.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -47,23 +48,6 @@ std::string_view Becomes(const Totals& of) {
   if (of.matrices == 0) return "as float32";
   if (kernels::PanelFormatOf(type).type == type) return "as it is";
   return "rounded to Q8_0";
-}
-
-// The layers in which matrices that share panels (gate and up; heads whose rows are no whole panels) have
-// several types, so that all of them become Q8_0 (weight_node::LayerPanels).
-size_t LayersOfSharedPanels(const model::ModelConfig& config) {
-  using model::TensorRole;
-  size_t layers = 0;
-  for (size_t layer = 0; layer < config.types.layers.size(); ++layer) {
-    const auto same = [&](TensorRole a, TensorRole b) {
-      return kernels::PanelFormatOf(config.TypeOf(layer, a)).type ==
-             kernels::PanelFormatOf(config.TypeOf(layer, b)).type;
-    };
-    const bool heads = config.head_size % kernels::kPanelRows == 0 ||
-                       (same(TensorRole::kQ, TensorRole::kK) && same(TensorRole::kQ, TensorRole::kV));
-    layers += !same(TensorRole::kGate, TensorRole::kUp) || !heads;
-  }
-  return layers;
 }
 
 // The number of tokens in a file that holds a tokenizer and no tensors; 0 for any other file.
@@ -140,12 +124,11 @@ void PrintJson(const model::GgufFile& file) {
   fmt::print("{}\n", out.dump(2, ' ', false, json::error_handler_t::replace));
 }
 
-void PrintConfig(const model::GgufFile& file) {
+void PrintConfig(const model::GgufFile& file, const ConfigOrReason& found) {
   if (const uint64_t tokens = VocabularyOnly(file)) {
     fmt::print("model      vocabulary only: {} tokens, no weights; `larder tokenize` can use it\n", tokens);
     return;
   }
-  const ConfigOrReason found = TryConfig(file);
   if (!found.config) {
     fmt::print("config     none: {}\n", found.reason);
     return;
@@ -173,7 +156,8 @@ void PrintText(const model::GgufFile& file) {
     fmt::print("  {:<4}     {}: {}, {} tensors\n", i + 1, part.path,
                HumanBytes(static_cast<double>(part.file_bytes)), part.tensors);
   }
-  PrintConfig(file);
+  const ConfigOrReason found = TryConfig(file);
+  PrintConfig(file, found);
   fmt::print("\nmetadata ({} keys)\n", file.entries().size());
   for (const auto& entry : file.entries())
     fmt::print("  {:<40} {}\n", entry.key, file.Describe(entry, kShownItems));
@@ -190,11 +174,13 @@ void PrintText(const model::GgufFile& file) {
     fmt::print("  {:<8} {:>5} tensors {:>12}  ({})\n", type, total.tensors,
                HumanBytes(static_cast<double>(total.bytes)), Becomes(total));
   }
-  const ConfigOrReason found = TryConfig(file);
   if (!found.config || found.config->part.kind != model::ModelPart::Kind::kWhole) return;
-  if (const size_t layers = LayersOfSharedPanels(*found.config); layers > 0)
+  size_t mixed = 0;
+  for (size_t layer = 0; layer < found.config->layers; ++layer)
+    mixed += weight_node::LayerPanels(*found.config, layer).mixed();
+  if (mixed > 0)
     fmt::print("In {} layer{} gate and up, or query, key and value, have several types: these become Q8_0.\n",
-               layers, layers == 1 ? "" : "s");
+               mixed, mixed == 1 ? "" : "s");
 }
 
 }  // namespace
