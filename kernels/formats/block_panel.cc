@@ -10,7 +10,8 @@
 namespace larder::kernels::inline formats::block_panel {
 namespace {
 
-constexpr size_t kMinimumOffset = kPanelRows * sizeof(uint16_t);  // from the scale, in kF16AndMinimum
+// From a row's scale to its minimum.
+constexpr size_t kMinimumOffset = kQ4_1Panel.minimum_offset(0) - kQ4_1Panel.scale_offset(0);
 
 // The codes of inputs 4j..4j+3, a byte each.
 template <typename Block>

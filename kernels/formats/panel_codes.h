@@ -10,9 +10,6 @@
 
 namespace larder::kernels::inline formats {
 
-inline constexpr size_t kNibbleVectors = kBlockVectors / 2;
-inline constexpr size_t kFiveVectors = 5;
-inline constexpr size_t kTriple = 3;  // vectors that hold the six-bit codes of four
 inline constexpr uint32_t kLow4 = 0x0F0F0F0Fu, kLow3 = 0x07070707u, kLow2 = 0x03030303u, kLow1 = 0x01010101u;
 
 inline uint32_t LoadWord(const uint8_t* at) {
@@ -46,13 +43,14 @@ inline unsigned FiveBitsAt(const uint8_t* codes, size_t input) {
 
 // The words of half a block.
 inline void PackSixBits(const std::array<uint32_t, kBlockVectors / 2>& words, uint8_t* codes) {
-  for (size_t k = 0; k < kTriple; ++k)
-    StoreWord(words[k] << 2 | (words[kTriple] >> 2 * (kTriple - 1 - k) & kLow2), codes + k * kVectorBytes);
+  for (size_t k = 0; k < kTripleVectors; ++k)
+    StoreWord(words[k] << 2 | (words[kTripleVectors] >> 2 * (kTripleVectors - 1 - k) & kLow2),
+              codes + k * kVectorBytes);
 }
 inline unsigned SixBitsAt(const uint8_t* codes, size_t input) {
   const size_t vector = input / kVectorInputs;
   const auto byte = [&](size_t k) { return unsigned{codes[k * kVectorBytes + input % kVectorInputs]}; };
-  if (vector < kTriple) return byte(vector) >> 2;
+  if (vector < kTripleVectors) return byte(vector) >> 2;
   return (byte(0) & 3) << 4 | (byte(1) & 3) << 2 | (byte(2) & 3);
 }
 

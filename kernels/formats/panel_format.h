@@ -51,6 +51,8 @@ enum class PanelCodes : uint8_t {
              // 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its highest two bits in the
              // first; q = code - 32
 };
+// Vectors of a block in kNibbles and kTable, of a block in kFiveBits, of half a block in kSixBits.
+inline constexpr size_t kNibbleVectors = kBlockVectors / 2, kFiveVectors = 5, kTripleVectors = 3;
 enum class PanelScales : uint8_t {
   kF16,            // per block: f16 [16 rows]
   kF16AndMinimum,  // the same, then f16 [16 rows] that are added: minimums with their sign changed
@@ -101,6 +103,10 @@ struct PanelFormat {
   constexpr size_t scale_offset(size_t block) const {
     return group_offset(block) + header_bytes + block % group_blocks * scale_bytes;
   }
+  // Of kF16AndMinimum, the block's minimums.
+  constexpr size_t minimum_offset(size_t block) const { return scale_offset(block) + scale_bytes / 2; }
+  // Of kInt8 and kInt8Halves, the integer scales of half `half` of the block.
+  constexpr size_t int8_offset(size_t block, size_t half) const;
   constexpr size_t weight_offset(size_t block) const {
     return group_offset(block) + header_bytes + group_blocks * scale_bytes +
            block % group_blocks * weight_bytes;
@@ -255,6 +261,11 @@ inline constexpr PanelFormat kQ5KPanel = [] {
 namespace int8_scales {
 inline constexpr size_t kDOffset = 0, kScaleOffset = 64;
 }  // namespace int8_scales
+constexpr size_t PanelFormat::int8_offset(size_t block, size_t half) const {
+  const size_t in_group = block % group_blocks;
+  return group_offset(block) + int8_scales::kScaleOffset +
+         (half_scales() ? 2 * in_group + half : in_group) * kPanelRows;
+}
 inline constexpr PanelFormat kQ6KPanel = [] {
   PanelFormat format = kQ4KPanel;
   format.type = model::TensorType::kQ6_K;

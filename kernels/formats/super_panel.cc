@@ -89,20 +89,18 @@ uint32_t NibblesOf(const uint8_t* q, size_t b, size_t j) {
   return LoadWord(q + b / 2 * kPairBytes + j * kVectorInputs) >> b % 2 * 4 & kLow4;
 }
 
-// IQ4_XS and Q6_K: scale `part` of a group, and d times `times`.
+// IQ4_XS and Q6_K: a scale, and d times `times`.
 
-void PackScale(int8_t scale, size_t part, size_t row, uint8_t* group) {
-  std::memcpy(group + int8_scales::kScaleOffset + part * kPanelRows + row, &scale, 1);
-}
 void PackD(uint16_t half, float times, size_t row, uint8_t* group) {
   const float d = model::F16ToF32(half) * times;  // exact
   std::memcpy(group + int8_scales::kDOffset + row * sizeof(d), &d, sizeof(d));
 }
-float ScaleAt(const uint8_t* group, size_t part, size_t row) {
+void PackScale(int8_t scale, uint8_t* at) { std::memcpy(at, &scale, sizeof(scale)); }
+float ScaleAt(const PanelFormat& format, const uint8_t* panel, size_t block, size_t half, size_t row) {
   float d;
   int8_t scale;
-  std::memcpy(&d, group + int8_scales::kDOffset + row * sizeof(d), sizeof(d));
-  std::memcpy(&scale, group + int8_scales::kScaleOffset + part * kPanelRows + row, 1);
+  std::memcpy(&d, panel + format.group_offset(block) + int8_scales::kDOffset + row * sizeof(d), sizeof(d));
+  std::memcpy(&scale, panel + format.int8_offset(block, half) + row, sizeof(scale));
   return d * static_cast<float>(scale);
 }
 
@@ -157,27 +155,26 @@ void UnpackQ5K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) 
 }
 
 void PackQ6K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
-  Pack<model::Q6KBlock>(kQ6KPanel, rows, blocks, panel,
-                        [](const model::Q6KBlock& from, size_t row, uint8_t* group) {
-                          PackD(from.d, 1 / kQ6KTimes, row, group);
-                          for (size_t half = 0; half < kHalves; ++half) {
-                            PackScale(from.scales[half], half, row, group);
-                            uint8_t* to = group + kQ6KPanel.weight_offset(half / 2) +
-                                          half % 2 * kTriple * kVectorBytes + row * kVectorInputs;
-                            std::array<uint32_t, kHalfVectors> words;
-                            for (size_t j = 0; j < kHalfVectors; ++j) words[j] = SixBitCodes(from, half, j);
-                            PackSixBits(words, to);
-                          }
-                        });
+  Pack<model::Q6KBlock>(
+      kQ6KPanel, rows, blocks, panel, [](const model::Q6KBlock& from, size_t row, uint8_t* group) {
+        PackD(from.d, 1 / kQ6KTimes, row, group);
+        for (size_t half = 0; half < kHalves; ++half) {
+          PackScale(from.scales[half], group + kQ6KPanel.int8_offset(half / 2, half % 2) + row);
+          uint8_t* to = group + kQ6KPanel.weight_offset(half / 2) + half % 2 * kTripleVectors * kVectorBytes +
+                        row * kVectorInputs;
+          std::array<uint32_t, kHalfVectors> words;
+          for (size_t j = 0; j < kHalfVectors; ++j) words[j] = SixBitCodes(from, half, j);
+          PackSixBits(words, to);
+        }
+      });
 }
 
 void UnpackQ6K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
-  const uint8_t* group = panel + kQ6KPanel.group_offset(block);
   out->minimum = 0;
   for (size_t h = 0; h < 2; ++h) {
-    out->scale[h] = ScaleAt(group, block % kSuperBlocks * 2 + h, row) * kQ6KTimes;
+    out->scale[h] = ScaleAt(kQ6KPanel, panel, block, h, row) * kQ6KTimes;
     const uint8_t* at =
-        panel + kQ6KPanel.weight_offset(block) + h * kTriple * kVectorBytes + row * kVectorInputs;
+        panel + kQ6KPanel.weight_offset(block) + h * kTripleVectors * kVectorBytes + row * kVectorInputs;
     for (size_t i = 0; i < kHalfInputs; ++i)
       out->q[h * kHalfInputs + i] = static_cast<int8_t>(static_cast<int>(SixBitsAt(at, i)) - 32);
   }
@@ -189,7 +186,7 @@ void PackIq4Xs(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel
         PackD(from.d, 1, row, group);
         for (size_t b = 0; b < kSuperBlocks; ++b) {
           const int low = from.scales_low[b / 2] >> b % 2 * 4 & 15, high = from.scales_high >> 2 * b & 3;
-          PackScale(static_cast<int8_t>((low | high << 4) - 32), b, row, group);
+          PackScale(static_cast<int8_t>((low | high << 4) - 32), group + kIq4XsPanel.int8_offset(b, 0) + row);
           uint8_t* to = group + kIq4XsPanel.weight_offset(b) + row * kVectorInputs;
           for (size_t j = 0; j < kNibbleVectors; ++j)
             std::memcpy(to + j * kVectorBytes, from.q[b] + j * kVectorInputs, kVectorInputs);
@@ -199,7 +196,7 @@ void PackIq4Xs(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel
 
 void UnpackIq4Xs(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
   out->minimum = 0;
-  out->scale[0] = out->scale[1] = ScaleAt(panel + kIq4XsPanel.group_offset(block), block % kSuperBlocks, row);
+  out->scale[0] = out->scale[1] = ScaleAt(kIq4XsPanel, panel, block, 0, row);
   const uint8_t* codes = panel + kIq4XsPanel.weight_offset(block) + row * kVectorInputs;
   for (size_t i = 0; i < kBlock; ++i) out->q[i] = model::kIq4Values[NibbleAt(codes, i)];
 }

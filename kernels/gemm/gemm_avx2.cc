@@ -59,16 +59,21 @@ class Avx2Tile final : public GemmTile {
   // it; of formats with minimums the code. Uses `other`.
   void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h,
                    const x86::Ymm* flip = nullptr) {
-    const bool high = j >= kCodeVectors;
+    const bool high = j >= kNibbleVectors;
     const size_t half = static_cast<size_t>(h) * (kVectorBytes / kHalves);
-    const size_t weights = format().weight_offset(b) + half;
-    const auto codes = Panel(0, weights + j % kCodeVectors * kVectorBytes);
+    const auto vector = [&](size_t i) {
+      return Panel(0, format().weight_offset(b) + i * kVectorBytes + half);
+    };
+    const x86::Mem codes = vector(j % kNibbleVectors);
+    const auto shifted = [&](const x86::Ymm& into, size_t i, uint32_t by, uint32_t mask) {
+      a_.vmovdqa(into, vector(i));
+      a_.vpsllw(into, into, by);
+      a_.vpand(into, into, Repeated(mask));
+    };
     switch (format().codes) {
-      case PanelCodes::kBytes: {
-        const x86::Mem at = Panel(0, weights + j * kVectorBytes);
-        flip ? a_.vpxor(to, *flip, at) : a_.vmovdqa(to, at);
+      case PanelCodes::kBytes:
+        flip ? a_.vpxor(to, *flip, vector(j)) : a_.vmovdqa(to, vector(j));
         break;
-      }
       case PanelCodes::kNibbles:
         a_.vmovdqa(to, codes);
         if (format().has_minimum()) {
@@ -86,20 +91,16 @@ class Avx2Tile final : public GemmTile {
         a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
         a_.vpshufb(to, Unpacking(), to);
         break;
-      case PanelCodes::kFiveBits: {
-        const auto shifted = [&](const x86::Ymm& into, size_t i, uint32_t by, uint32_t mask) {
-          a_.vmovdqa(into, Panel(0, weights + i * kVectorBytes));
-          a_.vpsllw(into, into, by);
-          a_.vpand(into, into, Repeated(mask));
-        };
-        if (j < 5) {
-          a_.vpand(to, Unpacking(), Panel(0, weights + j * kVectorBytes));
+      case PanelCodes::kFiveBits:
+        if (j < kFiveVectors) {
+          a_.vpand(to, Unpacking(), vector(j));
         } else {
-          const size_t first = j == 7 ? 4 : (j - 5) * 2;
+          const bool last = j + 1 == kBlockVectors;
+          const size_t first = last ? 4 : (j - kFiveVectors) * 2;
           shifted(to, first, 5, 0xE0E0E0E0u);
-          j == 7 ? shifted(other, 1, 4, 0x10101010u) : shifted(other, first + 1, 2, 0x18181818u);
+          last ? shifted(other, 1, 4, 0x10101010u) : shifted(other, first + 1, 2, 0x18181818u);
           a_.vpor(to, to, other);
-          if (j == 7) {
+          if (last) {
             shifted(other, 3, 3, 0x08080808u);
             a_.vpor(to, to, other);
           }
@@ -112,23 +113,16 @@ class Avx2Tile final : public GemmTile {
           a_.vpxor(to, to, *flip);
         }
         break;
-      }
       case PanelCodes::kSixBits: {
-        const auto triple = [&](size_t i) {
-          return Panel(0, weights + (j / kCodeVectors * 3 + i) * kVectorBytes);
-        };
-        const auto shifted = [&](const x86::Ymm& into, size_t i, uint32_t by, uint32_t mask) {
-          a_.vmovdqa(into, triple(i));
-          a_.vpsllw(into, into, by);
-          a_.vpand(into, into, Repeated(mask));
-        };
-        if (j % kCodeVectors < 3) {
-          a_.vpand(to, Unpacking(), triple(j % kCodeVectors));
+        const size_t half_vectors = kBlockVectors / 2;
+        const size_t triple = j / half_vectors * kTripleVectors, i = j % half_vectors;
+        if (i < kTripleVectors) {
+          a_.vpand(to, Unpacking(), vector(triple + i));
         } else {
-          shifted(to, 0, 6, 0xC0C0C0C0u);
-          shifted(other, 1, 4, 0x30303030u);
+          shifted(to, triple, 6, 0xC0C0C0C0u);
+          shifted(other, triple + 1, 4, 0x30303030u);
           a_.vpor(to, to, other);
-          shifted(other, 2, 2, 0x0C0C0C0Cu);
+          shifted(other, triple + 2, 2, 0x0C0C0C0Cu);
           a_.vpor(to, to, other);
         }
         if (flip) a_.vpxor(to, to, *flip);
@@ -164,11 +158,7 @@ class Avx2Tile final : public GemmTile {
         break;
       case PanelScales::kInt8:
       case PanelScales::kInt8Halves:
-        if (format().half_scales())
-          part += 2 * b;
-        else
-          part = b;
-        a_.vpmovsxbd(to, Panel(0, int8_scales::kScaleOffset + part * kPanelRows + row));
+        a_.vpmovsxbd(to, Panel(0, format().int8_offset(b, part) + row));
         a_.vcvtdq2ps(to, to);
         a_.vmulps(to, to, Panel(0, int8_scales::kDOffset + row * sizeof(float)));
         break;
@@ -180,8 +170,7 @@ class Avx2Tile final : public GemmTile {
       LoadNumber(to, other, model::kSuperBlocks + b, six_bit_words::kDminOffset, h);
     } else {
       const auto row = static_cast<size_t>(h) * (kPanelRows / kHalves);
-      a_.vcvtph2ps(to,
-                   Panel(0, format().scale_offset(b) + format().scale_bytes / 2 + row * sizeof(uint16_t)));
+      a_.vcvtph2ps(to, Panel(0, format().minimum_offset(b) + row * sizeof(uint16_t)));
     }
   }
   // to = half h of number n of the group's words times d or dmin.
@@ -313,7 +302,6 @@ class Avx2Tile final : public GemmTile {
     }
   }
 
-  static constexpr size_t kCodeVectors = kBlockVectors / 2;  // of two codes a byte; of a half block
   const bool vnni_;
 };
 

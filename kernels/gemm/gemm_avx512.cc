@@ -107,7 +107,7 @@ class Avx512Tile final : public GemmTile {
     }
     const int code_vectors = CodeVectors() * panels_;
     splits_ = Splits();
-    if (splits_ || (code_vectors > 0 && HasSpare(code_vectors))) {
+    if (splits_ || HasSpare(code_vectors)) {
       for (int i = 0; i < code_vectors; ++i) codes_.push_back(Take());
     }
     if (splits_) {
@@ -180,14 +180,14 @@ class Avx512Tile final : public GemmTile {
   // 16) of kFiveBits, 4 * (weight + 32) of kSixBits. Of formats with minimums, the code, of kFiveBits 8 times
   // the code. Vectors must be loaded in the order of InOrder.
   void LoadWeights(size_t b, size_t j) {
-    const bool high = j >= kCodeVectors;
+    const bool high = j >= kNibbleVectors;
     for (int p = 0; p < panels_; ++p) {
       switch (format().codes) {
         case PanelCodes::kBytes:
           a_.vmovdqa64(Weight(p), Panel(p, format().weight_offset(b) + j * kVectorBytes));
           break;
         case PanelCodes::kNibbles: {
-          const asmjit::Operand codes = CodesAt(p, b, j % kCodeVectors, !high);
+          const asmjit::Operand codes = CodesAt(p, b, j % kNibbleVectors, !high);
           const bool low_bits = format().has_minimum();  // of the byte are where the code is wanted
           const uint32_t mask = low_bits ? kLowHalves : kHighHalves;
           if (high != low_bits) {
@@ -199,7 +199,7 @@ class Avx512Tile final : public GemmTile {
           break;
         }
         case PanelCodes::kTable: {
-          const asmjit::Operand codes = CodesAt(p, b, j % kCodeVectors, !high);
+          const asmjit::Operand codes = CodesAt(p, b, j % kNibbleVectors, !high);
           if (high) ShiftRight(Weight(p), codes, 4);
           And(Weight(p), high ? Weight(p) : codes, kLowHalves);
           a_.vpshufb(Weight(p), table_, Weight(p));
@@ -211,7 +211,7 @@ class Avx512Tile final : public GemmTile {
             And(Weight(p), CodesAt(p, b, j, true), kFiveBits);
             break;
           }
-          if (j < 7) {
+          if (j + 1 < kBlockVectors) {
             const size_t first = (j - kFiveVectors) * 2;
             ShiftLeft(Weight(p), codes(first), 5);
             ShiftLeft(Broadcast(), codes(first + 1), 2);
@@ -227,8 +227,9 @@ class Avx512Tile final : public GemmTile {
           break;
         }
         case PanelCodes::kSixBits: {
-          const size_t triple = j / kCodeVectors * 3, i = j % kCodeVectors;
-          if (i < 3) {
+          const size_t half_vectors = kBlockVectors / 2;
+          const size_t triple = j / half_vectors * kTripleVectors, i = j % half_vectors;
+          if (i < kTripleVectors) {
             And(Weight(p), CodesAt(p, b, triple + i, true), kSixBits);
           } else {
             ShiftLeft(Weight(p), CodesAt(p, b, triple, false), 6);
@@ -244,7 +245,7 @@ class Avx512Tile final : public GemmTile {
     }
   }
   // The i-th vector of a block to be loaded: two that share their bytes come one after the other.
-  size_t InOrder(size_t i) const { return CodeVectors() == 1 ? i / 2 + i % 2 * kCodeVectors : i; }
+  size_t InOrder(size_t i) const { return CodeVectors() == 1 ? i / 2 + i % 2 * kNibbleVectors : i; }
 
   // Adds the products of weight vectors, which `weight` has, with inputs 4j..4j+3.
   template <typename Into, typename From>
@@ -264,14 +265,14 @@ class Avx512Tile final : public GemmTile {
     const auto high_of = [&](int p, int m) { return High(p, m); };
     const auto weight = [&](int p) { return Weight(p); };
     const auto codes = [&](int p) { return Codes(p, 0); };
-    for (size_t j = 0; j < kCodeVectors; ++j) {
+    for (size_t j = 0; j < kNibbleVectors; ++j) {
       for (int p = 0; p < panels_; ++p) {
         const asmjit::Operand kept = CodesAt(p, b, j, true);
         And(Weight(p), kept, kLowHalves);
         And(Codes(p, 0), kept, kHighHalves);
       }
       Dots(b, j, low_of, weight);
-      Dots(b, j + kCodeVectors, high_of, codes);
+      Dots(b, j + kNibbleVectors, high_of, codes);
     }
     for (int m = 0; m < rows_; ++m) {
       for (int p = 0; p < panels_; ++p) {
@@ -314,8 +315,7 @@ class Avx512Tile final : public GemmTile {
         case PanelScales::kInt8Halves: {
           if (b == 0 && half == 0 && HoldsFactors())
             a_.vmovaps(Factor(p, 0), Panel(p, int8_scales::kDOffset));
-          const size_t part = format().half_scales() ? 2 * b + static_cast<size_t>(half) : b;
-          a_.vpmovsxbd(Scale(p), Panel(p, int8_scales::kScaleOffset + part * kPanelRows));
+          a_.vpmovsxbd(Scale(p), Panel(p, format().int8_offset(b, static_cast<size_t>(half))));
           a_.vcvtdq2ps(Scale(p), Scale(p));
           HoldsFactors() ? a_.vmulps(Scale(p), Scale(p), Factor(p, 0))
                          : a_.vmulps(Scale(p), Scale(p), Panel(p, int8_scales::kDOffset));
@@ -379,7 +379,7 @@ class Avx512Tile final : public GemmTile {
     const bool negated = format().scales == PanelScales::kF16AndMinimum;
     for (int p = 0; p < panels_; ++p) {
       if (negated) {
-        a_.vcvtph2ps(Scale(p), Panel(p, format().scale_offset(b) + format().scale_bytes / 2));
+        a_.vcvtph2ps(Scale(p), Panel(p, format().minimum_offset(b)));
       } else {
         LoadNumber(p, model::kSuperBlocks + b, 1);
       }
@@ -396,14 +396,12 @@ class Avx512Tile final : public GemmTile {
   size_t vector_bytes() const override { return kPanelRows * sizeof(float); }
 
   static constexpr int kRegisters = 32;
-  static constexpr size_t kCodeVectors = kBlockVectors / 2;  // of two codes a byte; of a half block
   // Bits of bytes.
   static constexpr uint32_t kLowHalves = 0x0F0F0F0Fu, kHighHalves = 0xF0F0F0F0u;
   static constexpr uint32_t kSixBits = 0xFCFCFCFCu, kTopTwo = 0xC0C0C0C0u;
   static constexpr uint32_t kFiveBits = 0xF8F8F8F8u, kTopThree = 0xE0E0E0E0u;
-  static constexpr int kFiveVectors = 5;
   // By PanelCodes: the registers that CodesAt keeps for a panel.
-  static constexpr std::array<int, 5> kCodeVectorsOf = {0, 1, 1, kFiveVectors, 3};
+  static constexpr std::array<int, 5> kCodeVectorsOf = {0, 1, 1, kFiveVectors, kTripleVectors};
   static constexpr uint32_t kNumberMask = (1u << six_bit_words::kNumberBits) - 1;
 
   bool HasInt8Scales() const {
