@@ -82,7 +82,7 @@ AttentionReport& AttentionSockets::report(AttentionId socket) const {
 }
 
 std::optional<AttentionId> AttentionSockets::Hung() const {
-  if (const int32_t pinged = pinged_.load(std::memory_order_relaxed); pinged >= 0) return AttentionId(pinged);
+  if (const AttentionId pinged = pinged_.load(std::memory_order_relaxed); pinged.valid()) return pinged;
   return HungAttention(plan_, *exchange_, base_epoch_.load(std::memory_order_relaxed),
                        halves_.load(std::memory_order_relaxed));
 }

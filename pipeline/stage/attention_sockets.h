@@ -81,7 +81,7 @@ class AttentionSockets {
   uint32_t frames_ = 0, pings_ = 0;
   // The current micro-batch's, for Hung(); relaxed.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
-  std::atomic<int32_t> pinged_{AttentionId().value};  // the socket whose answer is awaited
+  std::atomic<AttentionId> pinged_{};  // the socket whose answer is awaited
   rdma::SharedMemory memory_;
   std::unique_ptr<Exchange> exchange_;
   std::vector<std::unique_ptr<rdma::ShmLink>> senders_;

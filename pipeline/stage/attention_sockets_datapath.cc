@@ -21,13 +21,13 @@ FrameMessage& AttentionSockets::BeginMessage(AttentionId socket, FrameMessage::K
 
 // A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
 void AttentionSockets::Ping(AttentionId socket) {
-  pinged_.store(socket.value, std::memory_order_relaxed);
+  pinged_.store(socket, std::memory_order_relaxed);
   const uint64_t begin = CounterNs();
   BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
   senders_[socket.index()]->EndSend();
   report(socket).pong.Wait(pings_, wait_);
   report(socket).round_trip_ns.store(CounterNs() - begin, std::memory_order_relaxed);
-  pinged_.store(AttentionId().value, std::memory_order_relaxed);
+  pinged_.store(AttentionId(), std::memory_order_relaxed);
 }
 
 void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
