@@ -41,13 +41,10 @@ void ReadEverything(const std::string& path) {
     std::vector<Q8Block> blocks(rows *
                                 larder::CeilDiv(std::min<size_t>(tensor.cols, file->file_bytes()), kBlock));
     if (!IsReadableType(tensor.gguf_type)) continue;
-    if (tensor.type != TensorType::kF32 && tensor.type != TensorType::kF16 &&
-        tensor.type != TensorType::kBF16) {
-      try {
-        std::vector<char> raw(rows * RowBytes(tensor.type, tensor.cols));
-        file->ReadRowsAs(tensor.type, tensor, 0, rows, raw.data());
-      } catch (const larder::Error&) {
-      }
+    try {
+      std::vector<char> raw(rows * RowBytes(tensor.type, tensor.cols));
+      file->ReadRowsAs(tensor.type, tensor, 0, rows, raw.data());
+    } catch (const larder::Error&) {
     }
     try {
       file->ReadRowsQ8_0(tensor, tensor.rows - rows, rows, blocks.data());
