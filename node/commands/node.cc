@@ -19,7 +19,7 @@
 #include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/stage_node.h"
-#include "pipeline/stage/attention_sockets.h"
+#include "pipeline/stage/attention_client.h"
 
 namespace larder::node::inline commands {
 namespace {

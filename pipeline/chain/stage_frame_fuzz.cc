@@ -28,7 +28,7 @@ void Check(const uint8_t* data, size_t size) {
       LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
     }
     for (uint32_t i = 0; i < header.logit_rows; ++i) LARDER_CHECK(copy.logit_row()[i] < header.rows);
-    // AttentionSockets::Send() requires the rows of each half in the order of attention sockets.
+    // AttentionClient::Send() requires the rows of each half in the order of attention sockets.
     const uint32_t ends[] = {header.first_half, header.rows};
     for (uint32_t half = 0, m = 0; half < 2; ++half) {
       for (const SlotId end : shape.slot_ends) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/stage/attention_sockets.h"
+#include "pipeline/stage/attention_client.h"
 
 namespace larder::pipeline::inline engine {
 

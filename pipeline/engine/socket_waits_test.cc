@@ -175,7 +175,7 @@ TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
   StageOptions options;
   options.wait = kTestWait;
   const NoThreads none;
-  EXPECT_THROW(AttentionSockets::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}), Error);
+  EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}), Error);
   EXPECT_THROW(StageThreads(chain.chain, chain.stages, *model_.file(), options), Error);
 }
 

@@ -25,8 +25,8 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
   LARDER_CHECK(plan().config.layers > 0);
   if (separated()) {
     sockets_ = options.processes.empty()
-                   ? AttentionSockets::StartThreads(plan(), file, waits_of_sockets_)
-                   : AttentionSockets::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
+                   ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_)
+                   : AttentionClient::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
                                                options.connect_timeout_ms, options.link_key);
     const weight_node::AttentionIoRows shared = sockets_->exchange().rows();
     packed_.Load(file, options, &shared);

@@ -19,7 +19,7 @@
 #include "model/layer/batch_rows.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
-#include "pipeline/stage/attention_sockets.h"
+#include "pipeline/stage/attention_client.h"
 #include "pipeline/stage/packed_weights.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage_options.h"
@@ -74,7 +74,7 @@ class Stage {
   const SocketWaits waits_of_sockets_;
   FlagRefresh refresh_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
-  std::unique_ptr<AttentionSockets> sockets_;  // separated
+  std::unique_ptr<AttentionClient> sockets_;  // separated
   std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: `signals_` and `waits_` point to them
   // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v rows;
   // null: no other thread needs that part

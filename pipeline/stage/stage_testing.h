@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "pipeline/stage/attention_socket.h"
-#include "pipeline/stage/attention_sockets.h"
+#include "pipeline/stage/attention_client.h"
 #include "pipeline/stage/stage.h"
 
 namespace larder::pipeline::inline stage {
@@ -14,7 +14,7 @@ namespace larder::pipeline::inline stage {
 struct StageTesting {
   // Advances the epochs of both pools, after the attention socket has ended its frame.
   static void SkipEpochs(Stage& stage, uint32_t epochs) {
-    AttentionSockets& sockets = *stage.sockets_;
+    AttentionClient& sockets = *stage.sockets_;
     while (sockets.status(AttentionId(0)).frames_finished.load(std::memory_order_acquire) < sockets.frames_)
       std::this_thread::yield();
     stage.packed_.pool().SkipEpochs(epochs);

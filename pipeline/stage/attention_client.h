@@ -1,4 +1,4 @@
-// AttentionSockets: the weight socket's side of its attention sockets: the memory in which they exchange
+// AttentionClient: the weight socket's side of its attention sockets: the memory in which they exchange
 // rows, a link to each for frame messages, and their threads (in one process) or the control channels to
 // their processes (`larder node`).
 #pragma once
@@ -39,20 +39,20 @@ struct SegmentShape {
 // processes.
 std::string ControlName(const std::string& cluster, const std::string& socket);
 
-class AttentionSockets {
+class AttentionClient {
  public:
   // Starts a thread of this process per socket, which builds the socket's pool and serves. Throws what a
   // socket's constructor throws.
-  static std::unique_ptr<AttentionSockets> StartThreads(const StagePlan&, const model::GgufFile&,
+  static std::unique_ptr<AttentionClient> StartThreads(const StagePlan&, const model::GgufFile&,
                                                         const SocketWaits&);
   // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error if one of
   // them disagrees with `waits` about how either side's threads wait. From then on the loss of one ends this
   // process with a message. socket: this socket's name. key: the cluster's; null: none.
-  static std::unique_ptr<AttentionSockets> Connect(const StagePlan&, const std::string& cluster,
+  static std::unique_ptr<AttentionClient> Connect(const StagePlan&, const std::string& cluster,
                                                    const std::string& socket, const SocketWaits&,
                                                    int timeout_ms,
                                                    const std::shared_ptr<const rdma::LinkKey>& key = {});
-  ~AttentionSockets();  // stops the sockets; joins their threads, or says goodbye to their processes
+  ~AttentionClient();  // stops the sockets; joins their threads, or says goodbye to their processes
 
   const Exchange& exchange() const { return *exchange_; }
   // The counters of a socket. Any thread.
@@ -69,7 +69,7 @@ class AttentionSockets {
 
  private:
   friend struct StageTesting;
-  AttentionSockets(const StagePlan&, const SocketWaits&);
+  AttentionClient(const StagePlan&, const SocketWaits&);
   AttentionReport& report(AttentionId socket) const;
   void Ping(AttentionId socket);
   [[noreturn]] void LinkFailed(AttentionId socket) const;

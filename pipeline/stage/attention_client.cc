@@ -1,4 +1,4 @@
-#include "pipeline/stage/attention_sockets.h"
+#include "pipeline/stage/attention_client.h"
 
 #include <exception>
 #include <future>
@@ -64,7 +64,7 @@ std::string ControlName(const std::string& cluster, const std::string& socket) {
   return "larder/" + cluster + "/" + socket;
 }
 
-AttentionSockets::AttentionSockets(const StagePlan& plan, const SocketWaits& waits)
+AttentionClient::AttentionClient(const StagePlan& plan, const SocketWaits& waits)
     : plan_(plan),
       wait_(waits.weight),
       shape_(plan),
@@ -77,20 +77,20 @@ AttentionSockets::AttentionSockets(const StagePlan& plan, const SocketWaits& wai
   }
 }
 
-AttentionReport& AttentionSockets::report(AttentionId socket) const {
+AttentionReport& AttentionClient::report(AttentionId socket) const {
   return ReportIn(memory_, shape_, socket);
 }
 
-std::optional<AttentionId> AttentionSockets::Hung() const {
+std::optional<AttentionId> AttentionClient::Hung() const {
   if (const AttentionId pinged = pinged_.load(std::memory_order_relaxed); pinged.valid()) return pinged;
   return HungAttention(plan_, *exchange_, base_epoch_.load(std::memory_order_relaxed),
                        halves_.load(std::memory_order_relaxed));
 }
 
-std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan& plan,
+std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& plan,
                                                                  const model::GgufFile& file,
                                                                  const SocketWaits& waits) {
-  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
+  std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
   std::vector<std::future<void>> ready;
   sockets->served_.resize(plan.attention.size());
   for (AttentionId i(0); i.index() < plan.attention.size(); ++i) {
@@ -128,11 +128,11 @@ std::unique_ptr<AttentionSockets> AttentionSockets::StartThreads(const StagePlan
   return sockets;
 }
 
-std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const StagePlan& plan, const std::string& cluster,
+std::unique_ptr<AttentionClient> AttentionClient::Connect(const StagePlan& plan, const std::string& cluster,
                                                             const std::string& socket,
                                                             const SocketWaits& waits, int timeout_ms,
                                                             const std::shared_ptr<const rdma::LinkKey>& key) {
-  std::unique_ptr<AttentionSockets> sockets(new AttentionSockets(plan, waits));
+  std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
   for (size_t i = 0; i < plan.attention.size(); ++i) {
     const rdma::Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));
     auto& channel = sockets->channels_.emplace_back(std::make_unique<rdma::ControlChannel>(rdma::ConnectHello(
@@ -147,7 +147,7 @@ std::unique_ptr<AttentionSockets> AttentionSockets::Connect(const StagePlan& pla
   return sockets;
 }
 
-void AttentionSockets::LinkFailed(AttentionId socket) const {
+void AttentionClient::LinkFailed(AttentionId socket) const {
   // Treated as if the process were gone, since it writes what no attention socket writes.
   const size_t at = socket.index();
   if (at < channels_.size())
@@ -155,7 +155,7 @@ void AttentionSockets::LinkFailed(AttentionId socket) const {
   LARDER_CHECK(false, "attention socket {}: link fault", plan_.attention[at].name);
 }
 
-AttentionSockets::~AttentionSockets() {
+AttentionClient::~AttentionClient() {
   for (AttentionId i(0); i.index() < senders_.size(); ++i) {
     const bool served = i.index() < threads_.size() || i.index() < monitors_.size();
     if (!served) continue;

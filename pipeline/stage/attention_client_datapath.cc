@@ -2,13 +2,13 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "pipeline/stage/attention_sockets.h"
+#include "pipeline/stage/attention_client.h"
 
 namespace larder::pipeline::inline stage {
 
 constexpr uint32_t kPingEvery = 256;  // frames; a ping costs some microseconds in half a second
 
-FrameMessage& AttentionSockets::BeginMessage(AttentionId socket, FrameMessage::Kind kind,
+FrameMessage& AttentionClient::BeginMessage(AttentionId socket, FrameMessage::Kind kind,
                                              uint32_t base_epoch) {
   rdma::ShmLink& link = *senders_[socket.index()];
   if (!link.WaitSend({})) LinkFailed(socket);
@@ -20,7 +20,7 @@ FrameMessage& AttentionSockets::BeginMessage(AttentionId socket, FrameMessage::K
 }
 
 // A round trip to the socket's thread 0, which wakes it if it sleeps, as a frame does.
-void AttentionSockets::Ping(AttentionId socket) {
+void AttentionClient::Ping(AttentionId socket) {
   pinged_.store(socket, std::memory_order_relaxed);
   const uint64_t begin = CounterNs();
   BeginMessage(socket, FrameMessage::Kind::kPing, pings_);
@@ -30,7 +30,7 @@ void AttentionSockets::Ping(AttentionId socket) {
   pinged_.store(AttentionId(), std::memory_order_relaxed);
 }
 
-void AttentionSockets::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
+void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, uint32_t base_epoch) {
   // The first frame has no ping, since it has to wake sockets that have just started.
   if (frames_++ % kPingEvery == 1) {
     ++pings_;
