@@ -102,25 +102,13 @@ void Engine::Reconnect() {
   OverChain([this] { chain_->Reconnect(); });
 }
 
-void Engine::Submit(std::span<const TokenRow> rows) {
-  LARDER_CHECK(in_flight_ < max_in_flight() && !rows.empty() && rows.size() <= max_rows());
-  Check(rows);
-  MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
-  Fill(rows, batch);
-  ++in_flight_;
+void Engine::SubmitToChain(const MicroBatch& batch) {
   model::BatchRows frame = batch.frame();
   OverChain([&] { chain_->Submit(frame, batch.first_half); });
 }
 
-void Engine::Collect() {
-  LARDER_CHECK(in_flight_ > 0);
+void Engine::CollectFromChain() {
   OverChain([this] { chain_->Collect(); });
-  const MicroBatch& batch = batches_[oldest_];
-  oldest_ = (oldest_ + 1) % batches_.size();
-  --in_flight_;
-  use_kept_ = false;
-  faults_.clear();
-  if (FindFaults(batch)) DescribeFaults(batch);
 }
 
 void Engine::Run(std::span<const TokenRow> rows) {

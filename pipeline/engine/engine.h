@@ -109,13 +109,16 @@ class Engine {
   // Calls `call`. If it throws ChainLostError, forgets what was in flight, empties every slot, and rethrows.
   template <typename Call>
   void OverChain(Call call);
+  // What Submit and Collect call that may throw: wrong rows, a lost chain.
   void Check(std::span<const TokenRow> rows);
-  // Data path:
+  void SubmitToChain(const MicroBatch& batch);
+  void CollectFromChain();
+  void DescribeFaults(const MicroBatch& batch);
+  // Data path, with Submit and Collect:
   bool PaysInHalves(std::span<const TokenRow> rows) const;
   uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
   bool FindFaults(const MicroBatch& batch);
-  void DescribeFaults(const MicroBatch& batch);
 
   SocketStatus own_status_;  // used if StageOptions has none
   SocketStatus& status_;

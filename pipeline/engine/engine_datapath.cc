@@ -2,9 +2,30 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/check.h"
 #include "pipeline/engine/engine.h"
 
 namespace larder::pipeline::inline engine {
+
+void Engine::Submit(std::span<const TokenRow> rows) {
+  LARDER_CHECK(in_flight_ < max_in_flight() && !rows.empty() && rows.size() <= max_rows());
+  Check(rows);
+  MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
+  Fill(rows, batch);
+  ++in_flight_;
+  SubmitToChain(batch);
+}
+
+void Engine::Collect() {
+  LARDER_CHECK(in_flight_ > 0);
+  CollectFromChain();
+  const MicroBatch& batch = batches_[oldest_];
+  oldest_ = (oldest_ + 1) % batches_.size();
+  --in_flight_;
+  use_kept_ = false;
+  faults_.clear();
+  if (FindFaults(batch)) DescribeFaults(batch);
+}
 
 // Halves let weight and attention sockets compute at the same time, but each half reads all weights. That
 // costs little if the rows are bound by arithmetic anyway, and pays if attention takes long enough to be
