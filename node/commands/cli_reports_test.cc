@@ -179,11 +179,11 @@ TEST_F(Cli, PlanOfANamedShape) {
   ASSERT_EQ(got.code, 0) << got.err;
   const auto plan = nlohmann::json::parse(got.out);
   EXPECT_EQ(plan["model"]["layers"], 28);
-  EXPECT_EQ(plan["threads"].size(), 2u);
+  EXPECT_EQ(plan["stages"][0]["threads"].size(), 2u);
   const Outcome four =
       Run({"plan", "--shape", "llama-3.2-3b", "--type", "q4_k_m", "-t", "2", "-c", "512", "--json"});
   ASSERT_EQ(four.code, 0) << four.err;
-  const auto bytes = [](const nlohmann::json& json) { return json["weight_bytes_per_token"].get<double>(); };
+  const auto bytes = [](const nlohmann::json& json) { return json["weight_bytes"].get<double>(); };
   EXPECT_NEAR(bytes(nlohmann::json::parse(four.out)) / bytes(plan), 0.59, 0.01);  // 5.0 bits for 8.5
   ExpectUsage(Run({"plan", "-m", Tiny(), "--type", "q4_k"}), "--type is for --shape");
   const std::string machine = LARDER_SOURCE_DIR "/pipeline/manifest/testdata/two-packages.xml";

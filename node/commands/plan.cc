@@ -108,7 +108,7 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
 int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
              const model::ModelConfig& config, const topology::Topology& machine) {
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
-  const pipeline::Plan whole =
+  pipeline::Plan whole =
       manifest == nullptr
           ? pipeline::MakePlan(config, machine, options)
           : pipeline::MakePlan(*manifest, config, options, pipeline::LoadTopologies(*manifest, machine));
@@ -118,7 +118,8 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
   for (const std::string& warning : whole.notes_of_sockets()) table += fmt::format("\nwarning: {}", warning);
   if (whole.socket_notes > 0) table += '\n';
   if (o.json) {
-    nlohmann::json object = plan.Json();
+    pipeline::Predict(whole, SpeedsOf(o, machine));
+    nlohmann::json object = whole.Json();
     object["machine"] = machine.source();
     Print(object);
     return 0;

@@ -90,6 +90,8 @@ struct Plan {
   std::string Table() const;
   // The sockets of the manifest's servers, one line each: role, CPUs, and the reason for the role.
   std::string SocketTable() const;
+  // What `larder plan --json` prints, of any plan. A stage has the keys of StagePlan::Json() where its
+  // sockets exist.
   nlohmann::json Json() const;
 };
 

@@ -162,6 +162,12 @@ nlohmann::json Plan::Json() const {
                           {{"name", config.name},
                            {"architecture", config.architecture_name},
                            {"layers", config.layers},
+                           {"dim", config.dim},
+                           {"ffn", config.ffn},
+                           {"heads", config.heads},
+                           {"kv_heads", config.kv_heads},
+                           {"head_size", config.head_size},
+                           {"vocab", config.vocab},
                            {"parameters", config.parameters()}}},
                          {"hash", fmt::format("{:016x}", hash())},
                          {"sockets", stages.size()},
@@ -169,7 +175,7 @@ nlohmann::json Plan::Json() const {
                          {"context", context},
                          {"slots", slots},
                          {"max_batch_tokens", max_batch_tokens},
-                         {"micro_batches", max_in_flight},
+                         {"max_in_flight", max_in_flight},
                          {"weight_bytes", weight_bytes()},
                          {"kv_bytes_per_slot", kv_slot_bytes()},
                          {"resident", resident()},
@@ -184,17 +190,20 @@ nlohmann::json Plan::Json() const {
                          {"links", nlohmann::json::array()},
                          {"kv_capacity", nlohmann::json::array()}};
   for (const PlacedStage& stage : stages) {
-    json["stages"].push_back({{"server", stage.server},
-                              {"socket", stage.socket},
-                              {"attention", stage.attention},
-                              {"first_layer", stage.first_layer},
-                              {"layers", stage.layers},
-                              {"cores", stage.cores},
-                              {"weight_bytes", stage.weight_bytes},
-                              {"l3_bytes", stage.l3_bytes},
-                              {"l3_budget_bytes", stage.l3_budget_bytes},
-                              {"kv_bytes_per_slot", stage.kv_slot_bytes},
-                              {"resident", stage.resident}});
+    nlohmann::json of_stage = {{"server", stage.server},
+                               {"socket", stage.socket},
+                               {"attention_sockets", nlohmann::json::array()},
+                               {"first_layer", stage.first_layer},
+                               {"layers", stage.layers},
+                               {"cores", stage.cores},
+                               {"weight_bytes", stage.weight_bytes},
+                               {"l3_bytes", stage.l3_bytes},
+                               {"l3_budget_bytes", stage.l3_budget_bytes},
+                               {"kv_bytes_per_slot", stage.kv_slot_bytes},
+                               {"resident", stage.resident}};
+    for (const std::string& name : stage.attention) of_stage["attention_sockets"].push_back({{"name", name}});
+    if (!stage.plan.threads.empty()) of_stage.update(stage.plan.Json());
+    json["stages"].push_back(std::move(of_stage));
   }
   for (const LinkPlan& link : links) {
     json["links"].push_back({{"from", link.from},

@@ -274,29 +274,11 @@ std::string StagePlan::Table() const {
 }
 
 nlohmann::json StagePlan::Json() const {
-  nlohmann::json json = {{"model",
-                          {{"name", config.name},
-                           {"architecture", config.architecture_name},
-                           {"layers", config.layers},
-                           {"dim", config.dim},
-                           {"ffn", config.ffn},
-                           {"heads", config.heads},
-                           {"kv_heads", config.kv_heads},
-                           {"head_size", config.head_size},
-                           {"vocab", config.vocab},
-                           {"parameters", config.parameters()}}},
-                         {"weight_bytes_per_token", weight_bytes},
-                         {"embedding_bytes", embedding_bytes},
-                         {"kv_bytes", kv_bytes},
-                         {"kv_bytes_per_slot", kv_slot_bytes},
-                         {"context", options.context},
-                         {"slots", options.slots},
-                         {"max_batch_tokens", options.max_batch_tokens},
-                         {"isa", IsaName(options.isa)},
-                         {"resident", resident()},
+  nlohmann::json json = {{"isa", IsaName(options.isa)},
                          {"balance", shards.Balance(config)},
                          {"hash", fmt::format("{:016x}", hash())},
-                         {"notes", notes}};
+                         {"notes", notes},
+                         {"attention_sockets", nlohmann::json::array()}};
   for (const PlanL3Group& l3 : l3_groups) {
     json["l3_groups"].push_back({{"id", l3.id.value},
                                  {"bytes", l3.l3_bytes},

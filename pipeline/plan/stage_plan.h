@@ -93,9 +93,9 @@ struct StagePlan {
 
   bool resident() const;
   bool separated() const { return !attention.empty(); }
-  uint64_t hash() const;      // covers all that both ends of a link must agree on
-  std::string Table() const;  // for people
-  nlohmann::json Json() const;
+  uint64_t hash() const;        // covers all that both ends of a link must agree on
+  std::string Table() const;    // for people
+  nlohmann::json Json() const;  // without what Plan::Json() says of the stage
 };
 
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.

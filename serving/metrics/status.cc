@@ -109,7 +109,7 @@ json PlanJson(const PlanView& plan) {
             {"vocab", plan.vocab}}},
           {"context", plan.context},
           {"slots", plan.slots},
-          {"micro_batches", plan.max_in_flight},
+          {"max_in_flight", plan.max_in_flight},
           {"weight_bytes", plan.weight_bytes},
           {"kv_bytes", plan.kv_bytes},
           {"sockets", sockets},

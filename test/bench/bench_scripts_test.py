@@ -321,7 +321,7 @@ elif words[0] == "inspect":
                                    {{"name": "w", "rows": 2, "cols": cols, "bytes": 576, "type": kind}},
                                    {{"name": "norm", "rows": 1, "cols": 9, "bytes": 36, "type": "F32"}}]}}))
 elif words[0] == "plan":
-    print(json.dumps({{"weight_bytes_per_token": 1088}}))
+    print(json.dumps({{"weight_bytes": 1088}}))
 elif words[0] == "perplexity":
     pathlib.Path(value("--logits", "")).write_text(pathlib.Path(file).read_text())
 elif words[0] == "bench":

@@ -41,7 +41,7 @@ def plan(servers=2, groups=8, cores=8, chat_format="llama3"):
     return {"object": "larder.plan", "machine": "two servers", "isa": "avx512-vnni",
             "model": {"name": "stub-3b", "architecture": "llama", "chat_format": chat_format, "parameters": 3_212_749_888,
                       "layers": LAYERS, "dim": 3072, "ffn": 8192, "heads": 24, "kv_heads": 8, "vocab": 128256},
-            "context": 4096, "slots": SLOTS, "micro_batches": 2, "weight_bytes": 3_400_000_000, "kv_bytes": 1 << 30,
+            "context": 4096, "slots": SLOTS, "max_in_flight": 2, "weight_bytes": 3_400_000_000, "kv_bytes": 1 << 30,
             "sockets": sockets, "links": [{"from": "weights-0", "to": "weights-1", "kind": "rdma"},
                                           {"from": "weights-0", "to": "attention-0", "kind": "memory"}],
             "notes": ["1 of 16 L3 groups: their weights exceed their budget"]}
