@@ -116,7 +116,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(0.0, 1e6).description(""))
       ->group(network);
   const char* requests = "Requests";
-  AddCount(command, "--parallel", o.model.slots,
+  AddCount(command, "--slots,--parallel", o.model.slots,
            "sequences at once, each with its own context (also -np; default: 4)", 1)
       ->group(requests);
   AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
