@@ -7,7 +7,7 @@
 namespace larder::weight_node {
 namespace {
 
-std::array<std::vector<ThreadWork>, kPhases> OwnPanels(const ShardPlan& homes) {
+std::array<std::vector<ThreadWork>, kProgramForms> OwnPanels(const ShardPlan& homes) {
   std::vector<ThreadWork> work(homes.threads.size());
   for (size_t t = 0; t < work.size(); ++t) {
     for (size_t matrix = 0; matrix < kPanelMatrices; ++matrix)
@@ -75,17 +75,17 @@ std::vector<QkvPart> QkvParts(const LayerShape& shape, std::span<const PanelExte
 
 PanelMap::PanelMap(const ShardPlan& homes) : PanelMap(homes, OwnPanels(homes)) {}
 
-PanelMap::PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kPhases>& work) {
-  for (size_t phase = 0; phase < kPhases; ++phase) {
+PanelMap::PanelMap(const ShardPlan& homes, const std::array<std::vector<ThreadWork>, kProgramForms>& work) {
+  for (size_t form = 0; form < kProgramForms; ++form) {
     const size_t threads = homes.threads.size();
-    LARDER_CHECK(work[phase].size() == threads, "work of {} threads of {}", work[phase].size(), threads);
-    work_[phase].resize(threads);
+    LARDER_CHECK(work[form].size() == threads, "work of {} threads of {}", work[form].size(), threads);
+    work_[form].resize(threads);
     for (size_t m = 0; m < kPanelMatrices; ++m) {
       const auto matrix = static_cast<PanelMatrix>(m);
-      CheckWhole(homes, work[phase], matrix);
+      CheckWhole(homes, work[form], matrix);
       for (size_t t = 0; t < threads; ++t) {
-        std::vector<PanelExtent>& extents = work_[phase][t][m];
-        for (const PanelRange& range : work[phase][t][m]) Cut(homes, matrix, range, extents);
+        std::vector<PanelExtent>& extents = work_[form][t][m];
+        for (const PanelRange& range : work[form][t][m]) Cut(homes, matrix, range, extents);
         if (extents.empty()) {
           const uint32_t begin = homes.threads[t].of(matrix).begin;
           extents.push_back({t, {begin, begin}});

@@ -19,7 +19,7 @@
 namespace larder::weight_node {
 namespace {
 
-using Work = std::array<std::vector<ThreadWork>, kPhases>;
+using Work = std::array<std::vector<ThreadWork>, kProgramForms>;
 
 std::vector<PanelMatrix> Matrices() {
   return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kHead};
@@ -27,15 +27,15 @@ std::vector<PanelMatrix> Matrices() {
 
 uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) { return homes.threads.back().of(matrix).end; }
 
-// Assigns each panel to the thread that owner(phase, matrix, panel) returns.
+// Assigns each panel to the thread that owner(form, matrix, panel) returns.
 template <typename Owner>
 Work WorkOf(const ShardPlan& homes, Owner owner) {
   Work work;
-  for (size_t phase = 0; phase < kPhases; ++phase) {
-    work[phase].resize(homes.threads.size());
+  for (size_t form = 0; form < kProgramForms; ++form) {
+    work[form].resize(homes.threads.size());
     for (const PanelMatrix matrix : Matrices()) {
       for (uint32_t panel = 0; panel < PanelsOf(homes, matrix); ++panel) {
-        auto& ranges = work[phase][owner(phase, matrix, panel)][static_cast<size_t>(matrix)];
+        auto& ranges = work[form][owner(form, matrix, panel)][static_cast<size_t>(matrix)];
         if (!ranges.empty() && ranges.back().end == panel) {
           ++ranges.back().end;
         } else {
@@ -82,21 +82,21 @@ class PanelMapTest : public testing::Test {
     PackedByteCounter progress;
     for (size_t t = 0; t < threads; ++t) node.Pack(*file_, t, progress);
     node.Finish();
-    const Phase phase = rows <= kDecodeRows ? Phase::kDecode : Phase::kPrefill;
+    const ProgramForm form = rows <= kDecodeRows ? ProgramForm::kFewRows : ProgramForm::kManyRows;
     std::vector<WeightNode::Steps> steps(threads);
     for (size_t t = 0; t < threads; ++t) {
       node.AddEmbed(t, steps[t]);
       for (size_t layer = 0; layer < config_.layers; ++layer) {
-        node.AddBeforeAttention(t, layer, phase, steps[t], [](size_t) { return nullptr; });
+        node.AddBeforeAttention(t, layer, form, steps[t], [](size_t) { return nullptr; });
         threadpool::Step meet;
         meet.barrier = true;
         steps[t].push_back(meet);
         if (t == 0) meet.kernel = RunFakeAttention;
         meet.operand = &node.activations();
         steps[t].push_back(meet);
-        node.AddAfterAttention(t, layer, phase, steps[t]);
+        node.AddAfterAttention(t, layer, form, steps[t]);
       }
-      node.AddHead(t, phase, steps[t]);
+      node.AddHead(t, form, steps[t]);
     }
     Run(steps, rows);
     std::vector<float> logits;
@@ -160,7 +160,7 @@ TEST(QkvParts, AreWithinTheirGroup) {
     std::vector<size_t> owners(shape.qkv_panels, 0);
     const PanelMap map(MakeShardPlan(config, threads));
     for (size_t t = 0; t < threads; ++t) {
-      for (const QkvPart& part : QkvParts(shape, map.Work(Phase::kDecode, t, PanelMatrix::kQkv))) {
+      for (const QkvPart& part : QkvParts(shape, map.Work(ProgramForm::kFewRows, t, PanelMatrix::kQkv))) {
         EXPECT_GE(part.extent.panels.begin, part.group * shape.group_panels);
         EXPECT_LE(part.extent.panels.end, (part.group + 1) * shape.group_panels);
         for (uint32_t panel = part.extent.panels.begin; panel < part.extent.panels.end; ++panel)
@@ -176,8 +176,8 @@ TEST_F(PanelMapTest, WorkIsAtHomeByDefault) {
   const PanelMap map(homes);
   for (size_t t = 0; t < 3; ++t) {
     for (const PanelMatrix matrix : Matrices()) {
-      for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
-        const auto extents = map.Work(phase, t, matrix);
+      for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
+        const auto extents = map.Work(form, t, matrix);
         ASSERT_EQ(extents.size(), 1u);
         EXPECT_EQ(extents[0].home, t);
         EXPECT_EQ(extents[0].panels.begin, homes.threads[t].of(matrix).begin);
@@ -190,14 +190,14 @@ TEST_F(PanelMapTest, WorkIsAtHomeByDefault) {
 TEST_F(PanelMapTest, ExtentsEndWhereHomesDo) {
   const ShardPlan homes = MakeShardPlan(config_, 3);
   const PanelMap map(homes, WorkOf(homes, [](size_t, PanelMatrix, uint32_t) { return 1; }));
-  const auto all = map.Work(Phase::kDecode, 1, PanelMatrix::kQkv);
+  const auto all = map.Work(ProgramForm::kFewRows, 1, PanelMatrix::kQkv);
   ASSERT_EQ(all.size(), 3u);
   for (size_t t = 0; t < 3; ++t) {
     EXPECT_EQ(all[t].home, t);
     EXPECT_EQ(all[t].panels.begin, homes.threads[t].qkv.begin);
     EXPECT_EQ(all[t].panels.end, homes.threads[t].qkv.end);
   }
-  const auto none = map.Work(Phase::kDecode, 0, PanelMatrix::kQkv);
+  const auto none = map.Work(ProgramForm::kFewRows, 0, PanelMatrix::kQkv);
   ASSERT_EQ(none.size(), 1u);
   EXPECT_EQ(none[0].panels.count(), 0u);
 }
@@ -228,7 +228,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   node.Finish();
   std::vector<sync::EpochFlag> flags(config_.kv_heads);
   WeightNode::Steps steps;
-  node.AddBeforeAttention(0, 0, Phase::kDecode, steps, [&](size_t group) { return &flags[group]; });
+  node.AddBeforeAttention(0, 0, ProgramForm::kFewRows, steps, [&](size_t group) { return &flags[group]; });
   std::vector<const sync::EpochFlag*> signals;
   for (const threadpool::Step& step : steps) signals.push_back(step.signal);
   // The norm; group 0 in arenas 0 and 1, group 1 in arenas 1 and 2.
@@ -237,7 +237,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   size_t columns = 0;
   for (size_t t = 0; t < 3; ++t) {
     WeightNode::Steps sends;
-    node.AddSend(t, Phase::kDecode, false, sends);
+    node.AddSend(t, ProgramForm::kFewRows, false, sends);
     for (const threadpool::Step& step : sends) {
       const auto& operand = *static_cast<const TransferOperand*>(step.operand);
       if (operand.count == 0) continue;
@@ -269,8 +269,8 @@ TEST_F(PanelMapTest, SameBitsWhoeverComputesAPanel) {
       return owner == 1 && panel % 2 == 0 ? 0 : owner;
     });
     expect_same("all on thread 2 in prefill, at home in decode",
-                [&](size_t phase, PanelMatrix matrix, uint32_t panel) {
-                  return phase == static_cast<size_t>(Phase::kPrefill) ? 2 : home(matrix, panel);
+                [&](size_t form, PanelMatrix matrix, uint32_t panel) {
+                  return form == static_cast<size_t>(ProgramForm::kManyRows) ? 2 : home(matrix, panel);
                 });
     expect_same("anywhere", [&](size_t, PanelMatrix, uint32_t) { return random() % 3; });
   }

@@ -118,8 +118,8 @@ uint64_t WeightNode::weight_bytes() const {
   return bytes;
 }
 
-RowShare WeightNode::ShareOf(size_t thread, Phase phase) const {
-  if (phase == Phase::kDecode) return {0, 1};
+RowShare WeightNode::ShareOf(size_t thread, ProgramForm form) const {
+  if (form == ProgramForm::kFewRows) return {0, 1};
   return {static_cast<uint32_t>(thread), static_cast<uint32_t>(shards_.size())};
 }
 
@@ -140,9 +140,9 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
 }
 
 // Transfers the columns of the residual that the thread's down panels write.
-void WeightNode::AddTransfer(size_t thread, Phase phase, threadpool::Kernel kernel, StepKind kind,
+void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel kernel, StepKind kind,
                              size_t layer, bool barrier, bool logit_rows, Steps& steps) {
-  const auto extents = panels_.Work(phase, thread, PanelMatrix::kDown);
+  const auto extents = panels_.Work(form, thread, PanelMatrix::kDown);
   for (const PanelExtent& extent : extents) {
     const size_t first = std::min<size_t>(config_.dim, extent.panels.begin * kPanelRows);
     const size_t end = std::min<size_t>(config_.dim, extent.panels.end * kPanelRows);
@@ -157,17 +157,17 @@ void WeightNode::AddTransfer(size_t thread, Phase phase, threadpool::Kernel kern
 
 void WeightNode::AddReceive(size_t thread, Steps& steps) {
   // A barrier follows, so any division of the columns works.
-  AddTransfer(thread, Phase::kDecode, ReceiveStep, StepKind::kReceive, 0, true, false, steps);
+  AddTransfer(thread, ProgramForm::kFewRows, ReceiveStep, StepKind::kReceive, 0, true, false, steps);
 }
 
-void WeightNode::AddSend(size_t thread, Phase phase, bool logit_rows, Steps& steps) {
-  AddTransfer(thread, phase, SendStep, StepKind::kSend, std::max<size_t>(1, config_.layers) - 1, false,
+void WeightNode::AddSend(size_t thread, ProgramForm form, bool logit_rows, Steps& steps) {
+  AddTransfer(thread, form, SendStep, StepKind::kSend, std::max<size_t>(1, config_.layers) - 1, false,
               logit_rows, steps);
 }
 
-void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* weight, StepKind kind,
+void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const float* weight, StepKind kind,
                          bool logit_rows, Steps& steps) {
-  const bool shared = phase == Phase::kPrefill;
+  const bool shared = form == ProgramForm::kManyRows;
   const NormOperand* operand =
       Keep(norms_, NormOperand{.elementwise = &elementwise_,
                                .x = activations_.x,
@@ -176,7 +176,7 @@ void WeightNode::AddNorm(size_t thread, size_t layer, Phase phase, const float* 
                                .epsilon = config_.norm_epsilon,
                                .scratch = activations_.threads[thread].scratch,
                                .out = shared ? activations_.shared_dim : activations_.threads[thread].dim,
-                               .share = ShareOf(thread, phase),
+                               .share = ShareOf(thread, form),
                                .logit_rows = logit_rows});
   steps.push_back(MakeStep(NormStep, operand, kind, layer, shared));
 }
@@ -197,30 +197,32 @@ ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matr
           .logit_rows = false};
 }
 
-void WeightNode::AddQkvPart(size_t thread, size_t layer, Phase phase, const PanelExtent& part,
+void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const PanelExtent& part,
                             sync::EpochFlag* ready, Steps& steps) {
-  const ActRows& x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim;
+  const ActRows& x =
+      form == ProgramForm::kManyRows ? activations_.shared_dim : activations_.threads[thread].dim;
   ProductOperand operand = OperandOf(part, PanelMatrix::kQkv, layer, x, activations_.qkv);
   operand.bias = shards_[part.home]->QkvBias(layer, part.panels.begin);
   steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
-void WeightNode::AddAfterAttention(size_t thread, size_t layer, Phase phase, Steps& steps) {
-  for (const model::LayerOp& op : config_.layer.AfterAttention()) AddOp(thread, layer, phase, op, steps);
+void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  for (const model::LayerOp& op : config_.layer.AfterAttention()) AddOp(thread, layer, form, op, steps);
 }
 
-void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::LayerOp& op, Steps& steps) {
+void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, const model::LayerOp& op,
+                       Steps& steps) {
   const LayerShard& shard = shards_[thread]->layers()[layer];
   switch (op.kind) {
     case model::OpKind::kRmsNorm:
-      return AddNorm(thread, layer, phase, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm, false,
+      return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm, false,
                      steps);
     case model::OpKind::kO:
-      return AddO(thread, layer, phase, steps);
+      return AddO(thread, layer, form, steps);
     case model::OpKind::kSiluGate:
-      return AddSiluGate(thread, layer, phase, steps);
+      return AddSiluGate(thread, layer, form, steps);
     case model::OpKind::kDown:
-      return AddResidual(thread, layer, phase, PanelMatrix::kDown, activations_.ffn, StepKind::kDown, steps);
+      return AddResidual(thread, layer, form, PanelMatrix::kDown, activations_.ffn, StepKind::kDown, steps);
     case model::OpKind::kQkv:        // needs the caller's flags: AddBeforeAttention
     case model::OpKind::kAttention:  // is attention_node's
       break;
@@ -228,51 +230,51 @@ void WeightNode::AddOp(size_t thread, size_t layer, Phase phase, const model::La
   LARDER_CHECK(false, "operation {} has no step here", static_cast<int>(op.kind));
 }
 
-void WeightNode::AddResidual(size_t thread, size_t layer, Phase phase, PanelMatrix matrix, const ActRows& in,
-                             StepKind kind, Steps& steps) {
-  const auto extents = panels_.Work(phase, thread, matrix);
+void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, PanelMatrix matrix,
+                             const ActRows& in, StepKind kind, Steps& steps) {
+  const auto extents = panels_.Work(form, thread, matrix);
   for (const PanelExtent& extent : extents) {
     const ProductOperand* operand = Keep(products_, OperandOf(extent, matrix, layer, in, activations_.x));
     steps.push_back(MakeStep(ProductStep, operand, kind, layer, &extent == &extents.back()));
   }
 }
 
-void WeightNode::AddO(size_t thread, size_t layer, Phase phase, Steps& steps) {
-  const bool shared = phase == Phase::kPrefill;
+void WeightNode::AddO(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const bool shared = form == ProgramForm::kManyRows;
   const ActRows q = shared ? activations_.shared_q : activations_.threads[thread].q;
   const QuantizeOperand* quantize = Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
                                                                      .x = activations_.attn,
                                                                      .n = config_.q_rows(),
                                                                      .out = q,
-                                                                     .share = ShareOf(thread, phase)});
+                                                                     .share = ShareOf(thread, form)});
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
-  AddResidual(thread, layer, phase, PanelMatrix::kO, q, StepKind::kO, steps);
+  AddResidual(thread, layer, form, PanelMatrix::kO, q, StepKind::kO, steps);
 }
 
-void WeightNode::AddSiluGate(size_t thread, size_t layer, Phase phase, Steps& steps) {
-  const auto extents = panels_.Work(phase, thread, PanelMatrix::kFfn);
+void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  const auto extents = panels_.Work(form, thread, PanelMatrix::kFfn);
   for (const PanelExtent& extent : extents) {
     ActRows out = activations_.ffn;
     out.data += extent.panels.begin * sizeof(kernels::ActBlock);
     const FfnOperand* ffn = Keep(
-        ffns_,
-        FfnOperand{.gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
-                   .elementwise = &elementwise_,
-                   .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
-                   .n_units = extent.panels.count(),
-                   .x = phase == Phase::kPrefill ? activations_.shared_dim : activations_.threads[thread].dim,
-                   .tile = activations_.threads[thread].ffn_tile,
-                   .out = out});
+        ffns_, FfnOperand{.gemm = FindGemm(PanelMatrix::kFfn, layer_panels_[layer].of(PanelMatrix::kFfn, 0)),
+                          .elementwise = &elementwise_,
+                          .units = shards_[extent.home]->Panel(PanelMatrix::kFfn, layer, extent.panels.begin),
+                          .n_units = extent.panels.count(),
+                          .x = form == ProgramForm::kManyRows ? activations_.shared_dim
+                                                              : activations_.threads[thread].dim,
+                          .tile = activations_.threads[thread].ffn_tile,
+                          .out = out});
     steps.push_back(MakeStep(FfnStep, ffn, StepKind::kGateUp, layer, &extent == &extents.back()));
   }
 }
 
-void WeightNode::AddHead(size_t thread, Phase phase, Steps& steps) {
+void WeightNode::AddHead(size_t thread, ProgramForm form, Steps& steps) {
   const size_t layer = std::max<size_t>(1, config_.layers) - 1;
-  const bool shared = phase == Phase::kPrefill;
-  AddNorm(thread, layer, phase, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
+  const bool shared = form == ProgramForm::kManyRows;
+  AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
   const ActRows& x = shared ? activations_.shared_dim : activations_.threads[thread].dim;
-  for (const PanelExtent& extent : panels_.Work(phase, thread, PanelMatrix::kHead)) {
+  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kHead)) {
     ProductOperand operand = OperandOf(extent, PanelMatrix::kHead, 0, x, activations_.logits);
     operand.logit_rows = true;
     steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kHead, layer, false));

@@ -56,26 +56,26 @@ class WeightNode {
   void AddReceive(size_t thread, Steps&);
   // Goes after the thread's own down panels, or after a barrier if the rows come from the embedding.
   // logit_rows: send only the rows that the process with lm_head needs.
-  void AddSend(size_t thread, Phase, bool logit_rows, Steps&);
+  void AddSend(size_t thread, ProgramForm, bool logit_rows, Steps&);
   // Adds the layer's operations (model::LayerSpec) up to attention. ready(group) returns the flag to signal
   // when this thread's rows of that KV head's group are done, or null.
   template <typename Ready>
-  void AddBeforeAttention(size_t thread, size_t layer, Phase phase, Steps& steps, Ready ready) {
+  void AddBeforeAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps, Ready ready) {
     for (const model::LayerOp& op : config_.layer.BeforeAttention()) {
       if (op.kind != model::OpKind::kQkv) {
-        AddOp(thread, layer, phase, op, steps);
+        AddOp(thread, layer, form, op, steps);
         continue;
       }
       const std::vector<QkvPart> parts =
-          QkvParts(shape_, panels_.Work(phase, thread, PanelMatrix::kQkv), layer_panels_[layer]);
+          QkvParts(shape_, panels_.Work(form, thread, PanelMatrix::kQkv), layer_panels_[layer]);
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool last = i + 1 == parts.size() || parts[i + 1].group != parts[i].group;
-        AddQkvPart(thread, layer, phase, parts[i].extent, last ? ready(parts[i].group) : nullptr, steps);
+        AddQkvPart(thread, layer, form, parts[i].extent, last ? ready(parts[i].group) : nullptr, steps);
       }
     }
   }
-  void AddAfterAttention(size_t thread, size_t layer, Phase, Steps&);
-  void AddHead(size_t thread, Phase, Steps&);
+  void AddAfterAttention(size_t thread, size_t layer, ProgramForm, Steps&);
+  void AddHead(size_t thread, ProgramForm, Steps&);
 
   const LayerShape& shape() const { return shape_; }
   const LayerPanels& layer_panels(size_t layer) const { return layer_panels_[layer]; }
@@ -88,21 +88,22 @@ class WeightNode {
   // Makes the products of all formats that the matrix has in some layer.
   void MakeProducts(const WeightNodeOptions&);
   const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&) const;  // or null
-  void AddOp(size_t thread, size_t layer, Phase, const model::LayerOp&, Steps&);
-  void AddO(size_t thread, size_t layer, Phase, Steps&);
-  void AddSiluGate(size_t thread, size_t layer, Phase, Steps&);
+  void AddOp(size_t thread, size_t layer, ProgramForm, const model::LayerOp&, Steps&);
+  void AddO(size_t thread, size_t layer, ProgramForm, Steps&);
+  void AddSiluGate(size_t thread, size_t layer, ProgramForm, Steps&);
   // x += panels * in, for this thread's panels of O or down.
-  void AddResidual(size_t thread, size_t layer, Phase, PanelMatrix, const ActRows& in, model::StepKind,
+  void AddResidual(size_t thread, size_t layer, ProgramForm, PanelMatrix, const ActRows& in, model::StepKind,
                    Steps&);
   // The operand of a product for one extent of panels of one format; y's columns are the extent's.
   ProductOperand OperandOf(const PanelExtent&, PanelMatrix, size_t layer, const ActRows& x,
                            FloatRows y) const;
-  void AddNorm(size_t thread, size_t layer, Phase, const float* weight, model::StepKind, bool logit_rows,
-               Steps&);
-  void AddQkvPart(size_t thread, size_t layer, Phase, const PanelExtent&, sync::EpochFlag* ready, Steps&);
-  RowShare ShareOf(size_t thread, Phase phase) const;
-  void AddTransfer(size_t thread, Phase, threadpool::Kernel, model::StepKind, size_t layer, bool barrier,
-                   bool logit_rows, Steps&);
+  void AddNorm(size_t thread, size_t layer, ProgramForm, const float* weight, model::StepKind,
+               bool logit_rows, Steps&);
+  void AddQkvPart(size_t thread, size_t layer, ProgramForm, const PanelExtent&, sync::EpochFlag* ready,
+                  Steps&);
+  RowShare ShareOf(size_t thread, ProgramForm form) const;
+  void AddTransfer(size_t thread, ProgramForm, threadpool::Kernel, model::StepKind, size_t layer,
+                   bool barrier, bool logit_rows, Steps&);
   template <typename Operand>
   const Operand* Keep(std::deque<Operand>& operands, Operand operand) {
     return &operands.emplace_back(operand);

@@ -120,7 +120,7 @@ bool InBlock(uint16_t kind) {
 // slower thread, and the timeline's own two clock readings per step (about 2 x 10 ns).
 double WaitingShare(Engine& engine, Decoder& decoder) {
   threadpool::Pool& pool = engine.packed().pool();
-  const size_t steps = engine.stage().steps(weight_node::Phase::kDecode, 0).size();
+  const size_t steps = engine.stage().steps(weight_node::ProgramForm::kFewRows, 0).size();
   pool.EnableTimeline(2 * steps * kTimelineFrames);  // threads have different numbers of steps
   for (size_t i = 0; i < kTimelineFrames; ++i) decoder.Step();
   std::vector<uint64_t> first(kTimelineFrames, UINT64_MAX), last(kTimelineFrames, 0);

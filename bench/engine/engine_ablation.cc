@@ -120,7 +120,7 @@ void Operators(State& state) {
   std::vector<Steps> steps;
   std::vector<threadpool::Program> programs;
   for (size_t t = 0; t < engine.plan().threads.size(); ++t)
-    steps.push_back(OperatorSteps(engine.stage().steps(weight_node::Phase::kDecode, t)));
+    steps.push_back(OperatorSteps(engine.stage().steps(weight_node::ProgramForm::kFewRows, t)));
   for (const Steps& s : steps) programs.push_back({s.data(), static_cast<uint32_t>(s.size())});
   DecodeFrame frame;
   double heads_s = HeadsSeconds(engine, frame);
@@ -162,7 +162,7 @@ void OpenMpRegions(State& state) {
   for (int t = 0; t < threads; ++t) topology::PinThisThread(cpus[static_cast<size_t>(t)].cpu);
   std::vector<std::span<const Step>> steps;
   for (int t = 0; t < threads; ++t)
-    steps.push_back(engine->stage().steps(weight_node::Phase::kDecode, static_cast<size_t>(t)));
+    steps.push_back(engine->stage().steps(weight_node::ProgramForm::kFewRows, static_cast<size_t>(t)));
   model::BatchRows rows = frame.rows();
   uint32_t base_epoch = engine->packed().pool().next_base_epoch();
   struct alignas(kFalseSharingBytes) Cursor {

@@ -101,7 +101,7 @@ class GatedStages {
         options.frame_limit_ms = frame_limit_ms;
         StageSocket socket(test_.chain, i, test_.stages[i], *model.file(), options, status[i]);
         sockets_[i] = &socket;
-        if (i == 1) gate.PutBefore(socket.stage().steps(weight_node::Phase::kDecode, 0)[0]);
+        if (i == 1) gate.PutBefore(socket.stage().steps(weight_node::ProgramForm::kFewRows, 0)[0]);
         ++built;
         while (!over_) {
           try {

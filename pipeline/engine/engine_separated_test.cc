@@ -68,7 +68,7 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
   for (size_t t = 0; t < 2; ++t) {
     for (size_t halves = 1; halves <= kHalves; ++halves) {
       std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]
-      for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t, halves)) {
+      for (const auto& step : engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
         if (step.kind == static_cast<uint16_t>(model::StepKind::kHead)) continue;
         barriers[{step.part, step.layer}] += step.barrier;

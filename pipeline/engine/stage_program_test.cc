@@ -31,7 +31,7 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
     for (const size_t threads : {1, 2, 3, 5}) {
       auto engine = MakeEngine(model.file(), {.threads = threads});
       for (size_t t = 0; t < threads; ++t) {
-        const auto steps = engine->stage().steps(weight_node::Phase::kDecode, t);
+        const auto steps = engine->stage().steps(weight_node::ProgramForm::kFewRows, t);
         const auto barriers = Barriers(steps);
         ASSERT_EQ(barriers.size(), 3u);
         for (const auto& [layer, n] : barriers)
@@ -54,10 +54,10 @@ TEST(StageProgramTest, AtMostFourSynchronisationPointsALayer) {
 TEST(StageProgramTest, BarriersMatchOnAllThreads) {
   const TestModel model(SmallModel(2));
   auto engine = MakeEngine(model.file(), {.threads = 5});
-  for (const auto phase : {weight_node::Phase::kDecode, weight_node::Phase::kPrefill}) {
+  for (const auto form : {weight_node::ProgramForm::kFewRows, weight_node::ProgramForm::kManyRows}) {
     std::vector<size_t> barriers;
     for (size_t t = 0; t < 5; ++t) {
-      const auto steps = engine->stage().steps(phase, t);
+      const auto steps = engine->stage().steps(form, t);
       barriers.push_back(static_cast<size_t>(
           std::count_if(steps.begin(), steps.end(), [](const auto& step) { return step.barrier; })));
     }
@@ -69,7 +69,7 @@ TEST(StageProgramTest, AThreadThatOwnsItsHeadsWaitsForNobody) {
   const TestModel model(SmallModel(4));
   auto engine = MakeEngine(model.file(), {.threads = 2});  // two whole KV heads per thread
   for (size_t t = 0; t < 2; ++t) {
-    for (const auto& step : engine->stage().steps(weight_node::Phase::kDecode, t))
+    for (const auto& step : engine->stage().steps(weight_node::ProgramForm::kFewRows, t))
       EXPECT_EQ(step.wait_count, 0u);
   }
 }

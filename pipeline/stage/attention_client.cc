@@ -88,8 +88,8 @@ std::optional<AttentionId> AttentionClient::Hung() const {
 }
 
 std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& plan,
-                                                                 const model::GgufFile& file,
-                                                                 const SocketWaits& waits) {
+                                                               const model::GgufFile& file,
+                                                               const SocketWaits& waits) {
   std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
   std::vector<std::future<void>> ready;
   sockets->served_.resize(plan.attention.size());
@@ -129,9 +129,9 @@ std::unique_ptr<AttentionClient> AttentionClient::StartThreads(const StagePlan& 
 }
 
 std::unique_ptr<AttentionClient> AttentionClient::Connect(const StagePlan& plan, const std::string& cluster,
-                                                            const std::string& socket,
-                                                            const SocketWaits& waits, int timeout_ms,
-                                                            const std::shared_ptr<const rdma::LinkKey>& key) {
+                                                          const std::string& socket, const SocketWaits& waits,
+                                                          int timeout_ms,
+                                                          const std::shared_ptr<const rdma::LinkKey>& key) {
   std::unique_ptr<AttentionClient> sockets(new AttentionClient(plan, waits));
   for (size_t i = 0; i < plan.attention.size(); ++i) {
     const rdma::Hello mine = MakeHello(plan, sockets->shape_, socket, waits.weight, waits.attention.at(i));

@@ -44,14 +44,14 @@ class AttentionClient {
   // Starts a thread of this process per socket, which builds the socket's pool and serves. Throws what a
   // socket's constructor throws.
   static std::unique_ptr<AttentionClient> StartThreads(const StagePlan&, const model::GgufFile&,
-                                                        const SocketWaits&);
+                                                       const SocketWaits&);
   // Connects to processes that run `larder node` already, or will within timeout_ms. Throws Error if one of
   // them disagrees with `waits` about how either side's threads wait. From then on the loss of one ends this
   // process with a message. socket: this socket's name. key: the cluster's; null: none.
   static std::unique_ptr<AttentionClient> Connect(const StagePlan&, const std::string& cluster,
-                                                   const std::string& socket, const SocketWaits&,
-                                                   int timeout_ms,
-                                                   const std::shared_ptr<const rdma::LinkKey>& key = {});
+                                                  const std::string& socket, const SocketWaits&,
+                                                  int timeout_ms,
+                                                  const std::shared_ptr<const rdma::LinkKey>& key = {});
   ~AttentionClient();  // stops the sockets; joins their threads, or says goodbye to their processes
 
   const Exchange& exchange() const { return *exchange_; }

@@ -9,7 +9,7 @@ namespace larder::pipeline::inline stage {
 constexpr uint32_t kPingEvery = 256;  // frames; a ping costs some microseconds in half a second
 
 FrameMessage& AttentionClient::BeginMessage(AttentionId socket, FrameMessage::Kind kind,
-                                             uint32_t base_epoch) {
+                                            uint32_t base_epoch) {
   rdma::ShmLink& link = *senders_[socket.index()];
   if (!link.WaitSend({})) LinkFailed(socket);
   const sync::SendSlot slot = link.BeginSend();

@@ -11,11 +11,11 @@ using threadpool::Step;
 std::vector<std::vector<size_t>> Projectors(const StagePlan& plan) {
   const weight_node::LayerShape shape(plan.config);
   std::vector<std::vector<size_t>> projectors(plan.config.kv_heads);
-  // Threads compute their own panels (WeightNodeOptions::panels) in both phases, since attention waits for
+  // Threads compute their own panels (WeightNodeOptions::panels) in both forms, since attention waits for
   // the same flags in both.
   const weight_node::PanelMap map(plan.shards);
   for (size_t t = 0; t < plan.shards.threads.size(); ++t) {
-    const auto work = map.Work(weight_node::Phase::kDecode, t, weight_node::PanelMatrix::kQkv);
+    const auto work = map.Work(weight_node::ProgramForm::kFewRows, t, weight_node::PanelMatrix::kQkv);
     for (const auto& part : weight_node::QkvParts(shape, work)) {
       auto& of_group = projectors[part.group];
       if (of_group.empty() || of_group.back() != t) of_group.push_back(t);

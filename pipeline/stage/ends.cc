@@ -5,7 +5,7 @@
 namespace larder::pipeline::inline stage {
 
 using threadpool::Step;
-using weight_node::Phase;
+using weight_node::ProgramForm;
 
 Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOptions& options)
     : packed_(plan, options) {
@@ -16,14 +16,14 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
   embed_ = ThreadPrograms(threads, [&](size_t t) {
     std::vector<Step> steps;
     weights.AddEmbed(t, steps);
-    weights.AddSend(t, Phase::kDecode, false, steps);
+    weights.AddSend(t, ProgramForm::kFewRows, false, steps);
     return steps;
   });
-  for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
-    head_[static_cast<size_t>(phase)] = ThreadPrograms(threads, [&](size_t t) {
+  for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
+    head_[static_cast<size_t>(form)] = ThreadPrograms(threads, [&](size_t t) {
       std::vector<Step> steps;
       weights.AddReceive(t, steps);
-      weights.AddHead(t, phase, steps);
+      weights.AddHead(t, form, steps);
       return steps;
     });
   }

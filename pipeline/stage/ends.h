@@ -27,7 +27,7 @@ class Ends {
 
  private:
   PackedWeights packed_;
-  ThreadPrograms embed_, head_[2];  // head_: [weight_node::Phase]
+  ThreadPrograms embed_, head_[2];  // head_: [weight_node::ProgramForm]
 };
 
 }  // namespace larder::pipeline::stage

@@ -55,8 +55,9 @@ class PackedWeights {
 
   size_t max_rows() const { return plan_.options.max_batch_tokens; }
   size_t max_logit_rows() const { return weights_->activations().logit_rows; }
-  weight_node::Phase PhaseOf(size_t rows) const {
-    return rows <= plan_.options.decode_rows ? weight_node::Phase::kDecode : weight_node::Phase::kPrefill;
+  weight_node::ProgramForm FormOf(size_t rows) const {
+    return rows <= plan_.options.decode_rows ? weight_node::ProgramForm::kFewRows
+                                             : weight_node::ProgramForm::kManyRows;
   }
 
   // Notes the rows whose logits are being computed, for finite(). Data path.

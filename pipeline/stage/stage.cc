@@ -7,7 +7,7 @@
 namespace larder::pipeline::inline stage {
 
 using threadpool::Step;
-using weight_node::Phase;
+using weight_node::ProgramForm;
 
 namespace {
 
@@ -27,7 +27,7 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
     sockets_ = options.processes.empty()
                    ? AttentionClient::StartThreads(plan(), file, waits_of_sockets_)
                    : AttentionClient::Connect(plan(), options.processes, options.socket, waits_of_sockets_,
-                                               options.connect_timeout_ms, options.link_key);
+                                              options.connect_timeout_ms, options.link_key);
     const weight_node::AttentionIoRows shared = sockets_->exchange().rows();
     packed_.Load(file, options, &shared);
     LinkAttentionSockets();
@@ -93,15 +93,15 @@ void Stage::LinkAttentionSockets() {
 }
 
 void Stage::BuildPrograms() {
-  for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
+  for (const ProgramForm form : {ProgramForm::kFewRows, ProgramForm::kManyRows}) {
     for (size_t halves = 1; halves <= (separated() ? kHalves : 1); ++halves) {
-      programs_[static_cast<size_t>(phase)][halves - 1] =
-          ThreadPrograms(plan().threads.size(), [&](size_t t) { return BuildSteps(t, phase, halves); });
+      programs_[static_cast<size_t>(form)][halves - 1] =
+          ThreadPrograms(plan().threads.size(), [&](size_t t) { return BuildSteps(t, form, halves); });
     }
   }
 }
 
-std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
+std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halves) {
   const size_t layers = plan().config.layers;
   std::vector<Step> steps;
   // A half's section consists of all steps after its heads' return and the next layer's QKV. Then its
@@ -113,7 +113,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
       steps[i].part = static_cast<uint8_t>(halves == 1 ? 0 : half + 1);
   };
   auto add_qkv = [&](size_t layer, size_t half) {
-    packed_.weights().AddBeforeAttention(thread, layer, phase, steps,
+    packed_.weights().AddBeforeAttention(thread, layer, form, steps,
                                          [&](size_t head) { return signals_[half][thread][head]; });
   };
   if (plan().config.ends) {
@@ -126,15 +126,15 @@ std::vector<Step> Stage::BuildSteps(size_t thread, Phase phase, size_t halves) {
     for (size_t half = 0; half < halves; ++half) {
       add(half, [&] {
         AddAttention(thread, layer, half, steps);
-        packed_.weights().AddAfterAttention(thread, layer, phase, steps);
+        packed_.weights().AddAfterAttention(thread, layer, form, steps);
         if (layer + 1 < layers) add_qkv(layer + 1, half);
       });
     }
   }
   if (plan().config.ends) {
-    packed_.weights().AddHead(thread, phase, steps);
+    packed_.weights().AddHead(thread, form, steps);
   } else {
-    packed_.weights().AddSend(thread, phase, last_, steps);
+    packed_.weights().AddSend(thread, form, last_, steps);
   }
   // The threads that wait for a head's rows are the attention sockets' or, if colocated, this socket's own.
   for (Step& step : steps)
@@ -160,8 +160,8 @@ void Stage::AddAttention(size_t thread, size_t layer, size_t half, std::vector<S
   steps.push_back(meet);
 }
 
-std::span<const Step> Stage::steps(Phase phase, size_t thread, size_t halves) const {
-  return programs_[static_cast<size_t>(phase)][halves - 1].steps[thread];
+std::span<const Step> Stage::steps(ProgramForm form, size_t thread, size_t halves) const {
+  return programs_[static_cast<size_t>(form)][halves - 1].steps[thread];
 }
 
 }  // namespace larder::pipeline::stage

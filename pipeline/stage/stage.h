@@ -58,7 +58,8 @@ class Stage {
   }
 
   // The steps of a thread for micro-batches of one or two halves, for inspection.
-  std::span<const threadpool::Step> steps(weight_node::Phase phase, size_t thread, size_t halves = 1) const;
+  std::span<const threadpool::Step> steps(weight_node::ProgramForm form, size_t thread,
+                                          size_t halves = 1) const;
 
  private:
   friend struct StageTesting;
@@ -66,7 +67,7 @@ class Stage {
   void LinkAttentionSockets();
   void BuildPrograms();
   void RefreshFlags();
-  std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::Phase, size_t halves);
+  std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
 
   PackedWeights packed_;
@@ -75,14 +76,14 @@ class Stage {
   FlagRefresh refresh_;
   std::unique_ptr<attention_node::AttentionNode> attention_;
   std::unique_ptr<AttentionClient> sockets_;  // separated
-  std::unique_ptr<sync::EpochFlag[]> flags_;   // colocated: `signals_` and `waits_` point to them
+  std::unique_ptr<sync::EpochFlag[]> flags_;  // colocated: `signals_` and `waits_` point to them
   // [half][thread][kv_head]: the flag by which the thread announces its part of the head's q, k, v rows;
   // null: no other thread needs that part
   std::vector<std::vector<sync::EpochFlag*>> signals_[kHalves];
   // Colocated, [thread][kv_head]: flags of the other threads.
   std::vector<std::vector<std::vector<sync::EpochFlag*>>> waits_;
   std::vector<sync::EpochFlag*> attended_[kHalves];  // separated: all flags that O waits for
-  ThreadPrograms programs_[2][kHalves];              // [phase][halves - 1]
+  ThreadPrograms programs_[2][kHalves];              // [form][halves - 1]
 };
 
 }  // namespace larder::pipeline::stage

@@ -6,7 +6,7 @@ namespace larder::pipeline::inline stage {
 void Stage::Execute(model::BatchRows& frame, uint32_t first_half) {
   LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
   LARDER_CHECK(first_half < frame.rows && (first_half == 0 || separated()));
-  const auto phase = static_cast<size_t>(packed_.PhaseOf(frame.rows));
+  const auto form = static_cast<size_t>(packed_.FormOf(frame.rows));
   if (sockets_) {
     if (refresh_.Due(packed_.pool().next_base_epoch())) RefreshFlags();
     sockets_->Send(frame, first_half, packed_.pool().next_base_epoch());
@@ -19,7 +19,7 @@ void Stage::Execute(model::BatchRows& frame, uint32_t first_half) {
   halves[1].position += first_half;
   void* const parts[] = {&frame, &halves[0], &halves[1]};
   packed_.KeepLogitRows(frame);
-  packed_.pool().Execute(programs_[phase][first_half == 0 ? 0 : 1].programs, parts,
+  packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
 }
 

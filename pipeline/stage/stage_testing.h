@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <thread>
 
-#include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/attention_client.h"
+#include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/stage.h"
 
 namespace larder::pipeline::inline stage {
