@@ -1,0 +1,223 @@
+// Requests as clients send them: what each field becomes, and the line that refuses what cannot be.
+#include "serving/api/completion_request.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "model/tokenizer/tokenizer_fixture.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+using nlohmann::json;
+
+CompletionDefaults Defaults() {
+  CompletionDefaults defaults;
+  defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
+  defaults.chat_format = model::ChatFormat::kChatMl;
+  defaults.vocab = defaults.tokenizer->size();
+  defaults.context = 64;
+  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
+  defaults.model = "tiny";
+  defaults.aliases = {"other"};
+  return defaults;
+}
+
+CompletionRequest Read(const char* text, Dialect dialect = Dialect::kCompletion) {
+  return ReadCompletionRequest(ParseJson(text), dialect, Defaults());
+}
+
+struct Wrong {
+  const char* text;
+  const char* field;  // `param` of the error
+  const char* says;
+  Dialect dialect = Dialect::kCompletion;
+  int status = 400;
+};
+
+TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
+  const Wrong cases[] = {
+      {R"([])", "", "object"},
+      {R"({})", "prompt", "prompt is missing"},
+      {R"({"prompt":3})", "prompt", "an array of token ids"},
+      {R"({"prompt":[]})", "prompt", "an array of token ids"},
+      {R"({"prompt":[1,100000]})", "prompt", "100000"},
+      {R"({"prompt":["a",3]})", "prompt", "3"},
+      {R"({"prompt":"a","model":"huge"})", "model", "huge", Dialect::kCompletion, 404},
+      {R"({"prompt":"a","n":0})", "n", "0"},
+      {R"({"prompt":["a","b"],"n":40})", "n", "64 choices"},
+      {R"({"prompt":"a","n":2,"best_of":3})", "best_of", "same number"},
+      {R"({"prompt":"a","temperature":"hot"})", "temperature", "hot"},
+      {R"({"prompt":"a","temperature":1e300})", "temperature", "temperature"},
+      {R"({"prompt":"a","top_k":1.5})", "top_k", "1.5"},
+      {R"({"prompt":"a","top_p":-1})", "", "top_p is -1"},
+      {R"({"prompt":"a","stop":[""]})", "stop", "1 to"},
+      {R"({"prompt":"a","stop":3})", "stop", "3"},
+      {R"({"prompt":"a","logprobs":21})", "logprobs", "21"},
+      {R"({"prompt":"a","logprobs":1,"echo":true})", "echo", "only one"},
+      {R"({"prompt":"a","max_tokens":-2})", "max_tokens", "-2"},
+      {R"({"prompt":"a","logit_bias":{"x":1}})", "logit_bias", "token ids"},
+      {R"({"prompt":"a","logit_bias":{"9999":1}})", "logit_bias", "9999"},
+      {R"({"prompt":"a","logit_bias":[[1]]})", "logit_bias", "[token id, bias]"},
+      {R"({"prompt":"a","stream":"yes"})", "stream", "yes"},
+      {R"({"prompt":"a","suffix":"b"})", "suffix", "suffix"},
+      {R"({"prompt":"a"})", "messages", "messages is missing", Dialect::kChat},
+      {R"({"messages":[]})", "messages", "1 to", Dialect::kChat},
+      {R"({"messages":[{"role":"user","content":3}]})", "messages.content", "3", Dialect::kChat},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages.content.type",
+       "image_url", Dialect::kChat},
+      {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":2})", "top_logprobs", "logprobs",
+       Dialect::kChat},
+      {R"({"prompt":"a","messages":[]})", "prompt", "either", Dialect::kNative},
+      {R"({})", "prompt", "either", Dialect::kNative},
+  };
+  for (const Wrong& wrong : cases) {
+    try {
+      Read(wrong.text, wrong.dialect);
+      ADD_FAILURE() << wrong.text;
+    } catch (const Refused& why) {
+      EXPECT_EQ(why.status(), wrong.status) << wrong.text;
+      EXPECT_EQ(why.param(), wrong.field) << wrong.text << ": " << why.what();
+      EXPECT_NE(std::string(why.what()).find(wrong.says), std::string::npos) << wrong.text << why.what();
+      EXPECT_EQ(std::string(why.what()).find('\n'), std::string::npos) << why.what();
+    }
+  }
+}
+
+TEST(CompletionRequestTest, TextThatIsNoJsonIsRefused) {
+  EXPECT_THROW(ParseJson("{\"prompt\":"), Refused);
+  EXPECT_THROW(ParseJson("{\"prompt\":\"\xff\"}"), Refused);
+  EXPECT_THROW(ParseJson(std::string(100000, '[')), Refused);
+}
+
+TEST(CompletionRequestTest, DefaultsStayWhereFieldsAreAbsentOrNull) {
+  CompletionDefaults defaults = Defaults();
+  defaults.sampling.temperature = 0.3f;
+  defaults.max_tokens = 17;
+  defaults.seed = 5;
+  for (const char* text :
+       {R"({"prompt":"a"})",
+        R"({"prompt":"a","temperature":null,"max_tokens":null,"seed":null,"stop":null})"}) {
+    const auto got = ReadCompletionRequest(ParseJson(text), Dialect::kCompletion, defaults);
+    EXPECT_EQ(got.spec.sampling.temperature, 0.3f);
+    EXPECT_EQ(got.spec.max_tokens, 17);
+    EXPECT_EQ(got.seed, 5u);
+    EXPECT_EQ(got.n, 1u);
+    EXPECT_EQ(got.spec.logprobs, -1);
+    EXPECT_TRUE(got.spec.stops.empty());
+    EXPECT_FALSE(got.stream);
+  }
+}
+
+TEST(CompletionRequestTest, FieldsBecomeParameters) {
+  const auto got = Read(
+      R"({"model":"other","prompt":"a","temperature":0.5,"top_k":3.0,"top_p":0.9,"min_p":0.1,"stop":"x",)"
+      R"("repeat_penalty":1.2,"repeat_last_n":8,"presence_penalty":0.25,"frequency_penalty":0.75,"seed":9,)"
+      R"("max_tokens":4,"n":2,"logprobs":2,"stream":true,"stream_options":{"include_usage":true},)"
+      R"("logit_bias":{"7":-100}})");
+  const SamplingParams& p = got.spec.sampling;
+  EXPECT_EQ(p.temperature, 0.5f);
+  EXPECT_EQ(p.top_k, 3);
+  EXPECT_EQ(p.top_p, 0.9f);
+  EXPECT_EQ(p.min_p, 0.1f);
+  EXPECT_EQ(p.repeat_penalty, 1.2f);
+  EXPECT_EQ(p.repeat_last_n, 8);
+  EXPECT_EQ(p.presence_penalty, 0.25f);
+  EXPECT_EQ(p.frequency_penalty, 0.75f);
+  EXPECT_EQ(p.logit_bias, (std::vector<std::pair<TokenId, float>>{{7, -100.f}}));
+  EXPECT_EQ(got.spec.stops, std::vector<std::string>{"x"});
+  EXPECT_EQ(got.spec.max_tokens, 4);
+  EXPECT_EQ(got.spec.logprobs, 2);
+  EXPECT_EQ(got.seed, 9u);
+  EXPECT_EQ(got.n, 2u);
+  EXPECT_TRUE(got.stream && got.include_usage);
+}
+
+// llama-server's and vLLM's names for the same things, and which of several names counts.
+TEST(CompletionRequestTest, OtherServersNamesWork) {
+  EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3})", Dialect::kNative).spec.max_tokens, 3);
+  EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3,"max_tokens":4,"max_completion_tokens":5})").spec.max_tokens,
+            5);
+  EXPECT_EQ(Read(R"({"prompt":"a","repetition_penalty":1.5})").spec.sampling.repeat_penalty, 1.5f);
+  EXPECT_EQ(Read(R"({"prompt":"a","n_probs":2})", Dialect::kNative).spec.logprobs, 2);
+  EXPECT_EQ(Read(R"({"prompt":"a","n_probs":0})", Dialect::kNative).spec.logprobs, -1);
+  EXPECT_EQ(Read(R"({"prompt":"a","seed":-1})").seed, std::nullopt);
+  const auto banned = Read(R"({"prompt":"a","logit_bias":[[5,false],[6,1.5]]})").spec.sampling.logit_bias;
+  ASSERT_EQ(banned.size(), 2u);
+  EXPECT_TRUE(std::isinf(banned[0].second) && banned[0].second < 0);
+  EXPECT_EQ(banned[1], (std::pair<TokenId, float>{6, 1.5f}));
+  const auto chat = Read(
+      R"({"messages":[{"role":"developer","content":"s"},{"role":"user","content":[{"type":"text","text":"a"},)"
+      R"({"type":"text","text":"b"}]}],"logprobs":true,"chat_template_kwargs":{"enable_thinking":false}})",
+      Dialect::kChat);
+  ASSERT_EQ(chat.messages.size(), 2u);
+  EXPECT_EQ(chat.messages[0].role, "system");
+  EXPECT_EQ(chat.messages[1].content, "ab");
+  EXPECT_EQ(chat.spec.logprobs, 0) << "the chosen token's alone";
+  EXPECT_FALSE(chat.think);
+}
+
+TEST(MakeSpecsTest, AreByPromptThenByChoiceAndDifferInSeed) {
+  const CompletionDefaults defaults = Defaults();
+  auto request = Read(R"({"prompt":["hello","world"],"n":2,"seed":40})");
+  const auto specs = MakeSpecs(request, defaults);
+  ASSERT_EQ(specs.size(), 4u);
+  EXPECT_EQ(specs[0].prompt, specs[1].prompt);
+  EXPECT_NE(specs[1].prompt, specs[2].prompt);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(specs[i].sampling.seed, 40 + i % 2);
+  EXPECT_TRUE(specs[0].continues);
+  request.seed.reset();
+  EXPECT_NE(MakeSpecs(request, defaults)[0].sampling.seed, MakeSpecs(request, defaults)[0].sampling.seed);
+  EXPECT_EQ(MakeSpecs(Read(R"({"prompt":[5,6,7]})"), defaults)[0].prompt, (std::vector<TokenId>{5, 6, 7}));
+}
+
+TEST(MakeSpecsTest, IgnoringTheEndBansItsTokens) {
+  const CompletionDefaults defaults = Defaults();
+  const auto specs = MakeSpecs(Read(R"({"prompt":"hello","ignore_eos":true})"), defaults);
+  size_t ends = 0;
+  for (const auto& [token, bias] : specs[0].sampling.logit_bias) {
+    EXPECT_TRUE(defaults.tokenizer->IsEndOfGeneration(token)) << token;
+    EXPECT_TRUE(std::isinf(bias) && bias < 0);
+    ++ends;
+  }
+  EXPECT_EQ(ends, 2u) << "</s> and <|eot_id|>";
+}
+
+TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
+  const auto refusal = [](const std::string& text, Dialect dialect,
+                          CompletionDefaults defaults = Defaults()) {
+    try {
+      MakeSpecs(ReadCompletionRequest(ParseJson(text), dialect, defaults), defaults);
+    } catch (const Refused& why) {
+      return std::string(why.param()) + ": " + why.what();
+    }
+    return std::string();
+  };
+  const std::string lots(100000, 'q'), some(70, 'q');
+  EXPECT_NE(refusal(R"({"prompt":")" + lots + "\"}", Dialect::kCompletion).find("100000 bytes"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"prompt":")" + some + "\"}", Dialect::kCompletion).find("prompt: "),
+            std::string::npos);
+  const std::string chat = R"({"messages":[{"role":"user","content":")";
+  EXPECT_EQ(refusal(chat + some + "\"}]}", Dialect::kChat).substr(0, 10), "messages: ");
+  CompletionDefaults without = Defaults();
+  without.chat_format.reset();
+  EXPECT_NE(refusal(chat + "a\"}]}", Dialect::kChat, without).find("no chat template"), std::string::npos);
+}
+
+TEST(PreparedRequestTest, HoldsSpecsOrTheReason) {
+  PreparedRequest good{.text = R"({"prompt":"hello"})"};
+  good.Run(Defaults());
+  EXPECT_FALSE(good.refused);
+  EXPECT_EQ(good.specs.size(), 1u);
+  EXPECT_TRUE(good.text.empty()) << "a client's megabytes are not kept";
+  PreparedRequest bad{.text = "hello"};
+  bad.Run(Defaults());
+  ASSERT_TRUE(bad.refused);
+  EXPECT_EQ(bad.refused->status(), 400);
+}
+
+}  // namespace
+}  // namespace larder::serving::api
