@@ -40,7 +40,8 @@ ProductTimer::ProductTimer(kernels::Isa isa, const kernels::ProductSize& size, s
 
 kernels::Gemm& ProductTimer::GemmOf(const kernels::Schedule& schedule) {
   for (Made& made : made_) {
-    if (!(made.tile == schedule.tile)) continue;
+    // Reslice keeps the tiles, which are others for slices that are unpacked.
+    if (!(made.tile == schedule.tile) || made.slice.unpacked != schedule.slice.unpacked) continue;
     if (!(made.slice == schedule.slice)) made.gemm.Reslice(made.slice = schedule.slice);
     return made.gemm;
   }

@@ -50,6 +50,7 @@ enum class PanelCodes : uint8_t {
   kSixBits,   // 6 vectors, 3 of each half of the block: the codes of vectors 0, 1, 2 of the half in the bits
              // 2 to 7 of their bytes; the code of vector 3 in their bits 0 and 1, its highest two bits in the
              // first; q = code - 32
+  kUnpacked,  // 8 vectors as the tiles of an instruction set multiply them; of slices, never of panels
 };
 // Vectors of a block in kNibbles and kTable, of a block in kFiveBits, of half a block in kSixBits.
 inline constexpr size_t kNibbleVectors = kBlockVectors / 2, kFiveVectors = 5, kTripleVectors = 3;
@@ -60,6 +61,11 @@ enum class PanelScales : uint8_t {
   kSixBitWords,    // in the group's header, scales and minimums (namespace six_bit_words)
   kInt8,           // in the group's header, of each block (namespace int8_scales)
   kInt8Halves,     // the same, of each half of each block
+  // Of kUnpacked, per block: float32 [16 rows]; the same of each half; the same, then minimums with their
+  // sign changed.
+  kF32,
+  kF32Halves,
+  kF32AndMinimum,
 };
 
 // A panel of `blocks` blocks of 32 inputs, in groups of group_blocks blocks:
@@ -87,10 +93,15 @@ struct PanelFormat {
 
   // Its blocks' minimum is not always 0.
   constexpr bool has_minimum() const {
-    return scales == PanelScales::kF16AndMinimum || scales == PanelScales::kSixBitWords;
+    return scales == PanelScales::kF16AndMinimum || scales == PanelScales::kSixBitWords ||
+           scales == PanelScales::kF32AndMinimum;
   }
   // The halves of a block have scales of their own.
-  constexpr bool half_scales() const { return scales == PanelScales::kInt8Halves; }
+  constexpr bool half_scales() const {
+    return scales == PanelScales::kInt8Halves || scales == PanelScales::kF32Halves;
+  }
+  // Its weights take work before they can be multiplied.
+  constexpr bool packs() const { return codes != PanelCodes::kBytes && codes != PanelCodes::kUnpacked; }
 
   constexpr size_t group_bytes() const { return header_bytes + group_blocks * (scale_bytes + weight_bytes); }
   constexpr size_t bytes(size_t blocks) const {
@@ -103,7 +114,7 @@ struct PanelFormat {
   constexpr size_t scale_offset(size_t block) const {
     return group_offset(block) + header_bytes + block % group_blocks * scale_bytes;
   }
-  // Of kF16AndMinimum, the block's minimums.
+  // Of kF16AndMinimum and kF32AndMinimum, the block's minimums.
   constexpr size_t minimum_offset(size_t block) const { return scale_offset(block) + scale_bytes / 2; }
   // Of kInt8 and kInt8Halves, the integer scales of half `half` of the block.
   constexpr size_t int8_offset(size_t block, size_t half) const;
@@ -294,6 +305,22 @@ inline constexpr PanelFormat kIq4XsPanel = [] {
 inline constexpr std::array kPanelFormats = {&kQ8Panel,   &kQ4_0Panel,  &kQ4_1Panel,  &kQ5_0Panel,
                                              &kQ5_1Panel, &kIq4NlPanel, &kMxfp4Panel, &kQ4KPanel,
                                              &kQ5KPanel,  &kQ6KPanel,   &kIq4XsPanel};
+
+// How a slice of the format's panels is kept for a product of many rows, so that its weights are unpacked
+// once and not for each tile. It has no pack and no unpack.
+constexpr PanelFormat UnpackedFormat(const PanelFormat& packed) {
+  PanelFormat format = kQ8Panel;
+  format.type = packed.type;
+  format.name = packed.name;
+  format.codes = PanelCodes::kUnpacked;
+  format.scales = packed.half_scales()   ? PanelScales::kF32Halves
+                  : packed.has_minimum() ? PanelScales::kF32AndMinimum
+                                         : PanelScales::kF32;
+  format.scale_bytes = kPanelRows * sizeof(float) * (format.scales == PanelScales::kF32 ? 1 : 2);
+  format.pack = nullptr;
+  format.unpack = nullptr;
+  return format;
+}
 
 // The format that holds weights of a GGUF type as they are, or kQ8Panel, for which others are converted to
 // Q8_0 (GgufFile::ReadRowsQ8_0).

@@ -49,6 +49,15 @@ SliceSpec SliceFor(const TileSpec& tile, const CoreShape& core) {
   return slice;
 }
 
+// Weights are unpacked once for a slice of so many rows that it takes at least this many tiles.
+constexpr size_t kUnpackedTiles = 4;
+void UnpackForManyRows(ScheduleTable& table) {
+  for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
+    auto& [tile, slice] = table.of[of];
+    slice.unpacked = std::min(ScheduleTable::Rows(of), slice.rows) >= kUnpackedTiles * tile.rows;
+  }
+}
+
 // 32 registers: a tile of rows x panels needs 2 * rows * panels + 2 * panels + 1 of them. 6 x 2 is the best
 // for data in L1; but where all rows fit one tile, its panels are read once from the last-level cache and
 // never again, and one pass of a tile of one panel is faster than two of better ones.
@@ -70,6 +79,7 @@ ScheduleTable Avx512(const CoreShape& core) {
   table[5] = {tile(5, 2), {}};
   table[6] = {tile(6, 2), {}};
   for (size_t rows = 7; rows <= 14; ++rows) table[rows] = {tile(rows, 1), {}};
+  UnpackForManyRows(table);
   return table;
 }
 
@@ -87,6 +97,7 @@ ScheduleTable Avx512InHalves(const CoreShape& core) {
   const SliceSpec slice{.panels = 1, .rows = std::max(RowsInL2(core) / kRows, size_t{1}) * kRows};
   table.Fill({tile(kRows), slice});
   for (size_t rows = 1; rows <= 14; ++rows) table[rows] = {tile(rows), {}};
+  UnpackForManyRows(table);
   return table;
 }
 
@@ -98,6 +109,7 @@ ScheduleTable Avx2(size_t tile_rows, const CoreShape& core) {
   slice.blocks = kSumBlocks;  // the weights of one panel fit any L1
   table.Fill({tile, slice});
   for (size_t rows = 1; rows <= tile_rows; ++rows) table[rows].slice = {};
+  UnpackForManyRows(table);
   return table;
 }
 
@@ -128,7 +140,7 @@ bool ScheduleFits(Isa isa, const Schedule& schedule) {
   const auto& [tile, slice] = schedule;
   if (!TileFits(isa, tile)) return false;
   if (slice.blocks < 2 || slice.blocks % 2 || slice.blocks > kSumBlocks || slice.panels % tile.panels ||
-      slice.rows < tile.rows) {
+      slice.rows < tile.rows || (slice.unpacked && tile.panels > SliceSpec::kMaxUnpackedPanels)) {
     return false;
   }
   if (slice.blocks == kSumBlocks) return true;

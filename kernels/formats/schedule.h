@@ -16,7 +16,7 @@
 namespace larder::kernels::inline formats {
 
 // Of the code that tiles have. Raised when it changes enough that schedules tuned before are no longer good.
-inline constexpr uint32_t kGeneratorVersion = 2;
+inline constexpr uint32_t kGeneratorVersion = 3;
 
 // How a tile gets the activations of a row, 4 inputs in every lane of a vector.
 enum class ActLoad : uint8_t {
@@ -62,6 +62,10 @@ struct SliceSpec {
   size_t panels =
       0;  // a multiple of the tile's; 0: all of a product whose inputs are not cut, else the tile's
   size_t rows = SIZE_MAX;  // at least the tile's
+  // Weights of formats that pack them are unpacked once for all rows of the slice, not by each tile; then it
+  // has at most kMaxUnpackedPanels panels, whatever `panels` says.
+  bool unpacked = false;
+  static constexpr size_t kMaxUnpackedPanels = 2;
   bool operator==(const SliceSpec&) const = default;
 };
 

@@ -20,6 +20,11 @@ GemmFn GenerateTile(Isa isa, const TileShape& tile) {
   return isa == Isa::kAvx512Vnni ? GenerateGemmAvx512(tile) : GenerateGemmAvx2(tile, isa == Isa::kAvxVnni);
 }
 
+UnpackFn GenerateUnpack(Isa isa, const TileShape& tile, const PanelShape& unpacked) {
+  return isa == Isa::kAvx512Vnni ? GenerateUnpackAvx512(tile, unpacked)
+                                 : GenerateUnpackAvx2(tile, unpacked, isa == Isa::kAvxVnni);
+}
+
 }  // namespace
 
 Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
@@ -39,6 +44,12 @@ Gemm Gemm::Make(Isa isa, const GemmShape& shape, const KernelTuning& tuning) {
   Gemm gemm;
   gemm.shape_ = shape;
   gemm.panel_bytes_ = shape.panel.bytes();
+  gemm.unpacked_ = shape;
+  // A chunk; the slices of an odd number of blocks include one of an odd number, which tiles must expect.
+  const size_t blocks = shape.panel.blocks, whole = kSumBlocks + blocks % 2;
+  gemm.unpacked_.panel = {.blocks = std::min(blocks, whole), .format = UnpackedFormat(shape.panel.format)};
+  gemm.unpacked_bytes_ = gemm.unpacked_.panel.bytes();
+  LARDER_CHECK(SliceSpec::kMaxUnpackedPanels * gemm.unpacked_bytes_ <= kMaxUnpackedBytes);
   if (isa == Isa::kScalar) return gemm;  // no tiles: Run calls the reference
   gemm.Generate(isa, table);
   gemm.CheckAgainstReference(isa);
@@ -75,12 +86,19 @@ void Gemm::Reslice(const SliceSpec& slice) {
 }
 
 void Gemm::Generate(Isa isa, const ScheduleTable& table) {
-  std::vector<std::pair<TileSpec, GemmFn>> made;
-  const auto tile = [&](const TileSpec& spec) {
-    for (const auto& [known, function] : made) {
-      if (known == spec) return function;
+  // Of a function of panels and of one of unpacked slices: what was generated already.
+  std::vector<std::pair<TileSpec, GemmFn>> made[2];
+  std::vector<std::pair<TileSpec, UnpackFn>> unpacks;
+  const auto once = [](auto& known, const TileSpec& spec, const auto& generate) {
+    for (const auto& [other, function] : known) {
+      if (other == spec) return function;
     }
-    return made.emplace_back(spec, GenerateTile(isa, {shape_, spec})).second;
+    return known.emplace_back(spec, generate()).second;
+  };
+  const auto tile = [&](const TileSpec& spec, bool unpacked) {
+    return once(made[unpacked], spec, [&] {
+      return GenerateTile(isa, {unpacked ? unpacked_ : shape_, spec});
+    });
   };
   size_t m = 1;
   for (size_t of = 0; of < ScheduleTable::kRowClasses; ++of) {
@@ -90,6 +108,11 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
     if (at == walks_.size()) walks_.push_back({.schedule = schedule, .steps = Steps(schedule.slice)});
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
+    const bool unpacked = schedule.slice.unpacked && shape_.panel.format.packs();
+    if (unpacked) {
+      const TileSpec one = TileSpec{}.Fetching(schedule.tile.prefetch, schedule.tile.prefetch_bytes);
+      walk.unpack = once(unpacks, one, [&] { return GenerateUnpack(isa, {shape_, one}, unpacked_.panel); });
+    }
     // Every number of rows that a tile may get, and every number of panels that may be left over. The last
     // class has no end, but the more rows a product has, the closer are its tiles to the largest.
     const bool last = of + 1 == ScheduleTable::kRowClasses;
@@ -100,9 +123,10 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
           TileSpec spec = schedule.tile;
           spec.rows = rows;
           spec.panels = panels;
-          walk.first[rows][panels] = tile(spec);
+          // What a slice was unpacked to is in L1.
+          walk.first[rows][panels] = tile(unpacked ? spec.WithoutPrefetch() : spec, unpacked);
           if (n_tiles == 1) continue;
-          walk.next[rows][panels] = tile(spec.WithoutPrefetch());
+          walk.next[rows][panels] = tile(spec.WithoutPrefetch(), unpacked);
         }
       }
     }
@@ -159,12 +183,18 @@ void Gemm::CheckAgainstReference(Isa isa) const {
   constexpr float kUntouched = 0.25f;
   std::vector<float> reference(y_floats, kUntouched), got(y_floats), sums(max_rows * n_panels * kPanelRows);
   GemmReference(shape, panels.get(), acts, reference.data(), n_panels, max_rows);
+  auto unpacked = allocate(n_panels * unpacked_bytes_);
   const auto check = [&](const Walk& walk, const Tiles& tiles, size_t rows, size_t tile_panels) {
     std::fill(got.begin(), got.end(), kUntouched);
     for (const Step& step : walk.steps) {
       InputSlice slice = step.slice;
       slice.sums = sums.data();
-      RunTile(tiles, panels.get() + step.panel_offset,
+      const uint8_t* from = panels.get() + step.panel_offset;
+      if (walk.unpack) {
+        walk.unpack(from, unpacked.get(), n_panels, slice.blocks);
+        from = unpacked.get();
+      }
+      RunTile(tiles, from, walk.unpack ? unpacked_bytes_ : panel_bytes_,
               reinterpret_cast<const ActBlock*>(x.get() + step.x_offset), got.data(), n_panels, rows,
               tile_panels, slice);
     }

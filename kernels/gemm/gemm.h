@@ -60,10 +60,16 @@ class Gemm {
   void Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t m) const;
 
   // For measurements: gives all products the same slices from now on. The tiles stay as they are. Requires
-  // that the schedules with these slices fit. Set-up only.
+  // that the schedules with these slices fit, and are unpacked if they were before. Set-up only.
   void Reslice(const SliceSpec& slice);
 
   const GemmShape& shape() const { return shape_; }
+
+  // Unpacks `blocks` blocks of consecutive panels into a slice of the UnpackedFormat.
+  // A slice has at most kMaxUnpackedBytes.
+  static constexpr size_t kMaxUnpackedBytes =
+      SliceSpec::kMaxUnpackedPanels * (kSumBlocks + 2) * UnpackedFormat(kQ4KPanel).bytes(2) / 2;
+  using UnpackFn = void (*)(const uint8_t* panels, uint8_t* unpacked, size_t n_panels, size_t blocks);
 
  private:
   using Tiles = std::array<std::array<GemmFn, TileSpec::kMaxPanels + 1>, TileSpec::kMaxRows + 1>;
@@ -75,19 +81,20 @@ class Gemm {
   struct Walk {
     Schedule schedule;
     std::vector<Step> steps;
-    Tiles first{}, next{};  // [rows][panels]: of a slice's first tile, and of the others
+    UnpackFn unpack = nullptr;  // null: the tiles read the panels as they are
+    Tiles first{}, next{};      // [rows][panels]: of a slice's first tile, and of the others
   };
   std::vector<Step> Steps(const SliceSpec&) const;
   void Generate(Isa, const ScheduleTable&);
   void CheckAgainstReference(Isa) const;
-  void RunTile(const Tiles&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels, size_t rows,
-               size_t tile_panels, InputSlice) const;
+  static void RunTile(const Tiles&, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
+                      size_t n_panels, size_t rows, size_t tile_panels, InputSlice);
   void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                  size_t m) const;
 
-  GemmShape shape_;
-  size_t panel_bytes_ = 0;   // per panel
-  std::vector<Walk> walks_;  // empty: the scalar set
+  GemmShape shape_, unpacked_;                   // unpacked_: of a slice that is unpacked
+  size_t panel_bytes_ = 0, unpacked_bytes_ = 0;  // per panel
+  std::vector<Walk> walks_;                      // empty: the scalar set
   std::array<uint8_t, ScheduleTable::kRowClasses> walk_of_{};
 };
 

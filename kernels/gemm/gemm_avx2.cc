@@ -36,6 +36,7 @@ class Avx2Tile final : public GemmTile {
   void Prepare() override {
     switch (format().codes) {
       case PanelCodes::kBytes:
+      case PanelCodes::kUnpacked:
         break;
       case PanelCodes::kNibbles:
         a_.vmovdqu(Unpacking(), Repeated(format().has_minimum() ? 0x0F0F0F0Fu : 0xF0F0F0F0u));
@@ -73,6 +74,9 @@ class Avx2Tile final : public GemmTile {
     switch (format().codes) {
       case PanelCodes::kBytes:
         flip ? a_.vpxor(to, *flip, vector(j)) : a_.vmovdqa(to, vector(j));
+        break;
+      case PanelCodes::kUnpacked:
+        a_.vmovdqa(to, vector(j));
         break;
       case PanelCodes::kNibbles:
         a_.vmovdqa(to, codes);
@@ -162,6 +166,11 @@ class Avx2Tile final : public GemmTile {
         a_.vcvtdq2ps(to, to);
         a_.vmulps(to, to, Panel(0, int8_scales::kDOffset + row * sizeof(float)));
         break;
+      case PanelScales::kF32:
+      case PanelScales::kF32Halves:
+      case PanelScales::kF32AndMinimum:
+        a_.vmovaps(to, Panel(0, format().scale_offset(b) + (part * kPanelRows + row) * sizeof(float)));
+        break;
     }
   }
   // Loads half h of the minimums of block b, with their sign changed if the panel has them so.
@@ -170,7 +179,11 @@ class Avx2Tile final : public GemmTile {
       LoadNumber(to, other, model::kSuperBlocks + b, six_bit_words::kDminOffset, h);
     } else {
       const auto row = static_cast<size_t>(h) * (kPanelRows / kHalves);
-      a_.vcvtph2ps(to, Panel(0, format().minimum_offset(b) + row * sizeof(uint16_t)));
+      if (format().scales == PanelScales::kF32AndMinimum) {
+        a_.vmovaps(to, Panel(0, format().minimum_offset(b) + row * sizeof(float)));
+      } else {
+        a_.vcvtph2ps(to, Panel(0, format().minimum_offset(b) + row * sizeof(uint16_t)));
+      }
     }
   }
   // to = half h of number n of the group's words times d or dmin.
@@ -243,13 +256,20 @@ class Avx2Tile final : public GemmTile {
     }
   }
 
-  void DotAvx2(size_t b, size_t begin, size_t end) {
-    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3),
-                   flip = Scratch(4);
+  // Without VNNI: 0x80 in each byte.
+  x86::Ymm MakeFlip() {
+    const x86::Ymm flip = Scratch(4);
     a_.vpcmpeqb(flip, flip, flip);
-    a_.vpsrlw(ones, flip, 15);  // 1 in each 16-bit lane
-    a_.vpabsb(flip, flip);      // 1 in each byte
-    a_.vpsllw(flip, flip, 7);   // 0x80 in each byte
+    a_.vpabsb(flip, flip);     // 1 in each byte
+    a_.vpsllw(flip, flip, 7);  // no carry leaves a byte
+    return flip;
+  }
+
+  void DotAvx2(size_t b, size_t begin, size_t end) {
+    const x86::Ymm signed_w = Scratch(0), abs_w = Scratch(1), product = Scratch(2), ones = Scratch(3);
+    const x86::Ymm flip = MakeFlip();
+    a_.vpcmpeqb(ones, ones, ones);
+    a_.vpsrlw(ones, ones, 15);  // 1 in each 16-bit lane
     for (int m = 0; m < rows_; ++m) {
       for (int h = 0; h < kHalves; ++h) a_.vpxor(Int(h, m), Int(h, m), Int(h, m));
     }
@@ -302,6 +322,31 @@ class Avx2Tile final : public GemmTile {
     }
   }
 
+  void UnpackBlock(size_t b) override {
+    const x86::Ymm vector = Scratch(0), other = Scratch(1), flip = vnni_ ? x86::Ymm() : MakeFlip();
+    const size_t half_bytes = kVectorBytes / kHalves;
+    for (size_t j = 0; j < kBlockVectors; ++j) {
+      for (int h = 0; h < kHalves; ++h) {
+        LoadWeights(vector, other, b, j, h, vnni_ ? nullptr : &flip);
+        a_.vmovdqa(
+            Unpacked(unpacked().weight_offset(b) + j * kVectorBytes + static_cast<size_t>(h) * half_bytes),
+            vector);
+      }
+    }
+    const size_t parts = format().half_scales() ? 2 : 1;
+    for (int h = 0; h < kHalves; ++h) {
+      const size_t at = static_cast<size_t>(h) * vector_bytes();
+      for (size_t part = 0; part < parts; ++part) {
+        LoadScales(vector, other, b, part, h);
+        a_.vmovaps(Unpacked(unpacked().scale_offset(b) + part * kPanelRows * sizeof(float) + at), vector);
+      }
+      if (!format().has_minimum()) continue;
+      LoadMinimums(vector, other, b, h);
+      if (format().scales == PanelScales::kSixBitWords) a_.vxorps(vector, vector, Repeated(1u << 31));
+      a_.vmovaps(Unpacked(unpacked().minimum_offset(b) + at), vector);
+    }
+  }
+
   const bool vnni_;
 };
 
@@ -310,6 +355,12 @@ class Avx2Tile final : public GemmTile {
 GemmFn GenerateGemmAvx2(const TileShape& tile, bool avx_vnni) {
   return Jit::Generate<GemmFn>(TileName(tile, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
                                [&](x86::Assembler& a) { Avx2Tile(a, tile, avx_vnni).Emit(); });
+}
+
+UnpackFn GenerateUnpackAvx2(const TileShape& tile, const PanelShape& unpacked, bool avx_vnni) {
+  return Jit::Generate<UnpackFn>(
+      UnpackName(tile, avx_vnni ? Isa::kAvxVnni : Isa::kAvx2),
+      [&](x86::Assembler& a) { Avx2Tile(a, tile, avx_vnni).EmitUnpack(unpacked); });
 }
 
 }  // namespace larder::kernels::gemm

@@ -97,7 +97,8 @@ class Avx512Tile final : public GemmTile {
   // Whether codes in the high halves of bytes have accumulators of their own, 16 times as large as the
   // others: of one or two rows this saves more shifts than it adds.
   bool Splits() const {
-    return format().codes == PanelCodes::kNibbles && rows_ <= 2 && HasSpare(2 + panels_ + panels_ * rows_);
+    return !unpacks() && format().codes == PanelCodes::kNibbles && rows_ <= 2 &&
+           HasSpare(2 + panels_ + panels_ * rows_);
   }
 
   void Prepare() override {
@@ -115,6 +116,7 @@ class Avx512Tile final : public GemmTile {
     }
     switch (format().codes) {
       case PanelCodes::kBytes:
+      case PanelCodes::kUnpacked:
         break;
       case PanelCodes::kNibbles:
         if (splits_ || format().has_minimum()) Hold(kLowHalves);
@@ -184,6 +186,7 @@ class Avx512Tile final : public GemmTile {
     for (int p = 0; p < panels_; ++p) {
       switch (format().codes) {
         case PanelCodes::kBytes:
+        case PanelCodes::kUnpacked:
           a_.vmovdqa64(Weight(p), Panel(p, format().weight_offset(b) + j * kVectorBytes));
           break;
         case PanelCodes::kNibbles: {
@@ -321,6 +324,12 @@ class Avx512Tile final : public GemmTile {
                          : a_.vmulps(Scale(p), Scale(p), Panel(p, int8_scales::kDOffset));
           break;
         }
+        case PanelScales::kF32:
+        case PanelScales::kF32Halves:
+        case PanelScales::kF32AndMinimum:
+          a_.vmovaps(Scale(p),
+                     Panel(p, format().scale_offset(b) + static_cast<size_t>(half) * vector_bytes()));
+          break;
       }
     }
   }
@@ -376,20 +385,45 @@ class Avx512Tile final : public GemmTile {
       }
     }
     if (!format().has_minimum()) return;
-    const bool negated = format().scales == PanelScales::kF16AndMinimum;
-    for (int p = 0; p < panels_; ++p) {
-      if (negated) {
-        a_.vcvtph2ps(Scale(p), Panel(p, format().minimum_offset(b)));
-      } else {
-        LoadNumber(p, model::kSuperBlocks + b, 1);
-      }
-    }
+    const bool negated = format().scales != PanelScales::kSixBitWords;
+    LoadMinimums(b);
     for (int m = 0; m < rows_; ++m) {
       for (int p = 0; p < panels_; ++p) {
         const auto d_sum = Act(m, b, offsetof(ActBlock, d_sum))._1to16();
         negated ? a_.vfmadd231ps(Sum(p, m), Scale(p), d_sum) : a_.vfnmadd231ps(Sum(p, m), Scale(p), d_sum);
       }
     }
+  }
+
+  // Scale(p) = the minimums of block b, with their sign changed but for kSixBitWords.
+  void LoadMinimums(size_t b) {
+    for (int p = 0; p < panels_; ++p) {
+      if (format().scales == PanelScales::kSixBitWords) {
+        LoadNumber(p, model::kSuperBlocks + b, 1);
+      } else if (format().scales == PanelScales::kF16AndMinimum) {
+        a_.vcvtph2ps(Scale(p), Panel(p, format().minimum_offset(b)));
+      } else {
+        a_.vmovaps(Scale(p), Panel(p, format().minimum_offset(b)));
+      }
+    }
+  }
+
+  void UnpackBlock(size_t b) override {
+    const size_t parts = format().half_scales() ? 2 : 1, part_vectors = kBlockVectors / parts;
+    for (size_t part = 0; part < parts; ++part) {
+      for (size_t i = 0; i < part_vectors; ++i) {
+        const size_t j = InOrder(part * part_vectors + i);
+        LoadWeights(b, j);
+        a_.vmovdqa64(Unpacked(unpacked().weight_offset(b) + j * kVectorBytes), Weight(0));
+      }
+      LoadScales(b, static_cast<int>(part));
+      a_.vmovaps(Unpacked(unpacked().scale_offset(b) + part * vector_bytes()), Scale(0));
+    }
+    if (!format().has_minimum()) return;
+    LoadMinimums(b);
+    if (format().scales == PanelScales::kSixBitWords)
+      a_.vpxord(Scale(0), Scale(0), Dword(Repeated(kSignBit))._1to16());
+    a_.vmovaps(Unpacked(unpacked().minimum_offset(b)), Scale(0));
   }
 
   x86::Vec SumVector(int m, int i) const override { return Sum(i, m); }
@@ -401,7 +435,8 @@ class Avx512Tile final : public GemmTile {
   static constexpr uint32_t kSixBits = 0xFCFCFCFCu, kTopTwo = 0xC0C0C0C0u;
   static constexpr uint32_t kFiveBits = 0xF8F8F8F8u, kTopThree = 0xE0E0E0E0u;
   // By PanelCodes: the registers that CodesAt keeps for a panel.
-  static constexpr std::array<int, 5> kCodeVectorsOf = {0, 1, 1, kFiveVectors, kTripleVectors};
+  static constexpr std::array<int, 6> kCodeVectorsOf = {0, 1, 1, kFiveVectors, kTripleVectors, 0};
+  static constexpr uint32_t kSignBit = 1u << 31;
   static constexpr uint32_t kNumberMask = (1u << six_bit_words::kNumberBits) - 1;
 
   bool HasInt8Scales() const {
@@ -428,6 +463,11 @@ class Avx512Tile final : public GemmTile {
 GemmFn GenerateGemmAvx512(const TileShape& tile) {
   return Jit::Generate<GemmFn>(TileName(tile, Isa::kAvx512Vnni),
                                [&](x86::Assembler& a) { Avx512Tile(a, tile).Emit(); });
+}
+
+UnpackFn GenerateUnpackAvx512(const TileShape& tile, const PanelShape& unpacked) {
+  return Jit::Generate<UnpackFn>(UnpackName(tile, Isa::kAvx512Vnni),
+                                 [&](x86::Assembler& a) { Avx512Tile(a, tile).EmitUnpack(unpacked); });
 }
 
 }  // namespace larder::kernels::gemm

@@ -4,27 +4,30 @@
 
 namespace larder::kernels::inline gemm {
 
-void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
-                   size_t rows, size_t tile_panels, InputSlice slice) const {
+void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
+                   size_t n_panels, size_t rows, size_t tile_panels, InputSlice slice) {
   const auto& of_rows = tiles[rows];
   const size_t rest = n_panels % tile_panels, whole = n_panels - rest;
   if (whole > 0) of_rows[tile_panels](panels, x, y, whole, &slice);
   if (rest > 0) {
     if (slice.keeps_sums()) slice.sums += whole * rows * kPanelRows;
-    of_rows[rest](panels + whole * panel_bytes_, x, y + whole * kPanelRows, rest, &slice);
+    of_rows[rest](panels + whole * panel_bytes, x, y + whole * kPanelRows, rest, &slice);
   }
 }
 
 void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                      size_t m) const {
   alignas(kCacheLineBytes) float sums[SliceSpec::kMaxSumsBytes / sizeof(float)];  // of chunks that are cut
+  alignas(kCacheLineBytes) uint8_t unpacked[kMaxUnpackedBytes];
   const auto& [tile, slice] = walk.schedule;
   // Tiles of nearly equal size: 9 rows are 3 + 3 + 3, not 4 + 4 + 1.
   const size_t n_tiles = CeilDiv(m, tile.rows), small_rows = m / n_tiles, larger_tiles = m % n_tiles;
   // Row slices of nearly equal size, too.
   const size_t most_tiles = std::min(slice.rows / tile.rows, n_tiles);
   const size_t slice_tiles = CeilDiv(n_tiles, CeilDiv(n_tiles, most_tiles));
-  const size_t group = slice.panels > 0 ? slice.panels : walk.steps.size() == 1 ? n_panels : tile.panels;
+  const size_t whole = slice.panels > 0 ? slice.panels : walk.steps.size() == 1 ? n_panels : tile.panels;
+  const size_t group = walk.unpack ? std::min(whole, SliceSpec::kMaxUnpackedPanels) : whole;
+  const size_t panel_bytes = walk.unpack ? unpacked_bytes_ : panel_bytes_;
   for (size_t p = 0; p < n_panels; p += group) {
     const size_t n = std::min(group, n_panels - p);
     size_t row = 0;  // the first of the slice
@@ -36,11 +39,15 @@ void Gemm::RunSlices(const Walk& walk, const uint8_t* panels, const ActBlock* x,
         const auto* step_x = reinterpret_cast<const uint8_t*>(x) + step.x_offset;
         auto* step_y = reinterpret_cast<uint8_t*>(y + p * kPanelRows);
         InputSlice inputs = step.slice;
+        if (walk.unpack) {
+          walk.unpack(step_panels, unpacked, n, inputs.blocks);
+          step_panels = unpacked;
+        }
         done = 0;
         for (size_t t = first; t < end; ++t) {
           const size_t rows = small_rows + (t < larger_tiles), at = row + done;
           inputs.sums = inputs.keeps_sums() ? &sums[done * n * kPanelRows] : nullptr;
-          RunTile(t == first ? walk.first : walk.next, step_panels,
+          RunTile(t == first ? walk.first : walk.next, step_panels, panel_bytes,
                   reinterpret_cast<const ActBlock*>(step_x + at * shape_.x_stride_bytes),
                   reinterpret_cast<float*>(step_y + at * shape_.y_stride_bytes), n, rows, tile.panels,
                   inputs);

@@ -16,10 +16,18 @@ struct TileShape {
 // A tile's name for perf: larder::gemm.q8.32blocks.6x2.avx512-vnni; .ahead before the instruction set says
 // that it prefetches.
 std::string TileName(const TileShape&, Isa);
+std::string UnpackName(const TileShape&, Isa);
+
+// Unpacks `blocks` blocks of n_panels panels into as many of the UnpackedFormat, each of `bytes` bytes.
+using UnpackFn = Gemm::UnpackFn;
 
 // The tile must fit the registers (TileFits).
 GemmFn GenerateGemmAvx512(const TileShape&);
 // avx_vnni: vpdpbusd on 256 bits; otherwise AVX2's vpsignb, vpmaddubsw and vpmaddwd.
 GemmFn GenerateGemmAvx2(const TileShape&, bool avx_vnni);
+// As the tiles of the same instruction set take them. Of the spec, which has one row and one panel, only the
+// prefetch counts. unpacked: of the UnpackedFormat.
+UnpackFn GenerateUnpackAvx512(const TileShape&, const PanelShape& unpacked);
+UnpackFn GenerateUnpackAvx2(const TileShape&, const PanelShape& unpacked, bool avx_vnni);
 
 }  // namespace larder::kernels::gemm

@@ -134,11 +134,24 @@ TEST(Gemm, EveryFormatEqualsItsReferenceToTheBit) {
     if (!HostHas(isa)) continue;
     KernelTuning cut = DefaultTuning(isa);
     for (Schedule& of : cut.products.of) of.slice = {.blocks = 10, .panels = 3 * of.tile.panels, .rows = 16};
+    // Weights unpacked once a slice, also of few rows: in whole chunks, and cut.
+    KernelTuning unpacked = DefaultTuning(isa), unpacked_cut = cut;
+    for (Schedule& of : unpacked.products.of) {
+      of.tile.panels = std::min(of.tile.panels, SliceSpec::kMaxUnpackedPanels);
+      of.slice = {.rows = 28, .unpacked = true};
+    }
+    for (Schedule& of : unpacked_cut.products.of) {
+      of.tile = {.rows = 2};
+      of.slice.unpacked = true;
+    }
     for (const PanelFormat* format : kPanelFormats) {
-      for (const KernelTuning& tuning : {DefaultTuning(isa), cut}) {
+      for (const KernelTuning& tuning : {DefaultTuning(isa), cut, unpacked, unpacked_cut}) {
         for (const size_t groups : {1, 4, 5, 9}) {
           for (const size_t n_panels : {1, 7})
             ExpectReference(isa, tuning, groups * format->group_blocks, n_panels, *format);
+        }
+        for (const size_t odd : {5, 33}) {
+          if (format->group_blocks == 2) ExpectReference(isa, tuning, odd, 3, *format);
         }
       }
     }
@@ -236,7 +249,8 @@ TEST(Gemm, EveryTileGivesTheSameBits) {
         const TileSpec tile{rows, panels, load, prefetch, prefetch == Prefetch::kNone ? 0u : 512u};
         if (!TileFits(isa, tile)) continue;
         KernelTuning tuning = DefaultTuning(isa);
-        tuning.products.Fill({tile, {.blocks = cut, .panels = 0, .rows = 32}});
+        const bool unpacked = fit % 3 == 0 && panels <= SliceSpec::kMaxUnpackedPanels;
+        tuning.products.Fill({tile, {.blocks = cut, .panels = 0, .rows = 32, .unpacked = unpacked}});
         EXPECT_NO_THROW(Gemm::Make(isa, shape, tuning)) << rows << " x " << panels;
         for (const PanelFormat* format : kPanelFormats) {
           const GemmShape small{{8, *format}, ActRowBytes(8), 8 * kPanelRows * sizeof(float), false};
@@ -282,8 +296,12 @@ TEST(Gemm, RefusesSchedulesThatDoNotFit) {
     refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = SIZE_MAX / 8 * 8, .rows = 16}; });
     refused(isa, 15, [](Schedule& s) { s.slice = {.blocks = 4, .panels = 8, .rows = 65}; });
   }
-  if (HostHas(Isa::kAvx512Vnni))
-    refused(Isa::kAvx512Vnni, 2, [](Schedule& s) { s.tile.load = ActLoad::kEmbedded; });  // of several panels
+  if (!HostHas(Isa::kAvx512Vnni)) return;
+  refused(Isa::kAvx512Vnni, 2, [](Schedule& s) { s.tile.load = ActLoad::kEmbedded; });  // of several panels
+  refused(Isa::kAvx512Vnni, 2, [](Schedule& s) {
+    s.tile.panels = SliceSpec::kMaxUnpackedPanels + 1;
+    s.slice.unpacked = true;
+  });
 }
 
 // Analytic schedules fit whatever the caches, also those that a CPU does not state or states wrongly.
@@ -304,6 +322,9 @@ TEST(Gemm, AnalyticSchedulesFitAnyCaches) {
   EXPECT_EQ(halves[256].tile.panels, 1u);
   EXPECT_EQ(halves[256].slice.rows, 280u);  // half of L2
   EXPECT_EQ(halves[2].tile.prefetch, Prefetch::kNone);
+  const ScheduleTable avx2 = AnalyticSchedules(Isa::kAvx2, {});
+  EXPECT_TRUE(halves[256].slice.unpacked && avx2[16].slice.unpacked);
+  EXPECT_FALSE(halves[8].slice.unpacked || avx2[2].slice.unpacked);
 }
 
 // The reference itself, against a product in double: d * q of both sides is exact there, so that only float

@@ -10,8 +10,15 @@ namespace larder::kernels::inline gemm {
 namespace x86 = asmjit::x86;
 
 std::string TileName(const TileShape& tile, Isa isa) {
-  return fmt::format("larder::gemm.{}.{}blocks.{}x{}{}.{}", tile.gemm.panel.format.name,
-                     tile.gemm.panel.blocks, tile.spec.rows, tile.spec.panels,
+  const PanelFormat& format = tile.gemm.panel.format;
+  return fmt::format("larder::gemm.{}{}.{}blocks.{}x{}{}.{}", format.name,
+                     format.codes == PanelCodes::kUnpacked ? ".unpacked" : "", tile.gemm.panel.blocks,
+                     tile.spec.rows, tile.spec.panels, tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead",
+                     IsaName(isa));
+}
+
+std::string UnpackName(const TileShape& tile, Isa isa) {
+  return fmt::format("larder::unpack.{}.{}blocks{}.{}", tile.gemm.panel.format.name, tile.gemm.panel.blocks,
                      tile.spec.prefetch == Prefetch::kNone ? "" : ".ahead", IsaName(isa));
 }
 
@@ -148,6 +155,53 @@ void GemmTile::Emit() {
   a_.bind(done);
   a_.vzeroupper();
   a_.ret();
+  EmitConstants();
+}
+
+void GemmTile::EmitUnpack(const PanelShape& unpacked) {
+  unpacked_ = &unpacked;
+  // Arguments: panels, unpacked, n_panels, blocks.
+  const x86::Gp to = x_, panels = y_, blocks = count_;
+  const asmjit::Label next_panel = a_.newLabel(), next_blocks = a_.newLabel(), odd = a_.newLabel(),
+                      panel_done = a_.newLabel(), done = a_.newLabel();
+  const size_t group = format().group_blocks;
+  a_.test(panels, panels);
+  a_.jz(done);
+  Prepare();
+  a_.bind(next_panel);
+  a_.mov(panel_, group_);
+  a_.mov(block_x_, to);
+  a_.mov(groups_, blocks);
+  a_.shr(groups_, std::countr_zero(group));
+  a_.jz(odd);
+  a_.bind(next_blocks);
+  for (size_t b = 0; b < group; ++b) {
+    PrefetchWeights(b);
+    UnpackBlock(b);
+  }
+  a_.add(panel_, format().group_bytes());
+  a_.add(block_x_, unpacked.format.bytes(group));
+  a_.dec(groups_);
+  a_.jnz(next_blocks);
+  a_.bind(odd);
+  if (shape_.panel.blocks % group) {  // only of pairs
+    a_.test(blocks, 1);
+    a_.jz(panel_done);
+    PrefetchWeights(0);
+    UnpackBlock(0);
+  }
+  a_.bind(panel_done);
+  a_.add(group_, static_cast<int64_t>(shape_.panel.bytes()));
+  a_.add(to, static_cast<int64_t>(unpacked.bytes()));
+  a_.dec(panels);
+  a_.jnz(next_panel);
+  a_.bind(done);
+  a_.vzeroupper();
+  a_.ret();
+  EmitConstants();
+}
+
+void GemmTile::EmitConstants() {
   for (const auto& [constant, label] : constants_) {
     a_.align(asmjit::AlignMode::kData, constant.size());
     a_.bind(label);

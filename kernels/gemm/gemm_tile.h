@@ -26,11 +26,14 @@ class GemmTile {
   // Emits the whole function: for each group of `panels` panels Zero or the sums so far, Block for each
   // block, and the sums are stored or kept; then the constants that it reads.
   void Emit();
+  // Emits an UnpackFn: UnpackBlock for each block of each panel.
+  void EmitUnpack(const PanelShape& unpacked);
 
  protected:
   virtual void Prepare() = 0;  // registers that hold the same throughout
   virtual void Zero() = 0;
   virtual void Block(size_t block_in_group) = 0;
+  virtual void UnpackBlock(size_t block_in_group) = 0;
   // The i-th vector of row m's sums, of its 16 * panels outputs in ascending order.
   virtual asmjit::x86::Vec SumVector(int m, int i) const = 0;
   virtual size_t vector_bytes() const = 0;
@@ -45,6 +48,12 @@ class GemmTile {
     return asmjit::x86::ptr(panel_, static_cast<int32_t>(p * shape_.panel.bytes() + offset));
   }
   const PanelFormat& format() const { return shape_.panel.format; }
+  // In UnpackBlock: the format to unpack to, and the address `offset` bytes into its current blocks.
+  bool unpacks() const { return unpacked_ != nullptr; }
+  const PanelFormat& unpacked() const { return unpacked_->format; }
+  asmjit::x86::Mem Unpacked(size_t offset) const {
+    return asmjit::x86::ptr(block_x_, static_cast<int32_t>(offset));
+  }
   // The address of a constant of 32 bytes that lies behind the code: one 32-bit word repeated, or the bytes
   // of a table twice.
   asmjit::x86::Mem Repeated(uint32_t word);
@@ -60,6 +69,7 @@ class GemmTile {
   // scales, ahead.
   void PrefetchWeights(size_t block_in_group);
   void EmitBlock(size_t block_in_group);
+  void EmitConstants();
   using Constant = std::array<uint8_t, 32>;
   asmjit::x86::Mem AddressOf(const Constant&);
   void LoadSums();
@@ -72,6 +82,7 @@ class GemmTile {
   }
 
   std::vector<std::pair<Constant, asmjit::Label>> constants_;
+  const PanelShape* unpacked_ = nullptr;
 
   // Arguments: panels, x, y, n_panels, slice; then caller-saved scratch registers.
   const asmjit::x86::Gp group_ = asmjit::x86::rdi, x_ = asmjit::x86::rsi, y_ = asmjit::x86::rdx,

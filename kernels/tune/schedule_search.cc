@@ -83,7 +83,10 @@ class RowSearch {
     return d == kBlocks ? slice.blocks : d == kPanels ? slice.panels : slice.rows;
   }
   SliceSpec Smallest(const TileSpec& tile) const {
-    return {.blocks = std::min<size_t>(2, Most(tile, kBlocks)), .panels = tile.panels, .rows = tile.rows};
+    return {.blocks = std::min<size_t>(2, Most(tile, kBlocks)),
+            .panels = tile.panels,
+            .rows = tile.rows,
+            .unpacked = false};
   }
   // The slice, `steps` units larger (or smaller) along d; nullopt at the end of the dimension, and where the
   // schedule would not fit.
@@ -147,6 +150,11 @@ class RowSearch {
         }
       }
       for (const AheadOf& ahead : kAhead) look({With(best.tile, ahead), best.slice});
+      if (size_.panel.format.packs()) {
+        Schedule other = best;
+        other.slice.unpacked = !best.slice.unpacked;
+        if (ScheduleFits(isa_, other)) look(other);
+      }
       if (least < 1 - options_.least_gain / 2) {
         best = candidate;
         gained = true;
@@ -196,8 +204,12 @@ class RowSearch {
           for (size_t panels = tile.panels; panels < 2 * Most(tile, kPanels); panels *= 2) {
             for (size_t rows = tile.rows; rows < 2 * Most(tile, kRows); rows *= 2) {
               if (!TimeLeft()) return best;
-              const Schedule at{With(tile, ahead), {.blocks = blocks, .panels = panels, .rows = rows}};
-              if (ScheduleFits(isa_, at) && Faster(best, at)) best = at;
+              for (const bool unpacked : {false, true}) {
+                if (unpacked && !size_.panel.format.packs()) continue;
+                const Schedule at{With(tile, ahead),
+                                  {.blocks = blocks, .panels = panels, .rows = rows, .unpacked = unpacked}};
+                if (ScheduleFits(isa_, at) && Faster(best, at)) best = at;
+              }
             }
           }
         }

@@ -28,7 +28,7 @@ using kernels::Schedule;
 using kernels::ScheduleTable;
 using nlohmann::json;
 
-constexpr int kFileVersion = 2;
+constexpr int kFileVersion = 3;
 constexpr size_t kMaxFileBytes = 1 << 20, kMaxBlocks = 1 << 20;
 
 // A member of a JSON object, by name; Error if it is missing or no number in 0 .. most.
@@ -37,6 +37,12 @@ size_t Number(const json& object, const char* key, size_t most) {
   if (at == object.end() || !at->is_number_unsigned() || at->get<uint64_t>() > most)
     throw Error("'{}' is not a whole number up to {}", key, most);
   return at->get<size_t>();
+}
+
+bool Bool(const json& object, const char* key) {
+  const auto at = object.find(key);
+  if (at == object.end() || !at->is_boolean()) throw Error("'{}' is not true or false", key);
+  return at->get<bool>();
 }
 
 template <size_t kNames>
@@ -65,12 +71,13 @@ json ToJson(const Schedule& s, size_t rows) {
           {"prefetch_bytes", s.tile.prefetch_bytes},
           {"slice_blocks", s.slice.blocks},
           {"slice_panels", s.slice.panels},
-          {"slice_rows", s.slice.rows == SIZE_MAX ? 0 : s.slice.rows}};
+          {"slice_rows", s.slice.rows == SIZE_MAX ? 0 : s.slice.rows},
+          {"slice_unpacked", s.slice.unpacked}};
 }
 
 Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
   ExpectKeys(object, {"for_rows", "rows", "panels", "load", "prefetch", "prefetch_bytes", "slice_blocks",
-                      "slice_panels", "slice_rows"});
+                      "slice_panels", "slice_rows", "slice_unpacked"});
   constexpr size_t kMost = 1 << 20;
   if (Number(object, "for_rows", kMost) != rows) throw Error("'for_rows' is not {}", rows);
   Schedule s;
@@ -81,7 +88,8 @@ Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
             .prefetch_bytes = Number(object, "prefetch_bytes", kMost)};
   s.slice = {.blocks = Number(object, "slice_blocks", kMost),
              .panels = Number(object, "slice_panels", kMost),
-             .rows = Number(object, "slice_rows", kMost)};
+             .rows = Number(object, "slice_rows", kMost),
+             .unpacked = Bool(object, "slice_unpacked")};
   if (s.slice.rows == 0) s.slice.rows = SIZE_MAX;
   if (!kernels::ScheduleFits(isa, s))
     throw Error("the schedule for {} rows does not fit {}", rows, kernels::IsaName(isa));

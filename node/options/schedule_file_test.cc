@@ -27,7 +27,7 @@ ScheduleFile Example() {
     kernels::ScheduleTable table = kernels::AnalyticSchedules(kIsa, {});
     table[1].tile.prefetch = kernels::Prefetch::kNta;
     table[1].tile.prefetch_bytes = 64 + blocks;
-    table[40].slice = {.blocks = 4, .panels = 2, .rows = 32};
+    table[40].slice = {.blocks = 4, .panels = 2, .rows = 32, .unpacked = blocks == 32};
     file.products.push_back({{blocks}, 4 << 20, table});
   }
   return file;

@@ -25,9 +25,9 @@ std::string Ahead(const kernels::TileSpec& tile) {
 
 std::string SliceText(const kernels::SliceSpec& slice) {
   const auto part = [](size_t n, bool all) { return all ? std::string("all") : fmt::format("{}", n); };
-  return fmt::format("{} x {} x {}", part(slice.rows, slice.rows == SIZE_MAX),
-                     part(slice.panels, slice.panels == 0),
-                     part(slice.blocks, slice.blocks == kernels::kSumBlocks));
+  return fmt::format(
+      "{} x {} x {}{}", part(slice.rows, slice.rows == SIZE_MAX), part(slice.panels, slice.panels == 0),
+      part(slice.blocks, slice.blocks == kernels::kSumBlocks), slice.unpacked ? ", unpacked" : "");
 }
 
 }  // namespace
@@ -88,12 +88,12 @@ std::string TuneText(const std::vector<Tuned>& all, size_t weight_bytes) {
     text += fmt::format("{}, {} inputs, {} panels of {:.1f} MB a thread:\n", product.panel.format.name,
                         product.panel.blocks * kernels::kBlock, product.n_panels,
                         static_cast<double>(weight_bytes) / 1e6);
-    text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>20} | {:<9} | {:>6} |\n", "rows", "tile", "loads",
+    text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>32} | {:<9} | {:>6} |\n", "rows", "tile", "loads",
                         "rows x panels x blocks", "ahead", "gain");
-    text += "|-----:|-------:|-----------|-----------------------:|-----------|-------:|\n";
+    text += "|-----:|-------:|-----------|---------------------------------:|-----------|-------:|\n";
     for (const auto& of : result.classes) {
       const auto& [tile, slice] = result.table[of.rows];
-      text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>22} | {:<9} | {:>6} |\n", of.rows,
+      text += fmt::format("| {:>4} | {:>6} | {:<9} | {:>32} | {:<9} | {:>6} |\n", of.rows,
                           fmt::format("{} x {}", tile.rows, tile.panels), kernels::Name(tile.load),
                           SliceText(slice), Ahead(tile),
                           of.gain == 1 ? "-" : fmt::format("{:.1f} %", 100 * (of.gain - 1)));
