@@ -4,6 +4,7 @@
 // q8_panel.cc). Where its codes or scales are of a new kind, tiles learn to load these (kernels/gemm/).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -78,6 +79,9 @@ struct PanelFormat {
       type;  // a type has one format; pack takes its rows; its blocks hold whole groups or one block
   std::string_view name;
   PanelCodes codes;
+  // Of a code as it may be multiplied unsigned: less the half of their range unless there are minimums, codes
+  // are the weights. 8 of kBytes; of kTable, what its values need.
+  size_t code_bits;
   PanelScales scales;
   const std::array<int8_t, 16>* table;  // of kTable
   size_t group_blocks;                  // 2, or the blocks of a super-block
@@ -158,6 +162,7 @@ void UnpackIq4Xs(const uint8_t* panel, size_t block, size_t row, PanelBlock* out
 inline constexpr PanelFormat kQ8Panel{.type = model::TensorType::kQ8_0,
                                       .name = "q8_0",
                                       .codes = PanelCodes::kBytes,
+                                      .code_bits = 8,
                                       .scales = PanelScales::kF16,
                                       .table = nullptr,
                                       .group_blocks = 2,
@@ -174,6 +179,7 @@ inline constexpr PanelFormat kQ4_0Panel = [] {
   format.type = model::TensorType::kQ4_0;
   format.name = "q4_0";
   format.codes = PanelCodes::kNibbles;
+  format.code_bits = 4;
   format.weight_bytes = kBlockVectors / 2 * kVectorBytes;
   format.pack = block_panel::PackQ4_0;
   format.unpack = block_panel::UnpackQ4_0;
@@ -184,6 +190,7 @@ inline constexpr PanelFormat kQ5_0Panel = [] {
   format.type = model::TensorType::kQ5_0;
   format.name = "q5_0";
   format.codes = PanelCodes::kFiveBits;
+  format.code_bits = 5;
   format.weight_bytes = kQ4_0Panel.weight_bytes + kVectorBytes;
   format.pack = block_panel::PackQ5_0;
   format.unpack = block_panel::UnpackQ5_0;
@@ -194,6 +201,7 @@ inline constexpr PanelFormat kIq4NlPanel = [] {
   format.type = model::TensorType::kIQ4_NL;
   format.name = "iq4_nl";
   format.codes = PanelCodes::kTable;
+  format.code_bits = 8;
   format.table = &model::kIq4Values;
   format.pack = block_panel::PackIq4Nl;
   format.unpack = block_panel::UnpackIq4Nl;
@@ -207,10 +215,14 @@ inline constexpr PanelFormat kMxfp4Panel = [] {
   format.name = "mxfp4";
   format.scales = PanelScales::kBf16;
   format.table = &model::kMxfp4Values;
+  format.code_bits = 5;  // -12 to 12
   format.pack = block_panel::PackMxfp4;
   format.unpack = block_panel::UnpackMxfp4;
   return format;
 }();
+static_assert(std::all_of(model::kMxfp4Values.begin(), model::kMxfp4Values.end(), [](int value) {
+  return value >= -(1 << (kMxfp4Panel.code_bits - 1)) && value < 1 << (kMxfp4Panel.code_bits - 1);
+}));
 inline constexpr PanelFormat kQ4_1Panel = [] {
   PanelFormat format = kQ4_0Panel;
   format.type = model::TensorType::kQ4_1;
@@ -260,6 +272,7 @@ inline constexpr PanelFormat kQ5KPanel = [] {
   format.type = model::TensorType::kQ5_K;
   format.name = "q5_k";
   format.codes = PanelCodes::kFiveBits;
+  format.code_bits = 5;
   format.weight_bytes = kQ5_0Panel.weight_bytes;
   format.pack = super_panel::PackQ5K;
   format.unpack = super_panel::UnpackQ5K;
@@ -282,6 +295,7 @@ inline constexpr PanelFormat kQ6KPanel = [] {
   format.type = model::TensorType::kQ6_K;
   format.name = "q6_k";
   format.codes = PanelCodes::kSixBits;
+  format.code_bits = 6;
   format.scales = PanelScales::kInt8Halves;
   format.header_bytes = int8_scales::kScaleOffset + 2 * model::kSuperBlocks * kPanelRows;
   format.weight_bytes = kBlockVectors * kVectorBytes * 6 / 8;
@@ -294,6 +308,7 @@ inline constexpr PanelFormat kIq4XsPanel = [] {
   format.type = model::TensorType::kIQ4_XS;
   format.name = "iq4_xs";
   format.codes = PanelCodes::kTable;
+  format.code_bits = 8;
   format.table = &model::kIq4Values;
   format.scales = PanelScales::kInt8;
   format.header_bytes = int8_scales::kScaleOffset + model::kSuperBlocks * kPanelRows;
@@ -313,6 +328,7 @@ constexpr PanelFormat UnpackedFormat(const PanelFormat& packed) {
   format.type = packed.type;
   format.name = packed.name;
   format.codes = PanelCodes::kUnpacked;
+  format.code_bits = packed.code_bits;
   format.scales = packed.half_scales()   ? PanelScales::kF32Halves
                   : packed.has_minimum() ? PanelScales::kF32AndMinimum
                                          : PanelScales::kF32;

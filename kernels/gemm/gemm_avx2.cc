@@ -2,11 +2,15 @@
 // its 16 outputs are two halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2 without) holds 2*rows
 // integer and 2*rows float accumulators in 16 registers.
 //
-// Without VNNI: weights become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw (2 * 128 * 127 <
-// 2^15: it cannot saturate), widened by vpmaddwd. The unsigned weights with signed activations would saturate
-// (2 * 255 * 127 > 2^15).
+// Without VNNI, weights of 8 bits become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw (2 *
+// 128
+// * 127 < 2^15: it cannot saturate), widened by vpmaddwd. The unsigned weights with signed activations would
+// saturate (2 * 255 * 127 > 2^15). Codes of 4, 5 and 6 bits are multiplied as they are, unsigned, and sums of
+// 8, 4 and 2 of their products fit 16 bits (8 * 2 * 15 * 127 < 2^15): two instructions for each vector and
+// row instead of four. What the codes are too large by is subtracted from the block's sum (ActBlock::start).
 #include <asmjit/x86.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "kernels/gemm/gemm_generate.h"
@@ -30,10 +34,13 @@ class Avx2Tile final : public GemmTile {
   x86::Ymm Scratch(int i) const { return x86::ymm(2 * kHalves * rows_ + i); }
   x86::Ymm Magic() const { return Scratch(2); }
 
-  // What the weights of a block are unpacked with: a mask or a table.
+  // What the weights of a block are unpacked with: a mask or a table. Not if narrow().
   x86::Ymm Unpacking() const { return Scratch(vnni_ ? 3 : 5); }
+  // Without VNNI: codes are multiplied as they are.
+  bool narrow() const { return !vnni_ && format().code_bits < 8; }
 
   void Prepare() override {
+    if (narrow()) return;
     switch (format().codes) {
       case PanelCodes::kBytes:
       case PanelCodes::kUnpacked:
@@ -56,8 +63,8 @@ class Avx2Tile final : public GemmTile {
   // Loads half h of weight vector j of block b into `to`. VNNI: as unsigned bytes weight + 128
   // (ActBlock::start subtracts the 128) or a multiple of that: 16 * (weight + 8) of kNibbles, 8 * (weight +
   // 16) of kFiveBits, 4 * (weight + 32) of kSixBits; of formats with minimums the code, of kFiveBits 8 times
-  // the code. Else, given 0x80 in each byte of `flip`, as signed bytes: the weight or the same multiple of
-  // it; of formats with minimums the code. Uses `other`.
+  // the code. Else the code if narrow(), or the weight as a signed byte; of kBytes that takes 0x80 in each
+  // byte of `flip`. Uses `other`.
   void LoadWeights(const x86::Ymm& to, const x86::Ymm& other, size_t b, size_t j, int h,
                    const x86::Ymm* flip = nullptr) {
     const bool high = j >= kNibbleVectors;
@@ -80,24 +87,31 @@ class Avx2Tile final : public GemmTile {
         break;
       case PanelCodes::kNibbles:
         a_.vmovdqa(to, codes);
-        if (format().has_minimum()) {
+        if (narrow()) {
+          if (high) a_.vpsrlw(to, to, 4);
+          a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
+        } else if (format().has_minimum()) {
           if (high) a_.vpsrlw(to, to, 4);
           a_.vpand(to, to, Unpacking());
         } else {
           if (!high) a_.vpsllw(to, to, 4);
           a_.vpand(to, to, Unpacking());
-          if (flip) a_.vpxor(to, to, *flip);
         }
         break;
       case PanelCodes::kTable:
         a_.vmovdqa(to, codes);
         if (high) a_.vpsrlw(to, to, 4);
         a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
-        a_.vpshufb(to, Unpacking(), to);
+        if (narrow()) {
+          a_.vmovdqu(other, Table(*format().table, static_cast<uint8_t>(1u << (format().code_bits - 1))));
+          a_.vpshufb(to, other, to);
+        } else {
+          a_.vpshufb(to, Unpacking(), to);
+        }
         break;
       case PanelCodes::kFiveBits:
         if (j < kFiveVectors) {
-          a_.vpand(to, Unpacking(), vector(j));
+          narrow() ? a_.vmovdqa(to, vector(j)) : a_.vpand(to, Unpacking(), vector(j));
         } else {
           const bool last = j + 1 == kBlockVectors;
           const size_t first = last ? 4 : (j - kFiveVectors) * 2;
@@ -109,19 +123,15 @@ class Avx2Tile final : public GemmTile {
             a_.vpor(to, to, other);
           }
         }
-        if (!flip) break;
-        if (format().has_minimum()) {  // 8 times the code is no signed byte
-          a_.vpsrlw(to, to, 3);
-          a_.vpand(to, to, Repeated(0x1F1F1F1Fu));
-        } else {
-          a_.vpxor(to, to, *flip);
-        }
+        if (!narrow()) break;
+        a_.vpsrlw(to, to, 3);
+        a_.vpand(to, to, Repeated(0x1F1F1F1Fu));
         break;
       case PanelCodes::kSixBits: {
         const size_t half_vectors = kBlockVectors / 2;
         const size_t triple = j / half_vectors * kTripleVectors, i = j % half_vectors;
         if (i < kTripleVectors) {
-          a_.vpand(to, Unpacking(), vector(triple + i));
+          narrow() ? a_.vmovdqa(to, vector(triple + i)) : a_.vpand(to, Unpacking(), vector(triple + i));
         } else {
           shifted(to, triple, 6, 0xC0C0C0C0u);
           shifted(other, triple + 1, 4, 0x30303030u);
@@ -129,7 +139,9 @@ class Avx2Tile final : public GemmTile {
           shifted(other, triple + 2, 2, 0x0C0C0C0Cu);
           a_.vpor(to, to, other);
         }
-        if (flip) a_.vpxor(to, to, *flip);
+        if (!narrow()) break;
+        a_.vpsrlw(to, to, 2);
+        a_.vpand(to, to, Repeated(0x3F3F3F3Fu));
         break;
       }
     }
@@ -137,8 +149,9 @@ class Avx2Tile final : public GemmTile {
 
   // Multiplies scales by the part of the weights' multiples that weights are: LoadWeights.
   void Reduce(const x86::Ymm& scales) {
+    if (narrow()) return;
     float part = 1;
-    if (format().codes == PanelCodes::kFiveBits && (vnni_ || !format().has_minimum())) part = 0x1p-3f;
+    if (format().codes == PanelCodes::kFiveBits) part = 0x1p-3f;
     if (format().codes == PanelCodes::kNibbles && !format().has_minimum()) part = 0x1p-4f;
     if (part != 1) a_.vmulps(scales, scales, Repeated(std::bit_cast<uint32_t>(part)));
   }
@@ -165,6 +178,9 @@ class Avx2Tile final : public GemmTile {
         a_.vpmovsxbd(to, Panel(0, format().int8_offset(b, part) + row));
         a_.vcvtdq2ps(to, to);
         a_.vmulps(to, to, Panel(0, int8_scales::kDOffset + row * sizeof(float)));
+        // The panel's d is of 4 times the weights.
+        if (narrow() && format().codes == PanelCodes::kSixBits)
+          a_.vmulps(to, to, Repeated(std::bit_cast<uint32_t>(4.f)));
         break;
       case PanelScales::kF32:
       case PanelScales::kF32Halves:
@@ -288,12 +304,59 @@ class Avx2Tile final : public GemmTile {
     }
   }
 
+  // Vectors [begin, end) of the block, which are a part of it, if narrow().
+  void DotNarrow(size_t b, size_t part, size_t begin, size_t end) {
+    const size_t in_16_bits = size_t{8} >> (format().code_bits - 4);  // vectors whose products fit
+    const bool at_once = end - begin <= in_16_bits;
+    const x86::Ymm weights[kHalves] = {Scratch(0), Scratch(1)}, act = Scratch(2), product = Scratch(3);
+    const auto short_sum = [&](int h, int m) { return at_once ? Int(h, m) : Scratch(4 + h * rows_ + m); };
+    const x86::Mem ones = Repeated(0x00010001u);
+    for (size_t first = begin; first < end; first += in_16_bits) {
+      const size_t stop = std::min(first + in_16_bits, end);
+      for (size_t j = first; j < stop; ++j) {
+        for (int h = 0; h < kHalves; ++h) LoadWeights(weights[h], product, b, j, h);
+        for (int m = 0; m < rows_; ++m) {
+          a_.vpbroadcastd(act, Act(m, b, j * kVectorInputs));
+          for (int h = 0; h < kHalves; ++h) {
+            const x86::Ymm sum = short_sum(h, m);
+            a_.vpmaddubsw(j == first ? sum : product, weights[h], act);
+            if (j != first) a_.vpaddw(sum, sum, product);
+          }
+        }
+      }
+      for (int m = 0; m < rows_; ++m) {
+        for (int h = 0; h < kHalves; ++h) {
+          const x86::Ymm sum = short_sum(h, m);
+          a_.vpmaddwd(first == begin ? Int(h, m) : sum, sum, ones);
+          if (first != begin) a_.vpaddd(Int(h, m), Int(h, m), sum);
+        }
+      }
+    }
+    if (format().has_minimum()) return;
+    // start - kMagicBits = -128 times the sum of activations; a code is half its range more than the weight.
+    const auto shift = static_cast<uint32_t>(8 - format().code_bits);
+    const size_t field = format().half_scales() ? offsetof(ActBlock, half_starts) + part * sizeof(int32_t)
+                                                : offsetof(ActBlock, start);
+    for (int m = 0; m < rows_; ++m) {
+      a_.vpbroadcastd(act, Act(m, b, field));
+      a_.vpsubd(act, act, Repeated(std::bit_cast<uint32_t>(kMagicBits)));
+      a_.vpsrad(act, act, shift);
+      for (int h = 0; h < kHalves; ++h) a_.vpaddd(Int(h, m), Int(h, m), act);
+    }
+  }
+
   void Block(size_t b) override {
     const x86::Ymm scale = Scratch(0), broadcast = Scratch(1);
     const size_t parts = format().half_scales() ? 2 : 1, vectors = kBlockVectors / parts;
     for (size_t part = 0; part < parts; ++part) {
       const size_t begin = part * vectors, end = begin + vectors;
-      vnni_ ? DotVnni(b, part, begin, end) : DotAvx2(b, begin, end);
+      if (vnni_) {
+        DotVnni(b, part, begin, end);
+      } else if (narrow()) {
+        DotNarrow(b, part, begin, end);
+      } else {
+        DotAvx2(b, begin, end);
+      }
       for (int h = 0; h < kHalves; ++h) {
         LoadScales(scale, broadcast, b, part, h);
         for (int m = 0; m < rows_; ++m) {
@@ -323,11 +386,11 @@ class Avx2Tile final : public GemmTile {
   }
 
   void UnpackBlock(size_t b) override {
-    const x86::Ymm vector = Scratch(0), other = Scratch(1), flip = vnni_ ? x86::Ymm() : MakeFlip();
+    const x86::Ymm vector = Scratch(0), other = Scratch(1);
     const size_t half_bytes = kVectorBytes / kHalves;
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(vector, other, b, j, h, vnni_ ? nullptr : &flip);
+        LoadWeights(vector, other, b, j, h);
         a_.vmovdqa(
             Unpacked(unpacked().weight_offset(b) + j * kVectorBytes + static_cast<size_t>(h) * half_bytes),
             vector);

@@ -198,6 +198,78 @@ TEST(Gemm, CodesHaveTheBitsOfTheirIntegers) {
   }
 }
 
+// The bytes of a type's blocks that hold codes.
+std::pair<size_t, size_t> CodeBytes(model::TensorType type) {
+  using namespace model;
+  switch (type) {
+    case TensorType::kQ4_0:
+    case TensorType::kIQ4_NL:
+      return {offsetof(Q4Block, q), sizeof(Q4Block)};
+    case TensorType::kQ4_1:
+      return {offsetof(Q4_1Block, q), sizeof(Q4_1Block)};
+    case TensorType::kQ5_0:
+      return {offsetof(Q5Block, fifth), sizeof(Q5Block)};
+    case TensorType::kQ5_1:
+      return {offsetof(Q5_1Block, fifth), sizeof(Q5_1Block)};
+    case TensorType::kMXFP4:
+      return {offsetof(Mxfp4Block, q), sizeof(Mxfp4Block)};
+    case TensorType::kQ4_K:
+      return {offsetof(Q4KBlock, q), sizeof(Q4KBlock)};
+    case TensorType::kQ5_K:
+      return {offsetof(Q5KBlock, fifth), sizeof(Q5KBlock)};
+    case TensorType::kQ6_K:
+      return {offsetof(Q6KBlock, low), offsetof(Q6KBlock, scales)};
+    case TensorType::kIQ4_XS:
+      return {offsetof(Iq4XsBlock, q), sizeof(Iq4XsBlock)};
+    default:
+      return {offsetof(Q8Block, q), sizeof(Q8Block)};
+  }
+}
+
+// The largest sums that codes and activations can make, which must not leave 16 bits where they are kept in
+// 16 bits: all codes alike, for each byte of codes, and all activations 127 or -127.
+TEST(Gemm, TheLargestSumsAreExact) {
+  for (const PanelFormat* format : kPanelFormats) {
+    const size_t blocks = std::max<size_t>(format->group_blocks, 4);
+    const PanelShape shape{blocks, *format};
+    const auto [first, last] = CodeBytes(format->type);
+    std::vector<uint8_t> row(shape.row_bytes());
+    std::minstd_rand random(7);
+    FillRandomRow(shape, random, row.data());
+    const size_t block_bytes = model::RowBytes(format->type, format->group_blocks > 2 ? 256 : 32);
+    for (const int code : {0x00, 0xFF, 0x77, 0x80, 0x81, 0x7F}) {
+      for (size_t at = 0; at < row.size(); at += block_bytes)
+        std::fill(&row[at + first], &row[at] + last, static_cast<uint8_t>(code));
+      const std::vector<const void*> rows(kPanelRows, row.data());
+      const AlignedBytes panel(shape.bytes());
+      format->pack(rows.data(), blocks, panel.data);
+      constexpr size_t kRows = 16;  // enough for slices that are unpacked
+      const AlignedBytes x(kRows * ActRowBytes(blocks));
+      for (size_t m = 0; m < kRows; ++m) {
+        const std::vector<float> values(blocks * kBlock, m % 2 == 0 ? 1.f : -1.f);
+        GetElementwise(Isa::kScalar)
+            .quantize(values.data(), reinterpret_cast<ActBlock*>(x.data + m * ActRowBytes(blocks)),
+                      values.size());
+      }
+      const GemmShape product{shape, ActRowBytes(blocks), kPanelRows * sizeof(float), false};
+      std::vector<float> reference(kRows * kPanelRows);
+      const auto* acts = reinterpret_cast<const ActBlock*>(x.data);
+      ASSERT_EQ(acts[0].q[0], 127);
+      GemmReference(product, panel.data, acts, reference.data(), 1, kRows);
+      for (const Isa isa : {Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}) {
+        if (!HostHas(isa)) continue;
+        const Gemm gemm = Gemm::Make(isa, product, DefaultTuning(isa));
+        for (const size_t m : {size_t{2}, kRows}) {
+          std::vector<float> got(m * kPanelRows);
+          gemm.Run(panel.data, acts, got.data(), 1, m);
+          EXPECT_EQ(std::memcmp(got.data(), reference.data(), got.size() * sizeof(float)), 0)
+              << format->name << ", " << IsaName(isa) << ", codes " << code << ", " << m << " rows";
+        }
+      }
+    }
+  }
+}
+
 // Schedules other than the default: fewer rows; fewer and more panels; inputs, rows and panels cut into the
 // smallest slices and into larger ones; every load form and prefetch.
 TEST(Gemm, OtherSchedulesGiveTheSameBits) {
