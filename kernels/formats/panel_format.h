@@ -104,8 +104,6 @@ struct PanelFormat {
   constexpr bool half_scales() const {
     return scales == PanelScales::kInt8Halves || scales == PanelScales::kF32Halves;
   }
-  // Its weights take work before they can be multiplied.
-  constexpr bool packs() const { return codes != PanelCodes::kBytes && codes != PanelCodes::kUnpacked; }
 
   constexpr size_t group_bytes() const { return header_bytes + group_blocks * (scale_bytes + weight_bytes); }
   constexpr size_t bytes(size_t blocks) const {

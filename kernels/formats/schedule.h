@@ -62,12 +62,17 @@ struct SliceSpec {
   size_t panels =
       0;  // a multiple of the tile's; 0: all of a product whose inputs are not cut, else the tile's
   size_t rows = SIZE_MAX;  // at least the tile's
-  // Weights of formats that pack them are unpacked once for all rows of the slice, not by each tile; then it
-  // has at most kMaxUnpackedPanels panels, whatever `panels` says.
+  // Weights that tiles do not multiply as they are (TakesUnpacking) are unpacked once for all rows of the
+  // slice, not by each tile; then it has at most kMaxUnpackedPanels panels, whatever `panels` says.
   bool unpacked = false;
   static constexpr size_t kMaxUnpackedPanels = 2;
   bool operator==(const SliceSpec&) const = default;
 };
+
+// Whether the tiles of an instruction set multiply other bytes than panels of the format hold.
+constexpr bool TakesUnpacking(Isa isa, const PanelFormat& format) {
+  return format.codes != PanelCodes::kBytes || isa == Isa::kAvx2;  // which multiplies signed bytes
+}
 
 struct Schedule {
   TileSpec tile;

@@ -108,7 +108,7 @@ void Gemm::Generate(Isa isa, const ScheduleTable& table) {
     if (at == walks_.size()) walks_.push_back({.schedule = schedule, .steps = Steps(schedule.slice)});
     walk_of_[of] = static_cast<uint8_t>(at);
     Walk& walk = walks_[at];
-    const bool unpacked = schedule.slice.unpacked && shape_.panel.format.packs();
+    const bool unpacked = schedule.slice.unpacked && TakesUnpacking(isa, shape_.panel.format);
     if (unpacked) {
       const TileSpec one = TileSpec{}.Fetching(schedule.tile.prefetch, schedule.tile.prefetch_bytes);
       walk.unpack = once(unpacks, one, [&] { return GenerateUnpack(isa, {shape_, one}, unpacked_.panel); });

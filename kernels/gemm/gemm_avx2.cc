@@ -387,10 +387,11 @@ class Avx2Tile final : public GemmTile {
 
   void UnpackBlock(size_t b) override {
     const x86::Ymm vector = Scratch(0), other = Scratch(1);
+    const x86::Ymm flip = vnni_ ? x86::Ymm() : MakeFlip();
     const size_t half_bytes = kVectorBytes / kHalves;
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(vector, other, b, j, h);
+        LoadWeights(vector, other, b, j, h, vnni_ ? nullptr : &flip);
         a_.vmovdqa(
             Unpacked(unpacked().weight_offset(b) + j * kVectorBytes + static_cast<size_t>(h) * half_bytes),
             vector);

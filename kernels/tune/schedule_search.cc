@@ -150,7 +150,7 @@ class RowSearch {
         }
       }
       for (const AheadOf& ahead : kAhead) look({With(best.tile, ahead), best.slice});
-      if (size_.panel.format.packs()) {
+      if (TakesUnpacking(isa_, size_.panel.format)) {
         Schedule other = best;
         other.slice.unpacked = !best.slice.unpacked;
         if (ScheduleFits(isa_, other)) look(other);
@@ -205,7 +205,7 @@ class RowSearch {
             for (size_t rows = tile.rows; rows < 2 * Most(tile, kRows); rows *= 2) {
               if (!TimeLeft()) return best;
               for (const bool unpacked : {false, true}) {
-                if (unpacked && !size_.panel.format.packs()) continue;
+                if (unpacked && !TakesUnpacking(isa_, size_.panel.format)) continue;
                 const Schedule at{With(tile, ahead),
                                   {.blocks = blocks, .panels = panels, .rows = rows, .unpacked = unpacked}};
                 if (ScheduleFits(isa_, at) && Faster(best, at)) best = at;
