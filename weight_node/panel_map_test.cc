@@ -94,7 +94,7 @@ class PanelMapTest : public testing::Test {
         if (t == 0) meet.kernel = RunFakeAttention;
         meet.operand = &node.activations();
         steps[t].push_back(meet);
-        node.AddAfterAttention(t, layer, form, steps[t]);
+        node.AddAfterAttention(t, layer, form, false, steps[t]);
       }
       node.AddHead(t, form, steps[t]);
     }

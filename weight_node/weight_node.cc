@@ -144,12 +144,11 @@ void WeightNode::AddTransfer(size_t thread, ProgramForm form, threadpool::Kernel
                              size_t layer, bool barrier, bool logit_rows, Steps& steps) {
   const auto extents = panels_.Work(form, thread, PanelMatrix::kDown);
   for (const PanelExtent& extent : extents) {
-    const size_t first = std::min<size_t>(config_.dim, extent.panels.begin * kPanelRows);
-    const size_t end = std::min<size_t>(config_.dim, extent.panels.end * kPanelRows);
+    const Range<size_t> columns = ColumnsOf(extent);
     const TransferOperand* operand = Keep(transfers_, TransferOperand{.x = activations_.x,
                                                                       .dim = config_.dim,
-                                                                      .first = first,
-                                                                      .count = end - first,
+                                                                      .first = columns.begin,
+                                                                      .count = columns.count(),
                                                                       .logit_rows = logit_rows});
     steps.push_back(MakeStep(kernel, operand, kind, layer, barrier && &extent == &extents.back()));
   }
@@ -206,8 +205,28 @@ void WeightNode::AddQkvPart(size_t thread, size_t layer, ProgramForm form, const
   steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kQkv, layer, false, ready));
 }
 
-void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  for (const model::LayerOp& op : config_.layer.AfterAttention()) AddOp(thread, layer, form, op, steps);
+void WeightNode::AddKeep(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
+  // The columns of the residual that the thread's O panels write: no other thread reads or writes them
+  // before.
+  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kO)) {
+    const Range<size_t> columns = ColumnsOf(extent);
+    const KeepOperand* operand =
+        Keep(keeps_, KeepOperand{.x = activations_.x, .first = columns.begin, .count = columns.count()});
+    steps.push_back(MakeStep(KeepStep, operand, StepKind::kQuantize, layer, false));
+  }
+  AddQuantizeAttended(thread, layer, form, true, steps);
+}
+
+void WeightNode::AddAfterAttention(size_t thread, size_t layer, ProgramForm form, bool kept, Steps& steps) {
+  for (const model::LayerOp& op : config_.layer.AfterAttention()) {
+    if (op.kind == model::OpKind::kO && !kept) AddQuantizeAttended(thread, layer, form, false, steps);
+    AddOp(thread, layer, form, op, steps);
+  }
+}
+
+Range<size_t> WeightNode::ColumnsOf(const PanelExtent& extent) const {
+  return {std::min<size_t>(config_.dim, extent.panels.begin * kPanelRows),
+          std::min<size_t>(config_.dim, extent.panels.end * kPanelRows)};
 }
 
 void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, const model::LayerOp& op,
@@ -218,7 +237,7 @@ void WeightNode::AddOp(size_t thread, size_t layer, ProgramForm form, const mode
       return AddNorm(thread, layer, form, shard.norm[static_cast<size_t>(op.norm)], StepKind::kNorm, false,
                      steps);
     case model::OpKind::kO:
-      return AddO(thread, layer, form, steps);
+      return AddResidual(thread, layer, form, PanelMatrix::kO, AttendedOf(thread, form), StepKind::kO, steps);
     case model::OpKind::kSiluGate:
       return AddSiluGate(thread, layer, form, steps);
     case model::OpKind::kDown:
@@ -239,16 +258,20 @@ void WeightNode::AddResidual(size_t thread, size_t layer, ProgramForm form, Pane
   }
 }
 
-void WeightNode::AddO(size_t thread, size_t layer, ProgramForm form, Steps& steps) {
-  const bool shared = form == ProgramForm::kManyRows;
-  const ActRows q = shared ? activations_.shared_q : activations_.threads[thread].q;
+ActRows WeightNode::AttendedOf(size_t thread, ProgramForm form) const {
+  return form == ProgramForm::kManyRows ? activations_.shared_q : activations_.threads[thread].q;
+}
+
+void WeightNode::AddQuantizeAttended(size_t thread, size_t layer, ProgramForm form, bool logit_rows,
+                                     Steps& steps) {
   const QuantizeOperand* quantize = Keep(quantizes_, QuantizeOperand{.elementwise = &elementwise_,
                                                                      .x = activations_.attn,
                                                                      .n = config_.q_rows(),
-                                                                     .out = q,
-                                                                     .share = ShareOf(thread, form)});
+                                                                     .out = AttendedOf(thread, form),
+                                                                     .share = ShareOf(thread, form),
+                                                                     .logit_rows = logit_rows});
+  const bool shared = form == ProgramForm::kManyRows;
   steps.push_back(MakeStep(QuantizeStep, quantize, StepKind::kQuantize, layer, shared));
-  AddResidual(thread, layer, form, PanelMatrix::kO, q, StepKind::kO, steps);
 }
 
 void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, Steps& steps) {

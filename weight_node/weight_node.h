@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/range.h"
 #include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
@@ -74,7 +75,10 @@ class WeightNode {
       }
     }
   }
-  void AddAfterAttention(size_t thread, size_t layer, ProgramForm, Steps&);
+  // For the last layer, whose residual is wanted of the logit rows only: moves these to the beginning of the
+  // buffers. What follows takes a BatchRows of these rows alone. Goes before AddAfterAttention(kept).
+  void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
+  void AddAfterAttention(size_t thread, size_t layer, ProgramForm, bool kept, Steps&);
   void AddHead(size_t thread, ProgramForm, Steps&);
 
   const LayerShape& shape() const { return shape_; }
@@ -89,7 +93,10 @@ class WeightNode {
   void MakeProducts(const WeightNodeOptions&);
   const kernels::Gemm* FindGemm(PanelMatrix, const kernels::PanelShape&) const;  // or null
   void AddOp(size_t thread, size_t layer, ProgramForm, const model::LayerOp&, Steps&);
-  void AddO(size_t thread, size_t layer, ProgramForm, Steps&);
+  // Quantises the heads' outputs for O.
+  void AddQuantizeAttended(size_t thread, size_t layer, ProgramForm, bool logit_rows, Steps&);
+  ActRows AttendedOf(size_t thread, ProgramForm) const;
+  Range<size_t> ColumnsOf(const PanelExtent&) const;  // of the residual, that the panels write
   void AddSiluGate(size_t thread, size_t layer, ProgramForm, Steps&);
   // x += panels * in, for this thread's panels of O or down.
   void AddResidual(size_t thread, size_t layer, ProgramForm, PanelMatrix, const ActRows& in, model::StepKind,
@@ -127,6 +134,7 @@ class WeightNode {
   std::vector<uint32_t> head_first_panel_;
   std::deque<EmbedOperand> embeds_;
   std::deque<TransferOperand> transfers_;
+  std::deque<KeepOperand> keeps_;
   std::deque<NormOperand> norms_;
   std::deque<QuantizeOperand> quantizes_;
   std::deque<ProductOperand> products_;

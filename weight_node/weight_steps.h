@@ -60,13 +60,21 @@ struct NormOperand {
 };
 void NormStep(const void* operand, void* frame);
 
-// out[m] = quantise(x[m]).
+// Moves the rows whose logits are wanted to the beginning: columns [first, first + count).
+struct KeepOperand {
+  FloatRows x;
+  size_t first, count;
+};
+void KeepStep(const void* operand, void* frame);
+
+// out[m] = quantise(x[m]). logit_rows: as NormOperand.
 struct QuantizeOperand {
   const kernels::Elementwise* elementwise;
   FloatRows x;
   size_t n;
   ActRows out;
   RowShare share;
+  bool logit_rows;
 };
 void QuantizeStep(const void* operand, void* frame);
 

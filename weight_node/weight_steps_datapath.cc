@@ -83,12 +83,24 @@ void NormStep(const void* operand, void* frame) {
   }
 }
 
+void KeepStep(const void* operand, void* frame) {
+  const auto& op = *static_cast<const KeepOperand*>(operand);
+  const auto& rows = *static_cast<const BatchRows*>(frame);
+  for (uint32_t m = 0; m < rows.logit_rows; ++m) {
+    const uint32_t from = rows.logit_row[m];  // ascending, so m or later
+    if (from != m) std::copy_n(op.x.row(from) + op.first, op.count, op.x.row(m) + op.first);
+  }
+}
+
 void QuantizeStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const QuantizeOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(frame);
-  const auto [begin, end] = RowsOf(rows.rows, op.share);
-  for (uint32_t m = rows.first_row + begin; m < rows.first_row + end; ++m)
-    op.elementwise->quantize(op.x.row(m), ActRow(op.out, m), op.n);
+  const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
+  const uint32_t first = FirstRow(rows, op.logit_rows);
+  for (uint32_t m = begin; m < end; ++m) {
+    const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : first + m);
+    op.elementwise->quantize(x, ActRow(op.out, first + m), op.n);
+  }
 }
 
 void ProductStep(const void* operand, void* frame) {
@@ -106,6 +118,7 @@ void ProductStep(const void* operand, void* frame) {
 void FfnStep(const void* operand, void* frame) {
   const auto& op = *static_cast<const FfnOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(frame);
+  if (rows.rows == 0) return;
   const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
   for (size_t unit = 0; unit < op.n_units; ++unit) {
     op.gemm->Run(op.units + unit * unit_bytes, ActRow(op.x, rows.first_row), op.tile.data, 4, rows.rows);

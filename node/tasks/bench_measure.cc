@@ -129,8 +129,11 @@ double OperationsPerToken(const model::ModelConfig& config, const BenchTest& tes
   const auto table = static_cast<double>(config.vocab * config.dim);
   double weights = static_cast<double>(config.parameters());
   if (!config.tied_embeddings) weights -= table;
-  if (!test.decode) weights -= table;
-  return 2 * weights;
+  if (test.decode) return 2 * weights;
+  weights -= table;
+  // In the last layer, only the token whose logits are wanted goes on behind attention.
+  const size_t behind = config.dim * (config.q_rows() + 3 * config.ffn);
+  return 2 * (weights - static_cast<double>(behind) * (1 - 1 / static_cast<double>(test.tokens)));
 }
 
 // The parts of a breakdown, each of one or several kinds of steps and laps.
@@ -250,23 +253,28 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   const double steps = static_cast<double>(breakdown.steps);
   const double rows = static_cast<double>(test.tokens * test.batch) / steps;  // of a step
   const double logit_rows = test.decode ? rows : 1 / steps;
-  const auto set = [&](const char* name, weight_node::PanelMatrix matrix, size_t weights, double of_rows) {
+  // The last layer's products behind attention are of logit rows only.
+  const double layers = static_cast<double>(config.layers),
+               behind = (layers - 1) * rows / layers + logit_rows / layers;
+  // A step without logits reads no lm_head, and nothing behind the last attention.
+  const double reads = std::min(1.0, logit_rows), reads_behind = (layers - 1 + reads) / layers;
+  const auto set = [&](const char* name, weight_node::PanelMatrix matrix, size_t weights, double of_rows,
+                       double of_reads) {
     for (Breakdown::Part& part : breakdown.parts) {
       if (part.name != name) continue;
       if (peak_gops > 0) part.limit_us = 2 * static_cast<double>(weights) * of_rows / peak_gops * 1e-3;
-      // A step without logits reads no lm_head.
       const auto bytes = static_cast<double>(weight_node::MatrixBytes(config, matrix));
-      if (reread_gbps > 0)
-        part.limit_us = std::max(part.limit_us, bytes * std::min(1.0, of_rows) / reread_gbps * 1e-3);
+      if (reread_gbps > 0) part.limit_us = std::max(part.limit_us, bytes * of_reads / reread_gbps * 1e-3);
     }
   };
   using weight_node::PanelMatrix;
   set("product q, k, v", PanelMatrix::kQkv,
-      config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows);
-  set("product o", PanelMatrix::kO, config.layers * config.dim * config.q_rows(), rows);
-  set("product gate, up", PanelMatrix::kFfn, config.layers * config.dim * 2 * config.ffn, rows);
-  set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, rows);
-  set("product lm_head", PanelMatrix::kHead, config.dim * config.vocab, logit_rows);
+      config.layers * config.dim * (config.q_rows() + 2 * config.kv_rows()), rows, 1);
+  set("product o", PanelMatrix::kO, config.layers * config.dim * config.q_rows(), behind, reads_behind);
+  set("product gate, up", PanelMatrix::kFfn, config.layers * config.dim * 2 * config.ffn, behind,
+      reads_behind);
+  set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, behind, reads_behind);
+  set("product lm_head", PanelMatrix::kHead, config.dim * config.vocab, logit_rows, reads);
 }
 
 }  // namespace

@@ -67,6 +67,38 @@ TEST_F(EngineBitsTest, PrefillChunksDoNotMatter) {
             "");
 }
 
+// Behind the last attention only the rows go on whose logits are wanted: none, some, the first, the last.
+TEST_F(EngineBitsTest, WhichRowsWantLogitsDoesNotMatter) {
+  const size_t vocab = baseline_.size() / tokens_.size();
+  for (const TestEngineOptions& options :
+       {TestEngineOptions{.threads = 1}, TestEngineOptions{.threads = 3},
+        TestEngineOptions{.threads = 2, .attention = {{.threads = 1, .slots = 1}}}}) {
+    auto engine = MakeEngine(model_.file(), options);
+    size_t done = 0;
+    for (const std::vector<size_t>& wanted : std::vector<std::vector<size_t>>{
+             {}, {0}, {19}, {0, 7, 8, 19}, {3, 4, 18}, {1}}) {  // of 20 rows, then of 50
+      const size_t n = std::min<size_t>(done < 80 ? 20 : 50, tokens_.size() - done);
+      std::vector<TokenRow> rows;
+      for (size_t i = 0; i < n; ++i) {
+        const bool logits = std::find(wanted.begin(), wanted.end(), i) != wanted.end();
+        rows.push_back({tokens_[done + i], SlotId(0), static_cast<uint32_t>(done + i), logits});
+      }
+      engine->Run(rows);
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const auto logits = engine->logits(i);
+        const auto at = baseline_.begin() + static_cast<std::ptrdiff_t>((done + wanted[i]) * vocab);
+        EXPECT_EQ(
+            FirstDifference({logits.begin(), logits.end()}, {at, at + static_cast<std::ptrdiff_t>(vocab)}),
+            "")
+            << options.threads << " threads, row " << wanted[i] << " of " << n << " from " << done;
+        EXPECT_EQ(engine->fault(i), "");
+      }
+      done += n;
+    }
+    ASSERT_GE(done, 150u);
+  }
+}
+
 // Submit submits and Collect collects, for one stage as for a chain: what was collected last stays readable
 // until the next Collect, and the caller's rows are not needed after Submit.
 TEST_F(EngineBitsTest, LogitsStayUntilTheNextCollect) {

@@ -67,12 +67,13 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
   auto engine = MakeEngine(model_.file(), {.threads = 2, .attention = {{1, 1}}});
   for (size_t t = 0; t < 2; ++t) {
     for (size_t halves = 1; halves <= kHalves; ++halves) {
-      std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]
+      std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]; 0: not cut
       for (const auto& step : engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
         if (step.kind == static_cast<uint16_t>(model::StepKind::kHead)) continue;
-        barriers[{step.part, step.layer}] += step.barrier;
-        waits[{step.part, step.layer}] += step.wait_count > 0;
+        const std::pair<int, int> at(halves == 1 ? 0 : step.part, step.layer);
+        barriers[at] += step.barrier;
+        waits[at] += step.wait_count > 0;
       }
       size_t seen = 0;
       for (const auto& [half_and_layer, n] : barriers) {

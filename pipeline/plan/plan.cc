@@ -336,6 +336,14 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
     stage.attention_cores += socket.threads.size();
   }
   stage.cores = own.threads.size();
+  for (const PlanL3Group& l3 : own.l3_groups) {
+    stage.l3_bytes += l3.l3_bytes;
+    stage.l3_budget_bytes += l3.budget_bytes;
+  }
+  // What attention sockets have is not known here.
+  if (own.attention.empty())
+    stage.kv_room_bytes = stage.l3_bytes - std::min(stage.l3_bytes, stage.weight_bytes);
+  plan.serving_cores = stage.cores;
   plan.head_bytes = HeadBytes(config);
   plan.embedding_bytes = EmbeddingBytes(config);
   plan.serving_resident = stage.resident;

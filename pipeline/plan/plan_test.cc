@@ -293,6 +293,10 @@ TEST(PlanTest, ServingSocketAndOneStage) {
   EXPECT_TRUE(alone.single());
   EXPECT_TRUE(alone.links.empty());
   EXPECT_EQ(alone.max_in_flight, 1u);
+  uint64_t l3_bytes = 0;
+  for (const PlanL3Group& l3 : alone.stages[0].plan.l3_groups) l3_bytes += l3.l3_bytes;
+  EXPECT_EQ(alone.stages[0].l3_bytes, l3_bytes);
+  EXPECT_EQ(alone.stages[0].kv_room_bytes, l3_bytes - std::min(l3_bytes, alone.stages[0].weight_bytes));
   EXPECT_TRUE(alone.stages[0].holds_head);
   EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + HeadBytes(config));
   const Plan served =

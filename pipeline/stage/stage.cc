@@ -1,6 +1,7 @@
 #include "pipeline/stage/stage.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -35,6 +36,8 @@ Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const Sta
     packed_.Load(file, options, nullptr);
     PlaceAttention(file);
   }
+  kept_rows_.resize(max_logit_rows());
+  std::iota(kept_rows_.begin(), kept_rows_.end(), 0u);
   BuildPrograms();
   packed_.MeasureResidency(options);
 }
@@ -104,6 +107,7 @@ void Stage::BuildPrograms() {
 std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halves) {
   const size_t layers = plan().config.layers;
   std::vector<Step> steps;
+  size_t first_kept = SIZE_MAX;  // from it on, steps take the logit rows alone
   // A half's section consists of all steps after its heads' return and the next layer's QKV. Then its
   // attention can begin while the weight threads compute the other half.
   auto add = [&](size_t half, auto&& add_steps) {
@@ -126,7 +130,12 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
     for (size_t half = 0; half < halves; ++half) {
       add(half, [&] {
         AddAttention(thread, layer, half, steps);
-        packed_.weights().AddAfterAttention(thread, layer, form, steps);
+        const bool keep = halves == 1 && layer + 1 == layers && keeps_logit_rows();
+        if (keep) {
+          packed_.weights().AddKeep(thread, layer, form, steps);
+          first_kept = steps.size();
+        }
+        packed_.weights().AddAfterAttention(thread, layer, form, keep, steps);
         if (layer + 1 < layers) add_qkv(layer + 1, half);
       });
     }
@@ -137,6 +146,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
     packed_.weights().AddSend(thread, form, last_, steps);
   }
   // The threads that wait for a head's rows are the attention sockets' or, if colocated, this socket's own.
+  for (size_t i = first_kept; i < steps.size(); ++i) steps[i].part = kKeptPart;
   for (Step& step : steps)
     step.waiters = separated() ? waits_of_sockets_.attention_mode() : waits_of_sockets_.weight.mode;
   return steps;

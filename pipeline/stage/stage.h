@@ -69,8 +69,14 @@ class Stage {
   void RefreshFlags();
   std::vector<threadpool::Step> BuildSteps(size_t thread, weight_node::ProgramForm, size_t halves);
   void AddAttention(size_t thread, size_t layer, size_t half, std::vector<threadpool::Step>&);
+  // Only the logit rows' residual leaves this stage: after the last attention, the others are dropped. Not
+  // of a micro-batch in two halves, whose logit rows belong to either.
+  bool keeps_logit_rows() const { return plan().config.ends || last_; }
+
+  static constexpr uint8_t kKeptPart = 1 + kHalves;  // of the frames that steps choose from
 
   PackedWeights packed_;
+  std::vector<uint32_t> kept_rows_;  // [max_logit_rows()]: 0, 1, ...
   const bool last_;
   const SocketWaits waits_of_sockets_;
   FlagRefresh refresh_;

@@ -17,8 +17,11 @@ void Stage::Execute(model::BatchRows& frame, uint32_t first_half) {
   halves[1].rows -= first_half;
   halves[1].slot += first_half;
   halves[1].position += first_half;
-  void* const parts[] = {&frame, &halves[0], &halves[1]};
-  packed_.KeepLogitRows(frame);
+  model::BatchRows kept = frame;
+  kept.rows = frame.logit_rows;
+  kept.logit_row = kept_rows_.data();
+  void* const parts[] = {&frame, &halves[0], &halves[1], &kept};
+  packed_.KeepLogitRows(first_half == 0 && keeps_logit_rows() ? kept : frame);
   packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
 }
