@@ -2,12 +2,12 @@
 // its 16 outputs are two halves of 8 lanes, so a tile of `rows` rows (3 with VNNI, 2 without) holds 2*rows
 // integer and 2*rows float accumulators in 16 registers.
 //
-// Without VNNI, weights of 8 bits become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw (2 *
-// 128
-// * 127 < 2^15: it cannot saturate), widened by vpmaddwd. The unsigned weights with signed activations would
-// saturate (2 * 255 * 127 > 2^15). Codes of 4, 5 and 6 bits are multiplied as they are, unsigned, and sums of
-// 8, 4 and 2 of their products fit 16 bits (8 * 2 * 15 * 127 < 2^15): two instructions for each vector and
-// row instead of four. What the codes are too large by is subtracted from the block's sum (ActBlock::start).
+// Without VNNI, weights of 8 bits become signed again (xor 0x80), then |w| * sign(a, w) by vpmaddubsw, which
+// cannot saturate (2 * 128 * 127 < 2^15), widened by vpmaddwd. The unsigned weights with signed activations
+// would saturate (2 * 255 * 127 > 2^15). Codes of 4, 5 and 6 bits are multiplied as they are, unsigned, and
+// sums of 8, 4 and 2 of their products fit 16 bits (8 * 2 * 15 * 127 < 2^15): two instructions for each
+// vector and row instead of four. What the codes are too large by is subtracted from the block's sum
+// (ActBlock::start).
 #include <asmjit/x86.h>
 
 #include <algorithm>
@@ -87,16 +87,12 @@ class Avx2Tile final : public GemmTile {
         break;
       case PanelCodes::kNibbles:
         a_.vmovdqa(to, codes);
-        if (narrow()) {
+        if (narrow() || format().has_minimum()) {
           if (high) a_.vpsrlw(to, to, 4);
-          a_.vpand(to, to, Repeated(0x0F0F0F0Fu));
-        } else if (format().has_minimum()) {
-          if (high) a_.vpsrlw(to, to, 4);
-          a_.vpand(to, to, Unpacking());
         } else {
           if (!high) a_.vpsllw(to, to, 4);
-          a_.vpand(to, to, Unpacking());
         }
+        narrow() ? a_.vpand(to, to, Repeated(0x0F0F0F0Fu)) : a_.vpand(to, to, Unpacking());
         break;
       case PanelCodes::kTable:
         a_.vmovdqa(to, codes);
@@ -387,11 +383,12 @@ class Avx2Tile final : public GemmTile {
 
   void UnpackBlock(size_t b) override {
     const x86::Ymm vector = Scratch(0), other = Scratch(1);
-    const x86::Ymm flip = vnni_ ? x86::Ymm() : MakeFlip();
+    const bool flips = !vnni_ && format().codes == PanelCodes::kBytes;
+    const x86::Ymm flip = flips ? MakeFlip() : x86::Ymm();
     const size_t half_bytes = kVectorBytes / kHalves;
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
-        LoadWeights(vector, other, b, j, h, vnni_ ? nullptr : &flip);
+        LoadWeights(vector, other, b, j, h, flips ? &flip : nullptr);
         a_.vmovdqa(
             Unpacked(unpacked().weight_offset(b) + j * kVectorBytes + static_cast<size_t>(h) * half_bytes),
             vector);

@@ -18,7 +18,6 @@ struct TileShape {
 std::string TileName(const TileShape&, Isa);
 std::string UnpackName(const TileShape&, Isa);
 
-// Unpacks `blocks` blocks of n_panels panels into as many of the UnpackedFormat, each of `bytes` bytes.
 using UnpackFn = Gemm::UnpackFn;
 
 // The tile must fit the registers (TileFits).
