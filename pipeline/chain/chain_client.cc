@@ -146,47 +146,23 @@ void ChainClient::Lost() {
   throw ChainLostError("lost the chain: {}", why);
 }
 
-void ChainClient::Reconnect() {
-  if (!connected_) {
-    try {
-      Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
-      attempts_ = 0;
-    } catch (const Error& error) {
-      attempts_ += session_ == 0;  // if only the last stage is missing, attempts stay short
-      throw ChainLostError("{}", error.what());
-    }
+void ChainClient::ConnectAgain() {
+  try {
+    Connect(std::min(kReconnectMs << std::min(attempts_ / 2, 4), kLongestReconnectMs));
+    attempts_ = 0;
+  } catch (const Error& error) {
+    attempts_ += session_ == 0;  // if only the last stage is missing, attempts stay short
+    throw ChainLostError("{}", error.what());
   }
-  if (in_.fault()) Lost();
 }
 
-void ChainClient::Submit(model::BatchRows& frame, uint32_t first_half) {
-  LARDER_CHECK(sent_ - received_ < chain_.max_in_flight);
-  Reconnect();
-  in_flight_[sent_ % chain_.max_in_flight] = {frame.rows, frame.logit_rows};
-  const StageFrameHeader header{.plan_hash = shape_.plan_hash,
-                                .step = sent_,
-                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight),
-                                .rows = frame.rows,
-                                .first_half = first_half,
-                                .logit_rows = frame.logit_rows,
-                                .residual_rows = frame.rows};
-  if (!SendFrame(header, &frame)) Lost();
-  ++sent_;
-}
-
-void ChainClient::Collect() {
-  LARDER_CHECK(received_ < sent_);
-  const char* wrong = nullptr;
-  if (!ReceiveFrame(&wrong)) {
-    if (wrong == nullptr) Lost();
-    SocketStatus::Add(status_.wrong_frames, 1);
-    const std::string peer = in_.peer();
-    in_.Fail(sync::FaultCode::kMalformed);
-    out_.Fail(sync::FaultCode::kMalformed);
-    Disconnect();
-    throw ChainLostError("{} sent a wrong frame: {}", peer, wrong);
-  }
-  ++received_;
+void ChainClient::WrongFrame(const char* wrong) {
+  SocketStatus::Add(status_.wrong_frames, 1);
+  const std::string peer = in_.peer();
+  in_.Fail(sync::FaultCode::kMalformed);
+  out_.Fail(sync::FaultCode::kMalformed);
+  Disconnect();
+  throw ChainLostError("{} sent a wrong frame: {}", peer, wrong);
 }
 
 }  // namespace larder::pipeline::chain

@@ -48,13 +48,15 @@ class ChainClient final : public Chain {
 
  private:
   void Connect(int timeout_ms);
+  void ConnectAgain();
   void CheckFirstLink();
   void CloseLinks();
   [[noreturn]] void Lost();
+  [[noreturn]] void WrongFrame(const char* wrong);
   void Disconnect();
   void ShowReports(const SocketReport* reports, uint64_t came_ns);
   void SetStates(SocketState of_stages);
-  bool SendFrame(StageFrameHeader header, model::BatchRows* frame);
+  bool SendFrame(StageFrameHeader header, model::BatchRows* batch);
   bool ReceiveFrame(const char** wrong);
 
   struct InFlight {

@@ -1,11 +1,43 @@
 // Frames of the serving socket: sent to the first stage, received from the last.
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "pipeline/chain/chain_client.h"
 
 namespace larder::pipeline::inline chain {
-bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
+
+void ChainClient::Reconnect() {
+  if (!connected_) ConnectAgain();
+  if (in_.fault()) Lost();
+}
+
+void ChainClient::Submit(model::BatchRows& batch, uint32_t first_half) {
+  LARDER_CHECK(sent_ - received_ < chain_.max_in_flight);
+  Reconnect();
+  in_flight_[sent_ % chain_.max_in_flight] = {batch.rows, batch.logit_rows};
+  const StageFrameHeader header{.plan_hash = shape_.plan_hash,
+                                .step = sent_,
+                                .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight),
+                                .rows = batch.rows,
+                                .first_half = first_half,
+                                .logit_rows = batch.logit_rows,
+                                .residual_rows = batch.rows};
+  if (!SendFrame(header, &batch)) Lost();
+  ++sent_;
+}
+
+void ChainClient::Collect() {
+  LARDER_CHECK(received_ < sent_);
+  const char* wrong = nullptr;
+  if (!ReceiveFrame(&wrong)) {
+    if (wrong == nullptr) Lost();
+    WrongFrame(wrong);
+  }
+  ++received_;
+}
+
+bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* batch) {
   const uint64_t before = CounterNs();
   {
     const Pulse::Rest rest(status_.pulse);
@@ -17,13 +49,13 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* frame) {
   const StageFrameView<std::byte> view(slot.bytes, shape_);
   view.header() = header;
   std::fill_n(view.report(), shape_.reports(), SocketReport{});
-  if (frame != nullptr) {
-    std::copy_n(frame->slot, frame->rows, view.slot());
-    std::copy_n(frame->position, frame->rows, view.position());
-    std::copy_n(frame->logit_row, frame->logit_rows, view.logit_row());
-    frame->sending = view.residual();
+  if (batch != nullptr) {
+    std::copy_n(batch->slot, batch->rows, view.slot());
+    std::copy_n(batch->position, batch->rows, view.position());
+    std::copy_n(batch->logit_row, batch->logit_rows, view.logit_row());
+    batch->sending = view.residual();
     SocketStatus::Add(status_.frames_started, 1);
-    ends_.Embed(*frame);
+    ends_.Embed(*batch);
   }
   out_.EndSend(shape_.bytes(header.residual_rows));
   SocketStatus::Add(status_.link_ns, started - before);
@@ -65,11 +97,11 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
   }
   ShowReports(frame_.report(), came);
   if (header.logit_rows > 0) {
-    model::BatchRows frame{.rows = header.logit_rows,
+    model::BatchRows batch{.rows = header.logit_rows,
                            .logit_rows = header.logit_rows,
                            .logit_row = logit_row_.data(),
                            .received = frame_.residual()};
-    ends_.Head(frame);
+    ends_.Head(batch);
   }
   in_.EndReceive();
   SocketStatus::Add(status_.frames_finished, 1);

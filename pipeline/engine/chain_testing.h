@@ -47,7 +47,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   agreed.context = test.chain.context;
   agreed.slots = slots;
   agreed.max_batch_tokens = max_batch_tokens;
-  agreed.decode_rows = std::min<size_t>(8, max_batch_tokens);
+  agreed.few_rows = std::min<size_t>(8, max_batch_tokens);
   size_t first = 0;
   for (const TestStage& stage : stages) {
     PlanOptions options = agreed;

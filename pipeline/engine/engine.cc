@@ -58,33 +58,22 @@ LocalChain& Engine::local() const {
   return *local_;
 }
 
-void Engine::Check(std::span<const TokenRow> rows) {
-  size_t wanted = 0;
-  ++checks_;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const TokenRow& row = rows[i];
-    if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab) {
-      throw Error("token id {} is outside the vocabulary of {} ({} tokens)", row.token, plan_.config.name,
-                  plan_.config.vocab);
-    }
-    if (row.slot.index() >= lengths_.size()) {
-      throw Error("slot {} does not exist; the plan has {}", row.slot.value, lengths_.size());
-    }
-    if (row.position >= plan_.options.context) {
-      throw Error("position {} is beyond the context of {} tokens; start with a larger -c", row.position,
-                  plan_.options.context);
-    }
-    const bool continues = i > 0 && rows[i - 1].slot == row.slot;
-    if (continues ? row.position != rows[i - 1].position + 1 : row.position > lengths_[row.slot.index()]) {
-      throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position,
-                  row.slot.value, continues ? rows[i - 1].position + 1 : lengths_[row.slot.index()]);
-    }
-    uint64_t& seen = seen_[row.slot.index()];
-    LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot.value);
-    seen = checks_;
-    wanted += row.logits;
+void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
+  if (i == rows.size())
+    throw Error("more than {} rows want logits in one call; expected at most that many", max_logits());
+  const TokenRow& row = rows[i];
+  if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab) {
+    throw Error("token id {} is outside the vocabulary of {} ({} tokens)", row.token, plan_.config.name,
+                plan_.config.vocab);
   }
-  if (wanted > max_logits()) throw Error("{} rows want logits in one call; at most {}", wanted, max_logits());
+  if (row.slot.index() >= lengths_.size())
+    throw Error("slot {} does not exist; the plan has {}", row.slot.value, lengths_.size());
+  if (row.position >= plan_.options.context) {
+    throw Error("position {} is beyond the context of {} tokens; start with a larger -c", row.position,
+                plan_.options.context);
+  }
+  throw Error("position {} of slot {} leaves a gap: its sequence ends at {}", row.position, row.slot.value,
+              EndBefore(rows, i));
 }
 
 template <typename Call>
@@ -103,8 +92,8 @@ void Engine::Reconnect() {
 }
 
 void Engine::SubmitToChain(const MicroBatch& batch) {
-  model::BatchRows frame = batch.frame();
-  OverChain([&] { chain_->Submit(frame, batch.first_half); });
+  model::BatchRows rows = batch.rows_of();
+  OverChain([&] { chain_->Submit(rows, batch.first_half); });
 }
 
 void Engine::CollectFromChain() {

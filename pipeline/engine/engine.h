@@ -101,7 +101,7 @@ class Engine {
     std::vector<SlotId> slot;
     std::vector<uint32_t> position, logit_row;
     std::vector<uint32_t> logit_at;  // index into logit_row of the caller's i-th row with logits
-    model::BatchRows frame() const;
+    model::BatchRows rows_of() const;
   };
 
   LocalChain& local() const;
@@ -110,11 +110,13 @@ class Engine {
   template <typename Call>
   void OverChain(Call call);
   // What Submit and Collect call that may throw: wrong rows, a lost chain.
-  void Check(std::span<const TokenRow> rows);
+  [[noreturn]] void ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const;  // see Check
   void SubmitToChain(const MicroBatch& batch);
   void CollectFromChain();
   void DescribeFaults(const MicroBatch& batch);
   // Data path, with Submit and Collect:
+  void Check(std::span<const TokenRow> rows);
+  size_t EndBefore(std::span<const TokenRow> rows, size_t i) const;
   bool PaysInHalves(std::span<const TokenRow> rows) const;
   uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);

@@ -120,8 +120,8 @@ TEST_F(EngineBitsTest, LogitsStayUntilTheNextCollect) {
 
 TEST_F(EngineBitsTest, FrameSizesDoNotMatter) {
   for (const size_t rows : {1, 5, 48}) {
-    auto engine = MakeEngine(
-        model_.file(), {.threads = 2, .max_batch_tokens = rows, .decode_rows = std::min<size_t>(rows, 4)});
+    auto engine = MakeEngine(model_.file(),
+                             {.threads = 2, .max_batch_tokens = rows, .few_rows = std::min<size_t>(rows, 4)});
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, engine->max_logits()), baseline_), "")
         << "frames of " << rows;
   }

@@ -27,6 +27,32 @@ void Engine::Collect() {
   if (FindFaults(batch)) DescribeFaults(batch);
 }
 
+// Where the sequence of row i ends before it.
+size_t Engine::EndBefore(std::span<const TokenRow> rows, size_t i) const {
+  const TokenRow& row = rows[i];
+  return i > 0 && rows[i - 1].slot == row.slot ? rows[i - 1].position + 1 : lengths_[row.slot.index()];
+}
+
+void Engine::Check(std::span<const TokenRow> rows) {
+  size_t wanted = 0;
+  ++checks_;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TokenRow& row = rows[i];
+    if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab ||
+        row.slot.index() >= lengths_.size() || row.position >= plan_.options.context) {
+      ThrowWrongRow(rows, i);
+    }
+    const bool continues = i > 0 && rows[i - 1].slot == row.slot;
+    const size_t end = EndBefore(rows, i);
+    if (continues ? row.position != end : row.position > end) ThrowWrongRow(rows, i);
+    uint64_t& seen = seen_[row.slot.index()];
+    LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot.value);
+    seen = checks_;
+    wanted += row.logits;
+  }
+  if (wanted > max_logits()) ThrowWrongRow(rows, rows.size());
+}
+
 // Halves let weight and attention sockets compute at the same time, but each half reads all weights. That
 // costs little if the rows are bound by arithmetic anyway, and pays if attention takes long enough to be
 // worth overlapping. The two bounds are from bench_engine's sockets/* rows (docs/engine.md); the results'
@@ -85,7 +111,7 @@ void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   }
 }
 
-model::BatchRows Engine::MicroBatch::frame() const {
+model::BatchRows Engine::MicroBatch::rows_of() const {
   return {.rows = rows,
           .token = token.data(),
           .slot = slot.data(),

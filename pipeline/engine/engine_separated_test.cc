@@ -70,7 +70,7 @@ TEST_F(EngineSeparatedTest, WeightThreadsMeetThreeTimesALayer) {
       std::map<std::pair<int, int>, int> barriers, waits;  // [half, layer]; 0: not cut
       for (const auto& step : engine->stage().steps(weight_node::ProgramForm::kFewRows, t, halves)) {
         if (step.kind == static_cast<uint16_t>(model::StepKind::kEmbed)) continue;
-        if (step.kind == static_cast<uint16_t>(model::StepKind::kHead)) continue;
+        if (step.kind == static_cast<uint16_t>(model::StepKind::kLmHead)) continue;
         const std::pair<int, int> at(halves == 1 ? 0 : step.part, step.layer);
         barriers[at] += step.barrier;
         waits[at] += step.wait_count > 0;

@@ -42,7 +42,7 @@ struct TestEngineOptions {
   size_t slots = 1;
   size_t context = 768;
   size_t max_batch_tokens = 128;
-  size_t decode_rows = 32;
+  size_t few_rows = 32;
   // Attention sockets of a separated stage; empty: colocated.
   struct Attention {
     size_t threads = 1;
@@ -61,7 +61,7 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   plan.slots = options.slots;
   plan.context = options.context;
   plan.max_batch_tokens = options.max_batch_tokens;
-  plan.decode_rows = options.decode_rows;
+  plan.few_rows = options.few_rows;
   for (const auto& socket : options.attention) {
     plan.attention.push_back({.name = "attention" + std::to_string(plan.attention.size()),
                               .cores = topology.PickCores(socket.threads),

@@ -20,7 +20,7 @@ class ScalarThreadsTest : public testing::Test {
     options.isa = kernels::Isa::kScalar;
     options.context = 64;
     options.max_batch_tokens = 32;
-    options.decode_rows = 8;
+    options.few_rows = 8;
     return options;
   }
   // Runs prefill in chunks, and token by token, in every slot of the engine.

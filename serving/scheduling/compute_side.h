@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "pipeline/engine/request.h"
+#include "pipeline/scheduler/request.h"
 #include "serving/metrics/metrics.h"
 #include "serving/sampling/sampler.h"
 #include "serving/scheduling/generation.h"
@@ -47,11 +47,7 @@ struct Generation : std::enable_shared_from_this<Generation> {
   std::vector<TokenLogprobs> held_logprobs;  // those of tokens whose text is held back
 };
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // both compilers define it without virtual bases
-static_assert(offsetof(Generation, protocol) / kFalseSharingBytes >
-              offsetof(Generation, cancelled) / kFalseSharingBytes);
-#pragma GCC diagnostic pop
+static_assert(Apart(offsetof(Generation, cancelled), offsetof(Generation, protocol)));
 
 // Sent by the compute thread to the I/O thread.
 struct GenerationEvent {

@@ -39,18 +39,18 @@ CLEAN = {
                                "// datapath-ok: a test\n"
                                "int* q = new int;\n",
     "pipeline/README.md": "x\n",
-    "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan engine)\n",
+    "pipeline/CMakeLists.txt": "larder_rooms(pipeline plan scheduler)\n",
     "pipeline/plan/README.md": "x\n",
     "pipeline/plan/CMakeLists.txt": "larder_folder(pipeline/plan base)\n",
-    "pipeline/engine/README.md": "x\n",
-    "pipeline/engine/CMakeLists.txt": "larder_folder(pipeline/engine base pipeline/plan)\n",
+    "pipeline/scheduler/README.md": "x\n",
+    "pipeline/scheduler/CMakeLists.txt": "larder_folder(pipeline/scheduler base pipeline/plan)\n",
     "pipeline/plan/plan.h": "#pragma once\n#include <nlohmann/json_fwd.hpp>\n",
-    "pipeline/engine/request.h": "#pragma once\n",
+    "pipeline/scheduler/request.h": "#pragma once\n",
     "serving/README.md": "x\n",
     "serving/CMakeLists.txt": "larder_rooms(serving scheduling)\n",
     "serving/scheduling/README.md": "x\n",
-    "serving/scheduling/CMakeLists.txt": "larder_folder(serving/scheduling base model pipeline/engine)\n",
-    "serving/scheduling/text.cc": '#include "pipeline/engine/request.h"\n#include "model/gguf/gguf.h"\n#include <sys/socket.h>\n',
+    "serving/scheduling/CMakeLists.txt": "larder_folder(serving/scheduling base model pipeline/scheduler)\n",
+    "serving/scheduling/text.cc": '#include "pipeline/scheduler/request.h"\n#include "model/gguf/gguf.h"\n#include <sys/socket.h>\n',
 }
 
 
@@ -113,7 +113,7 @@ class Includes(CheckTest):
             ("kernels/formats/jit.cc", "#include <eigen3/Eigen/Core>\n", "does not know"),
             ("kernels/formats/jit_test.cc", '#include "pipeline/plan/plan.h"\n', "higher floor"),
             ("serving/scheduling/text.cc", '#include "pipeline/plan/plan.h"\n', "serving/scheduling/ may include"),
-            ("pipeline/plan/plan.h", '#include "pipeline/engine/request.h"\n', "higher floor"),
+            ("pipeline/plan/plan.h", '#include "pipeline/scheduler/request.h"\n', "higher floor"),
             ("pipeline/new.h", "#pragma once\n", "no floor"),
             ("kernels/formats/jit.cc", '#include "kernels/formats/shapes_testing.h"\n', "is for tests only"),
             ("serving/scheduling/text.cc", "#include <CLI/CLI.hpp>\n", "belongs in node/"),

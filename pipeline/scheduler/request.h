@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 
 // Why the scheduler ended a sequence. It does not know why a sequence wants no more tokens; what shows that
 // to people does (serving::FinishReason).
@@ -65,4 +65,4 @@ class Intake {
 // Why a prompt of so many tokens cannot be continued, with numbers; empty: it can.
 std::string PromptProblem(size_t prompt_tokens, size_t context);
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

@@ -1,4 +1,4 @@
-#include "pipeline/engine/scheduler.h"
+#include "pipeline/scheduler/scheduler.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,14 +9,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 namespace {
 
-// The least prompt rows per step while other sequences decode: a step reads all weights, which is not worth
-// it for fewer.
-constexpr size_t kLeastPromptRows = 8;
-constexpr size_t kFirstPromptRows = 32;  // while step times are not known
-constexpr double kSmoothing = 0.1;       // weight of a new step time
 // A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since all chat
 // prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
@@ -27,12 +22,6 @@ template <typename T>
 void Set(std::atomic<T>& number, size_t value) {
   number.store(static_cast<T>(value), std::memory_order_relaxed);
 }
-// One writer: no locked instruction needed.
-void Add(std::atomic<uint64_t>& counter, uint64_t n) {
-  counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-}
-
-void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
 
 }  // namespace
 
@@ -62,7 +51,7 @@ Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
 Scheduler::~Scheduler() = default;
 
 void Scheduler::Run(Intake& intake) {
-  last_collect_ns_ = NowNs();
+  last_collect_ns_ = CounterNs();
   waited_ns_ = engine_.waited_ns();
   for (;;) {
     engine_.pulse().Beat();
@@ -184,145 +173,12 @@ void Scheduler::Begin(SlotId id, std::unique_ptr<Sequence> sequence) {
   slot.active->order = clock_;
   ++actives_;
   prefilling_.push_back(id);
-  Add(status_.prefix_hits, reused > 0);
-  Add(status_.reused_tokens, reused);
+  SocketStatus::Add(status_.prefix_hits, reused > 0);
+  SocketStatus::Add(status_.reused_tokens, reused);
   Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
   Set(slot_status_[id.index()].cached_tokens, reused);
   Set(slot_status_[id.index()].generated_tokens, 0);
   slot.active->sequence->Admitted(reused);
-}
-
-// Submits a micro-batch if there is anything to run.
-bool Scheduler::FillBatch() {
-  ScheduledBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
-  rows_.clear();
-  batch.parts.clear();
-  batch.prefill_rows = batch.decode_rows = 0;
-  AddDecodeRows(batch);
-  AddPromptRows(batch);
-  if (rows_.empty()) return false;
-  Submit(batch);
-  return true;
-}
-
-void Scheduler::AddDecodeRows(ScheduledBatch& batch) {
-  // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
-  size_t most = CeilDiv(decoding_, engine_.max_in_flight());
-  const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
-  most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
-  while (batch.decode_rows < most && !ready_.empty()) {
-    const SlotId id = ready_.pop_front();
-    const Slot& slot = slots_[id.index()];
-    rows_.push_back({slot.active->next_token, id, static_cast<uint32_t>(slot.tokens.size()), true});
-    batch.parts.push_back({id, 1, true});
-    ++batch.decode_rows;
-  }
-}
-
-size_t Scheduler::PromptBudget(const ScheduledBatch& batch) const {
-  const size_t room = engine_.max_rows() - batch.decode_rows;
-  if (decoding_ == 0) return room;
-  size_t budget = options_.prefill_budget_rows;
-  if (budget == 0) {
-    budget = kFirstPromptRows;
-    if (decode_step_ns_ > 0 && prompt_row_ns_ > 0) {
-      const double rows = decode_step_ns_ / prompt_row_ns_;
-      budget = rows < static_cast<double>(room) ? static_cast<size_t>(rows) : room;
-    }
-    budget = std::max(budget, kLeastPromptRows);
-  }
-  return std::min(budget, room);
-}
-
-void Scheduler::AddPromptRows(ScheduledBatch& batch) {
-  size_t budget = PromptBudget(batch);
-  size_t logits = batch.decode_rows;
-  for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
-    const SlotId id = prefilling_[i];
-    const Slot& slot = slots_[id.index()];
-    const auto prompt = slot.active->sequence->prompt();
-    const size_t begin = slot.tokens.size();
-    size_t n = std::min(budget, prompt.size() - begin);
-    bool last = begin + n == prompt.size();
-    if (last && logits == engine_.max_logits()) {
-      if (--n == 0) return;
-      last = false;
-    }
-    for (size_t k = 0; k < n; ++k) {
-      rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k), last && k + 1 == n});
-    }
-    batch.parts.push_back({id, n, last});
-    batch.prefill_rows += n;
-    budget -= n;
-    logits += last;
-    if (last) {
-      prefilling_.erase(prefilling_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
-  }
-}
-
-void Scheduler::Submit(ScheduledBatch& batch) {
-  batch.submitted_ns = NowNs();
-  engine_.Submit(rows_);
-  size_t row = 0;
-  for (const Part& part : batch.parts) {
-    Slot& slot = slots_[part.slot.index()];
-    for (const size_t end = row + part.rows; row < end; ++row) slot.tokens.push_back(rows_[row].token);
-    slot.active->rows_in_flight += part.rows;
-    Set(slot_status_[part.slot.index()].cached_tokens, slot.tokens.size());
-  }
-  ++in_flight_;
-}
-
-void Scheduler::CollectOldest() {
-  engine_.Collect();
-  const ScheduledBatch& batch = batches_[oldest_];
-  oldest_ = (oldest_ + 1) % batches_.size();
-  --in_flight_;
-  losses_in_a_row_ = 0;
-  const int64_t now = NowNs();
-  const int64_t idle_ns = std::max<int64_t>(batch.submitted_ns - last_collect_ns_, 0);
-  const int64_t step_ns = now - last_collect_ns_ - idle_ns;
-  UpdateStepCosts(batch, static_cast<double>(step_ns));
-  last_collect_ns_ = now;
-  const uint64_t waited_ns = engine_.waited_ns();
-  const uint64_t inside_ns = std::min(waited_ns - waited_ns_, static_cast<uint64_t>(step_ns));
-  waited_ns_ = waited_ns;
-  Add(status_.steps, 1);
-  Add(status_.step_ns, static_cast<uint64_t>(step_ns) - inside_ns);
-  Add(status_.wait_ns, static_cast<uint64_t>(idle_ns) + inside_ns);
-  Add(status_.prefill_rows, batch.prefill_rows);
-  Add(status_.decode_rows, batch.decode_rows);
-  size_t logits = 0;
-  for (const Part& part : batch.parts) {
-    Slot& slot = slots_[part.slot.index()];
-    slot.active->rows_in_flight -= part.rows;
-    if (part.logits) {
-      const size_t i = logits++;
-      const std::string& fault = engine_.fault(i);
-      if (!fault.empty()) slot.tokens.clear();  // its KV must not be reused
-      if (!slot.active->ended) {
-        if (fault.empty()) {
-          Continue(part.slot, engine_.logits(i));
-        } else {
-          End(part.slot, SequenceEnd::kFailed, fault);
-        }
-      }
-    }
-    FreeIfDone(part.slot);
-  }
-}
-
-// Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's time.
-void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
-  if (batch.prefill_rows == 0) {
-    Smooth(decode_step_ns_, step);
-  } else if (batch.prefill_rows >= kLeastPromptRows) {
-    const double base = batch.decode_rows > 0 ? decode_step_ns_ : 0;
-    Smooth(prompt_row_ns_, std::max(step - base, 0.1 * step) / static_cast<double>(batch.prefill_rows));
-  }
 }
 
 void Scheduler::Continue(SlotId id, std::span<const float> logits) {
@@ -378,7 +234,7 @@ void Scheduler::FreeIfDone(SlotId id) {
 void Scheduler::ChainWasLost(const std::string& why) {
   if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
   if (!lost_) {
-    Add(status_.lost, 1);
+    SocketStatus::Add(status_.lost, 1);
     first_loss_ = why;
     const std::lock_guard lock(outage_mutex_);
     outage_ = {.why = why, .since_ns = lost_since_ns_};
@@ -442,4 +298,4 @@ std::optional<Outage> Scheduler::outage() const {
   return now;
 }
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

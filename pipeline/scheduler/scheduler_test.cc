@@ -1,6 +1,6 @@
 // A sequence's tokens depend only on the sequence: not on other sequences, their order, its slot, what the
 // slot held before, or where attention runs. Also tests slots, the queue and the ends of sequences.
-#include "pipeline/engine/scheduler.h"
+#include "pipeline/scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/engine/engine_testing.h"
-#include "pipeline/engine/scheduler_testing.h"
+#include "pipeline/scheduler/scheduler_testing.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 namespace {
 
 class SchedulerTest : public testing::Test {
@@ -251,4 +251,4 @@ TEST_F(SchedulerTest, SequencesAreSpreadOverAttentionSockets) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

@@ -17,9 +17,9 @@
 
 #include "base/ids.h"
 #include "pipeline/engine/engine.h"
-#include "pipeline/engine/request.h"
+#include "pipeline/scheduler/request.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 
 struct SchedulerOptions {
   // Prompt rows per micro-batch while other sequences decode; 0: as many as make a step about twice as long
@@ -88,7 +88,7 @@ class Scheduler {
   struct ScheduledBatch {
     std::vector<Part> parts;  // capacity: as many as rows
     size_t prefill_rows = 0, decode_rows = 0;
-    int64_t submitted_ns = 0;
+    uint64_t submitted_ns = 0;
   };
   // A FIFO of slots, each in it at most once. Its capacity is all slots, so it never allocates.
   class SlotQueue {
@@ -154,7 +154,7 @@ class Scheduler {
   std::vector<TokenRow> rows_;                     // the current micro-batch's
   uint64_t clock_ = 0;                             // orders the slots' last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
-  int64_t last_collect_ns_ = 0;
+  uint64_t last_collect_ns_ = 0;
   uint64_t waited_ns_ = 0;     // the engine's waited_ns() at the last step
   bool lost_ = false;          // the chain is lost and not connected again
   int losses_in_a_row_ = 0;    // losses without a completed step between them
@@ -167,4 +167,4 @@ class Scheduler {
   SchedulerStatus status_;
 };
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 #include "pipeline/engine/chain_process_testing.h"
-#include "pipeline/engine/scheduler.h"
-#include "pipeline/engine/scheduler_testing.h"
+#include "pipeline/scheduler/scheduler.h"
+#include "pipeline/scheduler/scheduler_testing.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 namespace {
 
 constexpr size_t kVocab = 301, kSlots = 3;
@@ -196,4 +196,4 @@ INSTANTIATE_TEST_SUITE_P(Links, SchedulerLostTest,
                          [](const auto& transport) { return rdma::TransportName(transport.param); });
 
 }  // namespace
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

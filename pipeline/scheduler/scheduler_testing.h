@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/engine/request.h"
+#include "pipeline/scheduler/request.h"
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 
 // The result of a sequence.
 struct Outcome {
@@ -101,4 +101,4 @@ class TestIntake : public Intake {
   std::vector<Outcome> outcomes;
 };
 
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

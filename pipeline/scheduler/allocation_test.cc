@@ -8,8 +8,8 @@
 #include <new>
 
 #include "pipeline/engine/chain_testing.h"
-#include "pipeline/engine/scheduler.h"
-#include "pipeline/engine/scheduler_testing.h"
+#include "pipeline/scheduler/scheduler.h"
+#include "pipeline/scheduler/scheduler_testing.h"
 
 // Sanitizers have operators of their own, which find what ours would hide.
 #if defined(__has_feature)
@@ -39,7 +39,7 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 #endif
 
-namespace larder::pipeline::inline engine {
+namespace larder::pipeline::inline scheduler {
 namespace {
 
 constexpr size_t kSlots = 3;
@@ -141,4 +141,4 @@ TEST(Allocation, AStepOfTheSchedulerMakesNone) {
 }
 
 }  // namespace
-}  // namespace larder::pipeline::engine
+}  // namespace larder::pipeline::scheduler

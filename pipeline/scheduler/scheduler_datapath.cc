@@ -1,0 +1,160 @@
+// A step of the scheduler: which rows the next micro-batch has, and what becomes of the oldest one's logits.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "pipeline/scheduler/scheduler.h"
+
+namespace larder::pipeline::inline scheduler {
+namespace {
+
+// The least prompt rows per step while other sequences decode: a step reads all weights, which is not worth
+// it for fewer.
+constexpr size_t kLeastPromptRows = 8;
+constexpr size_t kFirstPromptRows = 32;  // while step times are not known
+constexpr double kSmoothing = 0.1;       // weight of a new step time
+
+void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
+
+}  // namespace
+
+// Submits a micro-batch if there is anything to run.
+bool Scheduler::FillBatch() {
+  ScheduledBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
+  rows_.clear();
+  batch.parts.clear();
+  batch.prefill_rows = batch.decode_rows = 0;
+  AddDecodeRows(batch);
+  AddPromptRows(batch);
+  if (rows_.empty()) return false;
+  Submit(batch);
+  return true;
+}
+
+void Scheduler::AddDecodeRows(ScheduledBatch& batch) {
+  // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
+  size_t most = CeilDiv(decoding_, engine_.max_in_flight());
+  const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
+  most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
+  while (batch.decode_rows < most && !ready_.empty()) {
+    const SlotId id = ready_.pop_front();
+    const Slot& slot = slots_[id.index()];
+    // datapath-ok: within what the constructor reserved
+    rows_.push_back({slot.active->next_token, id, static_cast<uint32_t>(slot.tokens.size()), true});
+    // datapath-ok: within what the constructor reserved
+    batch.parts.push_back({id, 1, true});
+    ++batch.decode_rows;
+  }
+}
+
+size_t Scheduler::PromptBudget(const ScheduledBatch& batch) const {
+  const size_t room = engine_.max_rows() - batch.decode_rows;
+  if (decoding_ == 0) return room;
+  size_t budget = options_.prefill_budget_rows;
+  if (budget == 0) {
+    budget = kFirstPromptRows;
+    if (decode_step_ns_ > 0 && prompt_row_ns_ > 0) {
+      const double rows = decode_step_ns_ / prompt_row_ns_;
+      budget = rows < static_cast<double>(room) ? static_cast<size_t>(rows) : room;
+    }
+    budget = std::max(budget, kLeastPromptRows);
+  }
+  return std::min(budget, room);
+}
+
+void Scheduler::AddPromptRows(ScheduledBatch& batch) {
+  size_t budget = PromptBudget(batch);
+  size_t logits = batch.decode_rows;
+  for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
+    const SlotId id = prefilling_[i];
+    const Slot& slot = slots_[id.index()];
+    const auto prompt = slot.active->sequence->prompt();
+    const size_t begin = slot.tokens.size();
+    size_t n = std::min(budget, prompt.size() - begin);
+    bool last = begin + n == prompt.size();
+    if (last && logits == engine_.max_logits()) {
+      if (--n == 0) return;
+      last = false;
+    }
+    for (size_t k = 0; k < n; ++k) {
+      // datapath-ok: within what the constructor reserved
+      rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k), last && k + 1 == n});
+    }
+    // datapath-ok: within what the constructor reserved
+    batch.parts.push_back({id, n, last});
+    batch.prefill_rows += n;
+    budget -= n;
+    logits += last;
+    if (last) {
+      prefilling_.erase(prefilling_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+void Scheduler::Submit(ScheduledBatch& batch) {
+  batch.submitted_ns = CounterNs();
+  engine_.Submit(rows_);
+  size_t row = 0;
+  for (const Part& part : batch.parts) {
+    Slot& slot = slots_[part.slot.index()];
+    // datapath-ok: within what the constructor reserved
+    for (const size_t end = row + part.rows; row < end; ++row) slot.tokens.push_back(rows_[row].token);
+    slot.active->rows_in_flight += part.rows;
+    slot_status_[part.slot.index()].cached_tokens.store(static_cast<uint32_t>(slot.tokens.size()),
+                                                        std::memory_order_relaxed);
+  }
+  ++in_flight_;
+}
+
+void Scheduler::CollectOldest() {
+  engine_.Collect();
+  const ScheduledBatch& batch = batches_[oldest_];
+  oldest_ = (oldest_ + 1) % batches_.size();
+  --in_flight_;
+  losses_in_a_row_ = 0;
+  const uint64_t now = CounterNs();
+  const uint64_t idle_ns = std::max(batch.submitted_ns, last_collect_ns_) - last_collect_ns_;
+  const uint64_t step_ns = now - last_collect_ns_ - idle_ns;
+  UpdateStepCosts(batch, static_cast<double>(step_ns));
+  last_collect_ns_ = now;
+  const uint64_t waited_ns = engine_.waited_ns();
+  const uint64_t inside_ns = std::min(waited_ns - waited_ns_, step_ns);
+  waited_ns_ = waited_ns;
+  SocketStatus::Add(status_.steps, 1);
+  SocketStatus::Add(status_.step_ns, step_ns - inside_ns);
+  SocketStatus::Add(status_.wait_ns, idle_ns + inside_ns);
+  SocketStatus::Add(status_.prefill_rows, batch.prefill_rows);
+  SocketStatus::Add(status_.decode_rows, batch.decode_rows);
+  size_t logits = 0;
+  for (const Part& part : batch.parts) {
+    Slot& slot = slots_[part.slot.index()];
+    slot.active->rows_in_flight -= part.rows;
+    if (part.logits) {
+      const size_t i = logits++;
+      const bool good = engine_.fault(i).empty();
+      if (!good) slot.tokens.clear();  // its KV must not be reused
+      if (!slot.active->ended) {
+        if (good) {
+          Continue(part.slot, engine_.logits(i));
+        } else {
+          End(part.slot, SequenceEnd::kFailed, engine_.fault(i));
+        }
+      }
+    }
+    FreeIfDone(part.slot);
+  }
+}
+
+// Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's time.
+void Scheduler::UpdateStepCosts(const ScheduledBatch& batch, double step) {
+  if (batch.prefill_rows == 0) {
+    Smooth(decode_step_ns_, step);
+  } else if (batch.prefill_rows >= kLeastPromptRows) {
+    const double base = batch.decode_rows > 0 ? decode_step_ns_ : 0;
+    Smooth(prompt_row_ns_, std::max(step - base, 0.1 * step) / static_cast<double>(batch.prefill_rows));
+  }
+}
+
+}  // namespace larder::pipeline::scheduler
