@@ -27,6 +27,7 @@ CONTENTS = {
     "usr/lib/sysusers.d/larder.conf": "deploy/larder.sysusers",
     "usr/lib/tmpfiles.d/larder.conf": "deploy/larder.tmpfiles",
     "usr/share/doc/larder/cluster.md": "docs/cluster.md",
+    "usr/share/doc/larder/decisions.md": "docs/decisions.md",
     "usr/share/doc/larder/manifest.md": "deploy/README.md",
     "usr/share/doc/larder/README.md": "README.md",
     "usr/share/doc/larder/DESIGN.md": "DESIGN.md",
