@@ -1,4 +1,4 @@
-// The steps of an attention socket and their operands, fixed at set-up. Their argument `frame` is a
+// The steps of an attention socket and their operands, fixed at set-up. Their argument `batch` is a
 // model::BatchRows. Rows of qkv are in weight_node's QKV order: per KV head its query heads, its key and its
 // value, with `group_stride` floats between KV heads.
 #pragma once
@@ -57,7 +57,7 @@ struct AppendOperand {
   const float* k_norm;  // [head_size] or null
   size_t layer, kv_head;
 };
-void AppendStep(const void* operand, void* frame);
+void AppendStep(const void* operand, void* batch);
 
 // Attention for this thread's part of the micro-batch (attention_share.h), cut to the query heads of one KV
 // head. For each tile of consecutive rows of one slot, chunk by chunk (kChunkPositions): softmax over scores,
@@ -75,12 +75,12 @@ struct AttentionOperand {
   uint32_t thread, threads;
   float* const* parts;  // [threads]: [chunks of a slot][part_floats()]; null for threads that never need it
 };
-void AttentionStep(const void* operand, void* frame);
+void AttentionStep(const void* operand, void* batch);
 
 // Merges the row that this thread's AttentionStep of the head has begun and other threads have gone on with,
 // in ascending order of chunks, and finishes it. Right after that step, and after theirs.
-void MergeStep(const void* operand, void* frame);
+void MergeStep(const void* operand, void* batch);
 // Whether this micro-batch has such a row.
-bool NeedsMerge(const void* operand, const void* frame);
+bool NeedsMerge(const void* operand, const void* batch);
 
 }  // namespace larder::attention_node

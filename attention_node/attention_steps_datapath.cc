@@ -144,9 +144,9 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
 
 }  // namespace
 
-void AppendStep(const void* operand, void* frame) {
+void AppendStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const AppendOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
   const KvShape& kv = shape.kv->shape();
   model::Q8Block blocks[kMaxHeadBlocks];
@@ -165,9 +165,9 @@ void AppendStep(const void* operand, void* frame) {
   }
 }
 
-void AttentionStep(const void* operand, void* frame) {
+void AttentionStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
   const auto head = static_cast<uint32_t>(op.kv_head);
   const WorkPoint begin =
@@ -195,17 +195,17 @@ void AttentionStep(const void* operand, void* frame) {
   }
 }
 
-bool NeedsMerge(const void* operand, const void* frame) {
+bool NeedsMerge(const void* operand, const void* batch) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const WorkPoint begin = WorkBegin(rows, op.shape->kv_heads, op.thread, op.threads);
   const WorkPoint end = WorkBegin(rows, op.shape->kv_heads, op.thread + 1, op.threads);
   return end.chunk > 0 && end.head == op.kv_head && begin <= WorkPoint{end.head, end.row, 0};
 }
 
-void MergeStep(const void* operand, void* frame) {
+void MergeStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const AttentionOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
   uint32_t thread = op.thread + 1;  // whose part goes on
   WorkPoint begin = WorkBegin(rows, shape.kv_heads, thread, op.threads);

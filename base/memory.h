@@ -10,6 +10,10 @@ inline constexpr size_t kCacheLineBytes = 64;
 // Fields that different cores write lie this far apart: the adjacent-line prefetcher of Intel cores
 // (and the 128-byte pairs of Zen's L2 prefetcher) makes two neighbouring lines one unit of contention.
 inline constexpr size_t kFalseSharingBytes = 128;
+// Whether fields at these offsets of an object aligned to kFalseSharingBytes lie on lines apart.
+constexpr bool Apart(size_t one_offset, size_t other_offset) {
+  return one_offset / kFalseSharingBytes != other_offset / kFalseSharingBytes;
+}
 inline constexpr size_t kPageBytes = 4096;
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 

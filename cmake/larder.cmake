@@ -12,6 +12,7 @@ find_package(fmt REQUIRED)
 # every instruction set gives the same bits (architecture: batch- and placement-invariant arithmetic).
 add_library(larder_options INTERFACE)
 target_compile_options(larder_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+  -Wno-invalid-offsetof  # that threads' fields lie on lines apart is asserted; both compilers define it here
   -ffp-contract=off -fno-math-errno -fno-omit-frame-pointer)
 target_include_directories(larder_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(larder_options INTERFACE Threads::Threads fmt::fmt)

@@ -21,7 +21,9 @@ template <typename Machine>
 class alignas(kFalseSharingBytes) BasicEpochFlag {
  public:
   BasicEpochFlag() = default;
-  explicit BasicEpochFlag(uint32_t start) : value_(start) {}
+  explicit BasicEpochFlag(uint32_t start) : value_(start) {
+    static_assert(Apart(offsetof(BasicEpochFlag, value_), offsetof(BasicEpochFlag, sleepers_)));
+  }
   BasicEpochFlag(const BasicEpochFlag&) = delete;
   BasicEpochFlag& operator=(const BasicEpochFlag&) = delete;
 

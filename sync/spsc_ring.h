@@ -15,7 +15,10 @@ namespace larder::sync {
 template <typename T>
 class SpscRing {
  public:
-  explicit SpscRing(size_t capacity) : cells_(capacity + 1) {}
+  explicit SpscRing(size_t capacity) : cells_(capacity + 1) {
+    static_assert(Apart(offsetof(SpscRing, head_), offsetof(SpscRing, tail_)) &&
+                  Apart(offsetof(SpscRing, cells_), offsetof(SpscRing, head_)));
+  }
 
   // Returns false if the ring is full; the value is then still the caller's.
   bool Push(T&& value) {

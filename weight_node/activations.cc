@@ -35,9 +35,9 @@ size_t OwnNormRows(const model::ModelConfig& config, size_t n_threads) {
 }
 
 Activations::Activations(const model::ModelConfig& config, const LayerShape& shape, size_t n_threads,
-                         size_t decode, size_t prefill, size_t logit, NumaNodeId node,
+                         size_t few, size_t most, size_t logit, NumaNodeId node,
                          const AttentionIoRows* shared)
-    : decode_rows(decode), max_batch_tokens(prefill), logit_rows(logit) {
+    : few_rows(few), max_batch_tokens(most), logit_rows(logit) {
   // Lays out the same list twice: the first pass counts bytes, the second assigns addresses.
   threads.resize(n_threads);
   auto lay_out = [&](auto&& take) {
@@ -49,22 +49,22 @@ Activations::Activations(const model::ModelConfig& config, const LayerShape& sha
       rows.stride_bytes = kernels::ActRowBytes(blocks);
       rows.data = reinterpret_cast<uint8_t*>(take(count * rows.stride_bytes));
     };
-    floats(x, RoundUp(config.dim, kernels::kPanelRows), prefill);
+    floats(x, RoundUp(config.dim, kernels::kPanelRows), most);
     if (shared) {
       qkv = shared->qkv;
       attn = shared->attn;
     } else {
-      floats(qkv, shape.qkv_panels * kernels::kPanelRows, prefill);
-      floats(attn, config.q_rows(), prefill);
+      floats(qkv, shape.qkv_panels * kernels::kPanelRows, most);
+      floats(attn, config.q_rows(), most);
     }
-    acts(ffn, shape.ffn_blocks, prefill);
+    acts(ffn, shape.ffn_blocks, most);
     floats(logits, RoundUp(config.vocab, kernels::kPanelRows), logit);
-    acts(shared_dim, shape.dim_blocks, std::max(prefill, logit));
-    acts(shared_q, shape.q_blocks, prefill);
+    acts(shared_dim, shape.dim_blocks, std::max(most, logit));
+    acts(shared_q, shape.q_blocks, most);
     for (ThreadActivations& thread : threads) {
-      acts(thread.dim, shape.dim_blocks, decode);
-      acts(thread.q, shape.q_blocks, decode);
-      floats(thread.ffn_tile, 4 * kernels::kPanelRows, prefill);
+      acts(thread.dim, shape.dim_blocks, few);
+      acts(thread.q, shape.q_blocks, few);
+      floats(thread.ffn_tile, 4 * kernels::kPanelRows, most);
       thread.scratch = reinterpret_cast<float*>(take(shape.dim_blocks * kernels::kBlock * sizeof(float)));
     }
   };

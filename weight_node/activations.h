@@ -52,10 +52,10 @@ size_t OwnNormRows(const model::ModelConfig&, size_t n_threads);
 
 class Activations {
  public:
-  // decode_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the most rows
+  // few_rows: up to this number of rows every thread quantises for itself; max_batch_tokens: the most rows
   // of a micro-batch; logit_rows: the most rows with logits; shared: qkv and attn if they lie elsewhere, else
   // null.
-  Activations(const model::ModelConfig&, const LayerShape&, size_t threads, size_t decode_rows,
+  Activations(const model::ModelConfig&, const LayerShape&, size_t threads, size_t few_rows,
               size_t max_batch_tokens, size_t logit_rows, NumaNodeId node, const AttentionIoRows* shared);
 
   FloatRows x;                   // residual, [dim]
@@ -63,9 +63,9 @@ class Activations {
   FloatRows attn;                // attention output, [heads * head_size]
   ActRows ffn;                   // gated and quantised, [ffn]
   FloatRows logits;              // [vocab padded to 16]
-  ActRows shared_dim, shared_q;  // like ThreadActivations', for more than decode_rows rows
+  ActRows shared_dim, shared_q;  // like ThreadActivations', for more than few_rows rows
   std::vector<ThreadActivations> threads;
-  size_t decode_rows, max_batch_tokens, logit_rows;
+  size_t few_rows, max_batch_tokens, logit_rows;
   size_t bytes() const { return arena_.bytes(); }
 
  private:

@@ -14,7 +14,7 @@
 
 namespace larder::weight_node {
 
-// The two Programs of a layer. Micro-batches of up to decode_rows rows: each thread normalises all rows for
+// The two Programs of a layer. Micro-batches of up to few_rows rows: each thread normalises all rows for
 // itself, which saves a barrier. More rows: each thread normalises its share of them.
 enum class ProgramForm : uint8_t { kFewRows, kManyRows };
 inline constexpr size_t kProgramForms = 2;

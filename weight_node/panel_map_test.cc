@@ -22,7 +22,7 @@ namespace {
 using Work = std::array<std::vector<ThreadWork>, kProgramForms>;
 
 std::vector<PanelMatrix> Matrices() {
-  return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kHead};
+  return {PanelMatrix::kQkv, PanelMatrix::kO, PanelMatrix::kFfn, PanelMatrix::kDown, PanelMatrix::kLmHead};
 }
 
 uint32_t PanelsOf(const ShardPlan& homes, PanelMatrix matrix) { return homes.threads.back().of(matrix).end; }
@@ -47,7 +47,7 @@ Work WorkOf(const ShardPlan& homes, Owner owner) {
   return work;
 }
 
-void RunFakeAttention(const void* operand, void* frame);
+void RunFakeAttention(const void* operand, void* batch);
 
 // A weight node without a thread pool: between barriers, the steps of the threads run one thread after
 // another.
@@ -74,7 +74,7 @@ class PanelMapTest : public testing::Test {
     const ShardPlan homes = MakeShardPlan(config_, threads);
     WeightNode node(config_, homes,
                     {.isa = kernels::BestIsa(),
-                     .decode_rows = kDecodeRows,
+                     .few_rows = kDecodeRows,
                      .max_batch_tokens = kRows,
                      .logit_rows = kRows,
                      .node_of_thread = std::vector<NumaNodeId>(threads, NumaNodeId(0)),
@@ -96,7 +96,7 @@ class PanelMapTest : public testing::Test {
         steps[t].push_back(meet);
         node.AddAfterAttention(t, layer, form, false, steps[t]);
       }
-      node.AddHead(t, form, steps[t]);
+      node.AddLmHead(t, form, steps[t]);
     }
     Run(steps, rows);
     std::vector<float> logits;
@@ -114,16 +114,16 @@ class PanelMapTest : public testing::Test {
       token[m] = static_cast<int32_t>(m * 37 % 270);
       logit_row[m] = static_cast<uint32_t>(m);
     }
-    model::BatchRows frame;
-    frame.rows = frame.logit_rows = static_cast<uint32_t>(rows);
-    frame.token = token.data();
-    frame.logit_row = logit_row.data();
+    model::BatchRows batch;
+    batch.rows = batch.logit_rows = static_cast<uint32_t>(rows);
+    batch.token = token.data();
+    batch.logit_row = logit_row.data();
     std::vector<size_t> next(steps.size(), 0);
     while (next[0] < steps[0].size()) {
       for (size_t t = 0; t < steps.size(); ++t) {
         for (bool barrier = false; !barrier && next[t] < steps[t].size(); ++next[t]) {
           const threadpool::Step& step = steps[t][next[t]];
-          if (step.kernel != nullptr) step.kernel(step.operand, &frame);
+          if (step.kernel != nullptr) step.kernel(step.operand, &batch);
           barrier = step.barrier;
         }
       }
@@ -138,9 +138,9 @@ class PanelMapTest : public testing::Test {
 };
 
 // Some mixture of all columns of q, k and v.
-void RunFakeAttention(const void* operand, void* frame) {
+void RunFakeAttention(const void* operand, void* batch) {
   const auto& activations = *static_cast<const Activations*>(operand);
-  const auto& rows = *static_cast<const model::BatchRows*>(frame);
+  const auto& rows = *static_cast<const model::BatchRows*>(batch);
   constexpr size_t kQkvColumns = 320, kAttnColumns = 160;  // those of the shape above
   for (uint32_t m = 0; m < rows.rows; ++m) {
     for (size_t i = 0; i < kAttnColumns; ++i)
@@ -218,7 +218,7 @@ TEST_F(PanelMapTest, AGroupIsSignalledOnceAndColumnsAreSentByWhoeverComputedThem
   WeightNode node(
       config_, homes,
       {.isa = kernels::BestIsa(),
-       .decode_rows = kDecodeRows,
+       .few_rows = kDecodeRows,
        .max_batch_tokens = kRows,
        .logit_rows = kRows,
        .node_of_thread = std::vector<NumaNodeId>(3, NumaNodeId(0)),

@@ -66,9 +66,9 @@ LayerPanels::LayerPanels(const model::ModelConfig& config, size_t layer) {
   key_ = qkv(TensorRole::kK);
   value_ = qkv(TensorRole::kV);
   // Without whole heads all three are of one format, and where one ends does not matter.
-  const size_t head_panels = config.head_size / kPanelRows;
-  key_begin_ = narrow(config.group() * head_panels);
-  value_begin_ = narrow(key_begin_ + head_panels);
+  const size_t lm_head_panels = config.head_size / kPanelRows;
+  key_begin_ = narrow(config.group() * lm_head_panels);
+  value_begin_ = narrow(key_begin_ + lm_head_panels);
   o_ = {shape.q_blocks, format(TensorRole::kO)};
   ffn_ = {shape.dim_blocks, gate_is_as_up ? format(TensorRole::kGate) : kernels::kQ8Panel};
   down_ = {shape.ffn_blocks, format(TensorRole::kDown)};
@@ -86,7 +86,7 @@ const kernels::PanelShape& LayerPanels::of(PanelMatrix matrix, uint32_t panel) c
       return ffn_;
     case PanelMatrix::kDown:
       return down_;
-    case PanelMatrix::kHead:
+    case PanelMatrix::kLmHead:
       break;
   }
   LARDER_CHECK(false, "lm_head is no matrix of a layer");
@@ -122,7 +122,7 @@ PanelRange LayerPanels::all(PanelMatrix matrix) const {
       return {0, ffn_units_};
     case PanelMatrix::kDown:
       return {0, down_panels_};
-    case PanelMatrix::kHead:
+    case PanelMatrix::kLmHead:
       break;
   }
   LARDER_CHECK(false, "lm_head is no matrix of a layer");
@@ -170,7 +170,7 @@ uint64_t EmbeddingBytes(const model::ModelConfig& config) {
 }
 
 uint64_t MatrixBytes(const model::ModelConfig& config, PanelMatrix matrix) {
-  if (matrix == PanelMatrix::kHead)
+  if (matrix == PanelMatrix::kLmHead)
     return config.ends ? CeilDiv(config.vocab, kPanelRows) * HeadPanel(config).bytes() : 0;
   uint64_t bytes = 0;
   for (const LayerKind& kind : KindsOf(config))
@@ -188,7 +188,7 @@ uint64_t LayerBytes(const model::ModelConfig& config, size_t first, size_t count
 ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
   const LayerShape shape(config);
   ShardPlan plan;
-  plan.head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
+  plan.lm_head_panels = config.ends ? CeilDiv(config.vocab, kPanelRows) : 0;
   for (size_t t = 0; t < threads; ++t) {
     auto range = [&](size_t count) {
       return threadpool::ShareOf(static_cast<uint32_t>(count), static_cast<uint32_t>(t),
@@ -198,7 +198,7 @@ ShardPlan MakeShardPlan(const model::ModelConfig& config, size_t threads) {
                             .o = range(shape.o_panels),
                             .ffn_units = range(shape.ffn_units),
                             .down = range(shape.down_panels),
-                            .head = range(plan.head_panels)});
+                            .head = range(plan.lm_head_panels)});
   }
   return plan;
 }
@@ -213,7 +213,7 @@ const PanelRange& ThreadShard::of(PanelMatrix matrix) const {
       return ffn_units;
     case PanelMatrix::kDown:
       return down;
-    case PanelMatrix::kHead:
+    case PanelMatrix::kLmHead:
       break;
   }
   return head;
@@ -251,7 +251,7 @@ uint64_t ShardPlan::CriticalBytes(const model::ModelConfig& config) const {
 }
 
 double ShardPlan::Balance(const model::ModelConfig& config) const {
-  const uint64_t bytes = LayerBytes(config, 0, config.layers) + head_panels * HeadPanel(config).bytes();
+  const uint64_t bytes = LayerBytes(config, 0, config.layers) + lm_head_panels * HeadPanel(config).bytes();
   return static_cast<double>(bytes) / static_cast<double>(threads.size() * CriticalBytes(config));
 }
 

@@ -32,7 +32,7 @@ struct LayerShape {
 };
 
 // The matrices that threads have panels of. kFfn is gate and up together, counted in units.
-enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kHead };
+enum class PanelMatrix : uint8_t { kQkv, kO, kFfn, kDown, kLmHead };
 inline constexpr size_t kPanelMatrices = 5;
 
 // The panels of one layer's matrices, whose formats follow the types in the file. A panel has one format:
@@ -70,7 +70,7 @@ struct ThreadShard {
 
 struct ShardPlan {
   std::vector<ThreadShard> threads;
-  size_t head_panels = 0;  // panels of lm_head; 0 in a part without ends
+  size_t lm_head_panels = 0;  // panels of lm_head; 0 in a part without ends
   // Packed bytes of one thread's layers and its part of lm_head.
   uint64_t ThreadBytes(const model::ModelConfig&, size_t thread) const;
   uint64_t MostThreadBytes(const model::ModelConfig&) const;  // of the fullest thread

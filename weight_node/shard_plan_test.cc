@@ -42,10 +42,11 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
       ExpectWhole(plan, &ThreadShard::o, shape.o_panels);
       ExpectWhole(plan, &ThreadShard::ffn_units, shape.ffn_units);
       ExpectWhole(plan, &ThreadShard::down, shape.down_panels);
-      ExpectWhole(plan, &ThreadShard::head, plan.head_panels);
+      ExpectWhole(plan, &ThreadShard::head, plan.lm_head_panels);
       uint64_t bytes = 0;
       for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
-      EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) + plan.head_panels * HeadPanel(config).bytes());
+      EXPECT_EQ(bytes,
+                LayerBytes(config, 0, config.layers) + plan.lm_head_panels * HeadPanel(config).bytes());
       uint64_t matrices = 0;
       for (size_t m = 0; m < kPanelMatrices; ++m)
         matrices += MatrixBytes(config, static_cast<PanelMatrix>(m));
@@ -56,7 +57,7 @@ TEST(ShardPlan, EachPanelHasOneOwner) {
 
 TEST(ShardPlan, APartWithoutEndsHasNoHead) {
   const ShardPlan plan = MakeShardPlan(model::LayersOf(Config(8, 4, 32), 1, 2), 2);
-  EXPECT_EQ(plan.head_panels, 0u);
+  EXPECT_EQ(plan.lm_head_panels, 0u);
   EXPECT_EQ(plan.threads[1].head.count(), 0u);
 }
 
@@ -74,9 +75,10 @@ TEST(ShardPlan, BalanceIsWhatTheFullestThreadsLeave) {
                                              parts(shape.o_panels, threads) * bytes(PanelMatrix::kO) +
                                              parts(shape.ffn_units, threads) * panels.unit_bytes() +
                                              parts(shape.down_panels, threads) * bytes(PanelMatrix::kDown)) +
-                            parts(plan.head_panels, threads) * HeadPanel(config).bytes();
+                            parts(plan.lm_head_panels, threads) * HeadPanel(config).bytes();
     EXPECT_EQ(plan.CriticalBytes(config), waited) << threads;
-    const uint64_t all = LayerBytes(config, 0, config.layers) + plan.head_panels * HeadPanel(config).bytes();
+    const uint64_t all =
+        LayerBytes(config, 0, config.layers) + plan.lm_head_panels * HeadPanel(config).bytes();
     EXPECT_DOUBLE_EQ(plan.Balance(config), static_cast<double>(all) / static_cast<double>(threads * waited));
   }
 }
@@ -122,7 +124,7 @@ TEST(ShardPlan, LayersOfSeveralTypes) {
     const ShardPlan plan = MakeShardPlan(config, threads);
     uint64_t bytes = 0;
     for (size_t t = 0; t < threads; ++t) bytes += plan.ThreadBytes(config, t);
-    EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) + plan.head_panels * HeadPanel(config).bytes());
+    EXPECT_EQ(bytes, LayerBytes(config, 0, config.layers) + plan.lm_head_panels * HeadPanel(config).bytes());
     EXPECT_LE(plan.Balance(config), 1.0);
   }
   // Heads that are no whole panels: one format for all rows.

@@ -132,7 +132,7 @@ Shards::Shards(const model::ModelConfig& config, const ShardPlan& plan, size_t t
 
 const uint8_t* Shards::Panel(PanelMatrix matrix, size_t layer, uint32_t panel) const {
   const uint32_t first = plan_.threads[thread_].of(matrix).begin;
-  if (matrix == PanelMatrix::kHead) return head_ + (panel - first) * HeadPanel(config_).bytes();
+  if (matrix == PanelMatrix::kLmHead) return head_ + (panel - first) * HeadPanel(config_).bytes();
   const LayerShard& of = layers_[layer];
   const uint8_t* const begin = matrix == PanelMatrix::kQkv   ? of.qkv
                                : matrix == PanelMatrix::kO   ? of.o

@@ -51,7 +51,7 @@ class Shards {
   void Pack(const model::GgufFile&, PackedByteCounter&);
 
   std::span<const LayerShard> layers() const { return layers_; }
-  // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kHead ignores
+  // The address of a panel (kFfn: unit) of the matrix, which must be one of this thread's. kLmHead ignores
   // layer.
   const uint8_t* Panel(PanelMatrix, size_t layer, uint32_t panel) const;
   const float* QkvBias(size_t layer, uint32_t panel) const;  // the panel's 16 biases, or null

@@ -43,7 +43,7 @@ WeightNode::WeightNode(const model::ModelConfig& config, const ShardPlan& plan,
       panels_(options.panels ? *options.panels : PanelMap(plan)),
       shape_(config),
       elementwise_(kernels::GetElementwise(options.isa)),
-      activations_(config, shape_, plan.threads.size(), options.decode_rows, options.max_batch_tokens,
+      activations_(config, shape_, plan.threads.size(), options.few_rows, options.max_batch_tokens,
                    options.logit_rows, options.node_of_thread.at(0), options.shared_io),
       layer_panels_(PanelsOfLayers(config)) {
   MakeProducts(options);
@@ -75,7 +75,7 @@ void WeightNode::MakeProducts(const WeightNodeOptions& options) {
     make(PanelMatrix::kFfn, panels.of(PanelMatrix::kFfn, 0), activations_.threads[0].ffn_tile);
     make(PanelMatrix::kDown, panels.of(PanelMatrix::kDown, 0), activations_.x);
   }
-  if (config_.ends) make(PanelMatrix::kHead, HeadPanel(config_), activations_.logits);
+  if (config_.ends) make(PanelMatrix::kLmHead, HeadPanel(config_), activations_.logits);
 }
 
 const Gemm* WeightNode::FindGemm(PanelMatrix matrix, const kernels::PanelShape& panel) const {
@@ -109,7 +109,7 @@ void WeightNode::Finish() {
     head_panels_.push_back(shards_[t]->head());
     head_first_panel_.push_back(plan_.threads[t].head.begin);
   }
-  head_first_panel_.push_back(static_cast<uint32_t>(plan_.head_panels));
+  head_first_panel_.push_back(static_cast<uint32_t>(plan_.lm_head_panels));
 }
 
 uint64_t WeightNode::weight_bytes() const {
@@ -129,7 +129,7 @@ void WeightNode::AddEmbed(size_t thread, Steps& steps) {
            EmbedOperand{
                .table = config_.tied_embeddings ? nullptr : reinterpret_cast<const char*>(embedding_.data()),
                .table_type = EmbeddingType(config_),
-               .head_panels = head_panels_.data(),
+               .lm_head_panels = head_panels_.data(),
                .head_first_panel = head_first_panel_.data(),
                .head_panel = HeadPanel(config_),
                .dim = config_.dim,
@@ -183,7 +183,7 @@ void WeightNode::AddNorm(size_t thread, size_t layer, ProgramForm form, const fl
 ProductOperand WeightNode::OperandOf(const PanelExtent& extent, PanelMatrix matrix, size_t layer,
                                      const ActRows& x, FloatRows y) const {
   y.data += extent.panels.begin * kPanelRows;
-  const kernels::PanelShape panel = matrix == PanelMatrix::kHead
+  const kernels::PanelShape panel = matrix == PanelMatrix::kLmHead
                                         ? HeadPanel(config_)
                                         : layer_panels_[layer].of(matrix, extent.panels.begin);
   return {.gemm = FindGemm(matrix, panel),
@@ -292,15 +292,15 @@ void WeightNode::AddSiluGate(size_t thread, size_t layer, ProgramForm form, Step
   }
 }
 
-void WeightNode::AddHead(size_t thread, ProgramForm form, Steps& steps) {
+void WeightNode::AddLmHead(size_t thread, ProgramForm form, Steps& steps) {
   const size_t layer = std::max<size_t>(1, config_.layers) - 1;
   const bool shared = form == ProgramForm::kManyRows;
-  AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kHeadNorm, true, steps);
+  AddNorm(thread, layer, form, shards_[thread]->output_norm(), StepKind::kLmHeadNorm, true, steps);
   const ActRows& x = shared ? activations_.shared_dim : activations_.threads[thread].dim;
-  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kHead)) {
-    ProductOperand operand = OperandOf(extent, PanelMatrix::kHead, 0, x, activations_.logits);
+  for (const PanelExtent& extent : panels_.Work(form, thread, PanelMatrix::kLmHead)) {
+    ProductOperand operand = OperandOf(extent, PanelMatrix::kLmHead, 0, x, activations_.logits);
     operand.logit_rows = true;
-    steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kHead, layer, false));
+    steps.push_back(MakeStep(ProductStep, Keep(products_, operand), StepKind::kLmHead, layer, false));
   }
 }
 

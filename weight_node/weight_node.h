@@ -7,7 +7,7 @@
 //   quantise | O panels += residual, B
 //   norm+quantise | FFN units -> quantised, B
 //   down panels += residual, B
-// In micro-batches of more than decode_rows rows the threads share norm+quantise too (one more barrier after
+// In micro-batches of more than few_rows rows the threads share norm+quantise too (one more barrier after
 // each); the bits are the same.
 #pragma once
 
@@ -34,7 +34,7 @@ namespace larder::weight_node {
 struct WeightNodeOptions {
   kernels::Isa isa;
   kernels::KernelTuning tuning = kernels::DefaultTuning(isa);
-  size_t decode_rows = 32;  // see OwnNormRows
+  size_t few_rows = 32;  // see OwnNormRows
   size_t max_batch_tokens = 128;
   size_t logit_rows = 32;
   std::vector<NumaNodeId> node_of_thread;
@@ -79,10 +79,9 @@ class WeightNode {
   // buffers. What follows takes a BatchRows of these rows alone. Goes before AddAfterAttention(kept).
   void AddKeep(size_t thread, size_t layer, ProgramForm, Steps&);
   void AddAfterAttention(size_t thread, size_t layer, ProgramForm, bool kept, Steps&);
-  void AddHead(size_t thread, ProgramForm, Steps&);
+  void AddLmHead(size_t thread, ProgramForm, Steps&);
 
   const LayerShape& shape() const { return shape_; }
-  const LayerPanels& layer_panels(size_t layer) const { return layer_panels_[layer]; }
   Activations& activations() { return activations_; }
   const Shards& shards(size_t thread) const { return *shards_[thread]; }
   uint64_t weight_bytes() const;  // packed panels of all threads

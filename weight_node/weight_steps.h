@@ -1,5 +1,5 @@
 // The steps of a weight socket: the operands of a Program's kernels, fixed at set-up. All addresses stay
-// valid as long as the Program. The kernels are in weight_steps_datapath.cc. Their argument `frame` is a
+// valid as long as the Program. The kernels are in weight_steps_datapath.cc. Their argument `batch` is a
 // model::BatchRows, either a whole micro-batch (embedding, logits) or a part of one: row m of it is row
 // first_row + m of every buffer.
 #pragma once
@@ -23,17 +23,17 @@ struct RowShare {
 // x[m] = the embedding of token[m]. Its rows are blocks as the file has them, or (tied embeddings) lie in
 // lm_head's panels, which are spread over the threads' shards.
 struct EmbedOperand {
-  const char* table;                  // [vocab] rows of table_type, or null
-  model::TensorType table_type;       // quantised
-  const uint8_t* const* head_panels;  // [threads]: first panel of each thread's part of lm_head
-  const uint32_t* head_first_panel;   // [threads + 1]
-  kernels::PanelShape head_panel;     // a row of the table has the same number of blocks
+  const char* table;                     // [vocab] rows of table_type, or null
+  model::TensorType table_type;          // quantised
+  const uint8_t* const* lm_head_panels;  // [threads]: first panel of each thread's part of lm_head
+  const uint32_t* head_first_panel;      // [threads + 1]
+  kernels::PanelShape head_panel;        // a row of the table has the same number of blocks
   size_t dim;
   FloatRows x;
   float* scratch;  // [dim], padded to blocks
   RowShare share;
 };
-void EmbedStep(const void* operand, void* frame);
+void EmbedStep(const void* operand, void* batch);
 
 // Copies the residual from the previous stage or to the next one: columns [first, first + count) of all rows.
 // logit_rows: only the rows whose logits are wanted are sent, in their order.
@@ -43,8 +43,8 @@ struct TransferOperand {
   size_t first, count;
   bool logit_rows;
 };
-void ReceiveStep(const void* operand, void* frame);
-void SendStep(const void* operand, void* frame);
+void ReceiveStep(const void* operand, void* batch);
+void SendStep(const void* operand, void* batch);
 
 // out[m] = quantise(rms_norm(x[m])). logit_rows: only the rows whose logits are wanted, not all rows.
 struct NormOperand {
@@ -58,14 +58,14 @@ struct NormOperand {
   RowShare share;
   bool logit_rows;
 };
-void NormStep(const void* operand, void* frame);
+void NormStep(const void* operand, void* batch);
 
 // Moves the rows whose logits are wanted to the beginning: columns [first, first + count).
 struct KeepOperand {
   FloatRows x;
   size_t first, count;
 };
-void KeepStep(const void* operand, void* frame);
+void KeepStep(const void* operand, void* batch);
 
 // out[m] = quantise(x[m]). logit_rows: as NormOperand.
 struct QuantizeOperand {
@@ -76,7 +76,7 @@ struct QuantizeOperand {
   RowShare share;
   bool logit_rows;
 };
-void QuantizeStep(const void* operand, void* frame);
+void QuantizeStep(const void* operand, void* batch);
 
 // y[m][16 * panels] (+)= x[m] * panels (+ bias). y.data points at this thread's first column.
 struct ProductOperand {
@@ -89,7 +89,7 @@ struct ProductOperand {
   FloatRows y;
   bool logit_rows;
 };
-void ProductStep(const void* operand, void* frame);
+void ProductStep(const void* operand, void* batch);
 
 // out[m][block] = quantise(silu(gate) * up) for this thread's units. out.data points at its first block.
 struct FfnOperand {
@@ -101,6 +101,6 @@ struct FfnOperand {
   FloatRows tile;
   ActRows out;
 };
-void FfnStep(const void* operand, void* frame);
+void FfnStep(const void* operand, void* batch);
 
 }  // namespace larder::weight_node

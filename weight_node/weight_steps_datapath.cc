@@ -29,9 +29,9 @@ inline Range<uint32_t> RowsOf(uint32_t rows, const RowShare& share) {
 
 }  // namespace
 
-void EmbedStep(const void* operand, void* frame) {
+void EmbedStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const EmbedOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const auto [begin, end] = RowsOf(rows.rows, op.share);
   for (uint32_t m = begin; m < end; ++m) {
     const auto token = static_cast<size_t>(rows.token[m]);
@@ -45,23 +45,23 @@ void EmbedStep(const void* operand, void* frame) {
       uint32_t owner = 0;
       while (panel >= op.head_first_panel[owner + 1]) ++owner;
       const uint8_t* at =
-          op.head_panels[owner] + (panel - op.head_first_panel[owner]) * op.head_panel.bytes();
+          op.lm_head_panels[owner] + (panel - op.head_first_panel[owner]) * op.head_panel.bytes();
       kernels::UnpackRow(op.head_panel, at, token % kernels::kPanelRows, op.scratch);
     }
     for (size_t i = 0; i < op.dim; ++i) x[i] = op.scratch[i];
   }
 }
 
-void ReceiveStep(const void* operand, void* frame) {
+void ReceiveStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const TransferOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   for (uint32_t m = 0; m < rows.rows; ++m)
     std::copy_n(rows.received + m * op.dim + op.first, op.count, op.x.row(m) + op.first);
 }
 
-void SendStep(const void* operand, void* frame) {
+void SendStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const TransferOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const uint32_t n = op.logit_rows ? rows.logit_rows : rows.rows;
   for (uint32_t m = 0; m < n; ++m) {
     const float* x = op.x.row(op.logit_rows ? rows.logit_row[m] : m);
@@ -69,9 +69,9 @@ void SendStep(const void* operand, void* frame) {
   }
 }
 
-void NormStep(const void* operand, void* frame) {
+void NormStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const NormOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
   const uint32_t first = FirstRow(rows, op.logit_rows);
   for (uint32_t m = begin; m < end; ++m) {
@@ -83,18 +83,18 @@ void NormStep(const void* operand, void* frame) {
   }
 }
 
-void KeepStep(const void* operand, void* frame) {
+void KeepStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const KeepOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   for (uint32_t m = 0; m < rows.logit_rows; ++m) {
     const uint32_t from = rows.logit_row[m];  // ascending, so m or later
     if (from != m) std::copy_n(op.x.row(from) + op.first, op.count, op.x.row(m) + op.first);
   }
 }
 
-void QuantizeStep(const void* operand, void* frame) {
+void QuantizeStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const QuantizeOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
   const uint32_t first = FirstRow(rows, op.logit_rows);
   for (uint32_t m = begin; m < end; ++m) {
@@ -103,9 +103,9 @@ void QuantizeStep(const void* operand, void* frame) {
   }
 }
 
-void ProductStep(const void* operand, void* frame) {
+void ProductStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const ProductOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   const uint32_t m_rows = op.logit_rows ? rows.logit_rows : rows.rows;
   if (m_rows == 0 || op.n_panels == 0) return;
   const uint32_t first = FirstRow(rows, op.logit_rows);
@@ -115,9 +115,9 @@ void ProductStep(const void* operand, void* frame) {
     op.elementwise->add(op.y.row(m), op.bias, op.n_panels * kernels::kPanelRows);
 }
 
-void FfnStep(const void* operand, void* frame) {
+void FfnStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const FfnOperand*>(operand);
-  const auto& rows = *static_cast<const BatchRows*>(frame);
+  const auto& rows = *static_cast<const BatchRows*>(batch);
   if (rows.rows == 0) return;
   const size_t unit_bytes = 4 * op.gemm->shape().panel.bytes();
   for (size_t unit = 0; unit < op.n_units; ++unit) {

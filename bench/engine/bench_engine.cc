@@ -112,8 +112,8 @@ class Decoder {
 
 bool InBlock(uint16_t kind) {
   const auto step = static_cast<model::StepKind>(kind);
-  return step != model::StepKind::kEmbed && step != model::StepKind::kHeadNorm &&
-         step != model::StepKind::kHead;
+  return step != model::StepKind::kEmbed && step != model::StepKind::kLmHeadNorm &&
+         step != model::StepKind::kLmHead;
 }
 
 // The share of the transformer blocks' time in which threads run no step: waiting for flags and barriers or a

@@ -26,8 +26,8 @@ enum class StepKind : uint16_t {
   kGateUp,
   kActivation,
   kDown,
-  kHeadNorm,
-  kHead
+  kLmHeadNorm,
+  kLmHead
 };
 
 }  // namespace larder::model::layer

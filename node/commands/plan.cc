@@ -124,9 +124,9 @@ int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
     Print(object);
     return 0;
   }
-  fmt::print("machine    {}: {} cores in {} L3 group(s), {:.1f} MB of L3\n{}", machine.source(),
-             machine.cores().size(), machine.l3_groups().size(),
-             static_cast<double>(machine.total_l3_bytes()) * 1e-6, table);
+  fmt::print("machine    {}: {} cores in {} L3 group(s), {:.1f} MB of L3\nplan       {:016x}\n{}",
+             machine.source(), machine.cores().size(), machine.l3_groups().size(),
+             static_cast<double>(machine.total_l3_bytes()) * 1e-6, whole.hash(), table);
   for (const std::string& warning : machine.warnings()) fmt::print("\nnote: {}", warning);
   if (!machine.warnings().empty()) fmt::print("\n");
   const pipeline::SocketShape socket = SocketOf(o, machine);

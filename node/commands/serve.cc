@@ -26,7 +26,7 @@
 #include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/serve_view.h"
-#include "pipeline/engine/scheduler.h"
+#include "pipeline/scheduler/scheduler.h"
 #include "serving/net/server.h"
 #include "topology/affinity.h"
 

@@ -76,10 +76,9 @@ int Run(const SplitOptions& o) {
     try {
       model::WriteSplit(*file, stages, serving, [&](uint64_t done, uint64_t all) {
         progress.Update(done, all);
-        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes unfinished files
+        ThrowIfInterrupted();
       });
-    } catch (const Error&) {
-      if (Interrupts() == 0) throw;
+    } catch (const InterruptedError&) {
       return InterruptExitCode();
     }
   }

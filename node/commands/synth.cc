@@ -78,10 +78,9 @@ int Run(const SynthCommandOptions& o, bool dimensions_given) {
     try {
       model::WriteSynth(synth, o.output, [&](uint64_t done, uint64_t all) {
         progress.Update(done, all);
-        if (Interrupts() > 0) throw Error("interrupted");  // the writer removes the unfinished file
+        ThrowIfInterrupted();
       });
-    } catch (const Error&) {
-      if (Interrupts() == 0) throw;
+    } catch (const InterruptedError&) {
       return InterruptExitCode();
     }
   }

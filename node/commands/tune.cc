@@ -1,6 +1,7 @@
 // `larder tune`: finds the schedules of matrix products that are fastest on this CPU, and keeps them.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
 #include <ctime>
@@ -32,8 +33,9 @@ std::vector<kernels::KernelTuning::Tuned> Kept(const std::string& path, kernels:
   if (!std::filesystem::exists(path, ignored)) return {};
   try {
     return ReadSchedules(path, isa).products;
-  } catch (const Error&) {
-    return {};  // it is replaced
+  } catch (const Error& error) {
+    spdlog::warn("{}; it is replaced", error.what());
+    return {};
   }
 }
 

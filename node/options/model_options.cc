@@ -57,7 +57,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
         ->group(group);
   }
   if (set.context) {
-    AddCount(command, "-c,--ctx-size", options.context,
+    AddCount(command, "-c,--context,--ctx-size", options.context,
              "tokens of context (default: the model's, at most 4096)")
         ->group(group);
   }

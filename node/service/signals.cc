@@ -39,4 +39,8 @@ void ClearInterrupts() { interrupts.store(Terminated() ? 1 : 0, std::memory_orde
 bool Terminated() { return terminated.load(std::memory_order_relaxed); }
 int InterruptExitCode() { return 128 + (Terminated() ? SIGTERM : SIGINT); }
 
+void ThrowIfInterrupted() {
+  if (Interrupts() > 0) throw InterruptedError();
+}
+
 }  // namespace larder::node::service

@@ -2,6 +2,8 @@
 // its statistics and a chat only ends its turn. A third signal ends the process at once.
 #pragma once
 
+#include "base/error.h"
+
 namespace larder::node::inline service {
 
 // Catches SIGINT and SIGTERM while it lives. Blocking system calls (reading a line) return with EINTR.
@@ -20,5 +22,13 @@ int Interrupts();         // SIGINTs (and SIGTERMs) since the last ClearInterrup
 void ClearInterrupts();   // does not clear a SIGTERM
 bool Terminated();        // SIGTERM came: the program must end, whatever its mode
 int InterruptExitCode();  // 130 after SIGINT, 143 after SIGTERM
+
+// Unwinds a writer of files, which removes what it has not finished.
+class InterruptedError : public Error {
+ public:
+  InterruptedError() : Error("interrupted") {}
+};
+// Throws it if there were Interrupts().
+void ThrowIfInterrupted();
 
 }  // namespace larder::node::service

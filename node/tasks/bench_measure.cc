@@ -17,7 +17,7 @@
 #include "model/layer/step_kind.h"
 #include "node/service/signals.h"
 #include "node/tasks/given_sequences.h"
-#include "pipeline/engine/scheduler.h"
+#include "pipeline/scheduler/scheduler.h"
 #include "weight_node/shard_plan.h"
 
 namespace larder::node::inline tasks {
@@ -144,7 +144,7 @@ struct PartKinds {
 const std::vector<PartKinds>& PartsOfAStep() {
   using enum model::StepKind;
   static const std::vector<PartKinds> parts = {{"embedding, frame in and out", {kEmbed, kReceive, kSend}},
-                                               {"norm", {kNorm, kHeadNorm}},
+                                               {"norm", {kNorm, kLmHeadNorm}},
                                                {"quantise", {kQuantize}},
                                                {"product q, k, v", {kQkv}},
                                                {"rope and append", {kAppend, kQueries}},
@@ -156,7 +156,7 @@ const std::vector<PartKinds>& PartsOfAStep() {
                                                {"product gate, up", {kGateUp}},
                                                {"activation, quantise", {kActivation}},
                                                {"product down", {kDown}},
-                                               {"product lm_head", {kHead}}};
+                                               {"product lm_head", {kLmHead}}};
   return parts;
 }
 
@@ -274,7 +274,7 @@ void SetLimits(const model::ModelConfig& config, double peak_gops, double reread
   set("product gate, up", PanelMatrix::kFfn, config.layers * config.dim * 2 * config.ffn, behind,
       reads_behind);
   set("product down", PanelMatrix::kDown, config.layers * config.dim * config.ffn, behind, reads_behind);
-  set("product lm_head", PanelMatrix::kHead, config.dim * config.vocab, logit_rows, reads);
+  set("product lm_head", PanelMatrix::kLmHead, config.dim * config.vocab, logit_rows, reads);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/engine/engine.h"
-#include "pipeline/engine/scheduler.h"
+#include "pipeline/scheduler/scheduler.h"
 #include "serving/sampling/sampler.h"
 #include "serving/scheduling/generation.h"
 

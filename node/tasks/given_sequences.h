@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "pipeline/engine/request.h"
+#include "pipeline/scheduler/request.h"
 
 namespace larder::node::inline tasks {
 

@@ -8,7 +8,7 @@
 
 #include "node/options/load.h"
 #include "pipeline/engine/engine.h"
-#include "pipeline/engine/scheduler.h"
+#include "pipeline/scheduler/scheduler.h"
 #include "serving/metrics/status.h"
 
 namespace larder::node::inline tasks {

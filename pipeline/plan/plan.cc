@@ -137,7 +137,7 @@ class Planner {
     // PlanStages subtracts the weights when they are known.
     stage.kv_room_bytes = stage.attention.empty() ? stage.l3_bytes : kv_l3_bytes;
     kv_beside_weights_.push_back(stage.attention.empty() || shared);
-    stage.holds_head = specs_.size() == 1 && plan_.serving_socket.empty();
+    stage.holds_lm_head = specs_.size() == 1 && plan_.serving_socket.empty();
     stage_options_.push_back(std::move(options));
     plan_.stages.push_back(std::move(stage));
   }
@@ -202,7 +202,8 @@ class Planner {
   }
 
   model::ModelConfig ConfigOf(const PlacedStage& stage) const {
-    return stage.holds_head ? plan_.config : model::LayersOf(plan_.config, stage.first_layer, stage.layers);
+    return stage.holds_lm_head ? plan_.config
+                               : model::LayersOf(plan_.config, stage.first_layer, stage.layers);
   }
 
   // A micro-batch's rows are grouped by attention socket once for all stages, so their attention sockets must
@@ -225,9 +226,9 @@ class Planner {
   }
 
   void PlanServing(const ServingSpec& spec) {
-    plan_.head_bytes = HeadBytes(plan_.config);
+    plan_.lm_head_bytes = LmHeadBytes(plan_.config);
     plan_.embedding_bytes = EmbeddingBytes(plan_.config);
-    plan_.serving_resident = plan_.stages[0].holds_head && plan_.stages[0].resident;
+    plan_.serving_resident = plan_.stages[0].holds_lm_head && plan_.stages[0].resident;
     if (!plan_.single()) PlanEnds(spec);
     if (spec.socket == nullptr) return;
     const ResolvedSocket& socket = *Find(*spec.server, spec.socket->name);
@@ -236,7 +237,7 @@ class Planner {
     const auto budget =
         static_cast<double>(L3Bytes(machines_[IndexOf(*spec.server)], socket.cores, &groups)) *
         socket.l3_fraction;
-    plan_.serving_resident = static_cast<double>(plan_.head_bytes) <= budget;
+    plan_.serving_resident = static_cast<double>(plan_.lm_head_bytes) <= budget;
   }
 
   // Plans the ends on the serving socket's cores or, if a process joins to serve, on some cores of its
@@ -328,7 +329,7 @@ Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config, const 
 Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& options) {
   Plan plan;
   plan.config = config;
-  PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_head = true};
+  PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_lm_head = true};
   SetPlan(stage, MakeStagePlan(config, machine, options));
   const StagePlan& own = stage.plan;
   for (const PlanAttentionSocket& socket : own.attention) {
@@ -344,7 +345,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
   if (own.attention.empty())
     stage.kv_room_bytes = stage.l3_bytes - std::min(stage.l3_bytes, stage.weight_bytes);
   plan.serving_cores = stage.cores;
-  plan.head_bytes = HeadBytes(config);
+  plan.lm_head_bytes = LmHeadBytes(config);
   plan.embedding_bytes = EmbeddingBytes(config);
   plan.serving_resident = stage.resident;
   plan.context = own.options.context;

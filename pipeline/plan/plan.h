@@ -29,7 +29,7 @@ struct PlacedStage {
   size_t first_layer = 0, layers = 0;  // [first_layer, first_layer + layers)
   size_t cores = 0;                    // the weight or colocated socket's
   size_t attention_cores = 0;
-  bool holds_head = false;                     // it is a single stage that serves itself
+  bool holds_lm_head = false;                  // it is a single stage that serves itself
   uint64_t weight_bytes = 0;                   // packed, of its layers (and of the lm_head if it holds it)
   uint64_t l3_bytes = 0, l3_budget_bytes = 0;  // of all its L3 groups together; 0: not known
   uint64_t kv_slot_bytes = 0;                  // a sequence at full context, in its layers
@@ -65,7 +65,7 @@ struct Plan {
   size_t serving_cores = 0;       // 0: not known
   bool serving_resident = false;  // the lm_head fits the L3 budget there
   // Packed. The lm_head is read for each token, the embedding is looked up.
-  uint64_t head_bytes = 0, embedding_bytes = 0;
+  uint64_t lm_head_bytes = 0, embedding_bytes = 0;
   std::vector<LinkPlan> links;  // empty if single()
   size_t context = 0, slots = 0;
   size_t max_batch_tokens = 0;     // most rows of a micro-batch
@@ -122,7 +122,7 @@ Plan PlanUniformCluster(const model::ModelConfig&, const SocketShape&, const Pla
 void Predict(Plan& plan, const Speeds& speeds);
 // Packed bytes of one layer, of the lm_head, and of the embedding table.
 uint64_t LayerBytes(const model::ModelConfig& config);  // the mean: layers may differ in their types
-uint64_t HeadBytes(const model::ModelConfig& config);
+uint64_t LmHeadBytes(const model::ModelConfig& config);
 uint64_t EmbeddingBytes(const model::ModelConfig& config);
 
 }  // namespace larder::pipeline::plan

@@ -29,7 +29,7 @@ uint64_t LayerBytes(const model::ModelConfig& config) {
   return CeilDiv(weight_node::LayerBytes(config, 0, config.layers), std::max<size_t>(config.layers, 1));
 }
 
-uint64_t HeadBytes(const model::ModelConfig& config) {
+uint64_t LmHeadBytes(const model::ModelConfig& config) {
   return CeilDiv(config.vocab, kernels::kPanelRows) * weight_node::HeadPanel(config).bytes();
 }
 
@@ -74,9 +74,9 @@ Plan PlanUniformCluster(const model::ModelConfig& config, const SocketShape& soc
   }
   plan.serving_socket = "serving";
   plan.serving_cores = socket.cores;
-  plan.head_bytes = HeadBytes(config);
+  plan.lm_head_bytes = LmHeadBytes(config);
   plan.embedding_bytes = EmbeddingBytes(config);
-  plan.serving_resident = plan.head_bytes <= budget;
+  plan.serving_resident = plan.lm_head_bytes <= budget;
   plan.max_in_flight = MaxInFlight(plan.stages.size());
   plan.slots = std::max(options.slots, plan.max_in_flight);
   if (!plan.stages[0].resident) {
@@ -123,10 +123,10 @@ void Predict(Plan& plan, const Speeds& speeds) {
   p.stages.push_back(
       {.name = "serving",
        .cores = beside ? first.cores : plan.serving_cores,
-       .weight_bytes = plan.head_bytes,
+       .weight_bytes = plan.lm_head_bytes,
        .weight_parameters = c.vocab * c.dim,
        .weights_in_l3 = plan.serving_resident ||
-                        (beside && first.weight_bytes + plan.head_bytes <= first.l3_budget_bytes)});
+                        (beside && first.weight_bytes + plan.lm_head_bytes <= first.l3_budget_bytes)});
   for (const size_t batch : kBatches) p.points.push_back(p.Point(batch));
   const double serving_us = p.Times(p.stages.back(), 1).stage_us;
   const bool slowest = std::all_of(p.stages.begin(), p.stages.end(), [&](const PredictedStage& stage) {
@@ -136,7 +136,7 @@ void Predict(Plan& plan, const Speeds& speeds) {
     plan.notes.push_back(fmt::format(
         "the output head ({:.1f} MB, read from memory) takes longer than a stage; a serving socket with "
         "that much L3 to spare would be faster",
-        static_cast<double>(plan.head_bytes) * 1e-6));
+        static_cast<double>(plan.lm_head_bytes) * 1e-6));
   }
 }
 
@@ -145,7 +145,7 @@ bool Plan::resident() const {
 }
 
 uint64_t Plan::weight_bytes() const {
-  uint64_t bytes = single() ? 0 : head_bytes;  // the single stage's own figure includes it
+  uint64_t bytes = single() ? 0 : lm_head_bytes;  // the single stage's own figure includes it
   for (const PlacedStage& stage : stages) bytes += stage.weight_bytes;
   return bytes;
 }
@@ -193,7 +193,7 @@ uint64_t Plan::hash() const {
   key.push_back({cluster, context, slots, max_batch_tokens, max_in_flight, serving_socket, fingerprint});
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
-                   stage.plan.options.decode_rows});
+                   stage.plan.options.few_rows});
     for (const PlanAttentionSocket& socket : stage.plan.attention) key.push_back(socket.slots);
   }
   return HashOf(key);

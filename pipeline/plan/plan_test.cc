@@ -158,7 +158,7 @@ TEST(PlanTest, ThreeStagesOnTwoServers) {
     EXPECT_EQ(stage.layers, layers[i]);
     EXPECT_EQ(stage.first_layer, first[i]);
     EXPECT_EQ(stage.weight_bytes, layers[i] * LayerBytes(config)) << "no head in a stage";
-    EXPECT_FALSE(stage.holds_head);
+    EXPECT_FALSE(stage.holds_lm_head);
     EXPECT_EQ(stage.plan.options.slots, 5u);
     EXPECT_EQ(stage.plan.options.context, 256u);
     EXPECT_EQ(stage.plan.options.max_batch_tokens, plan.max_batch_tokens);
@@ -258,7 +258,7 @@ TEST(PlanTest, OneMachineWithoutAManifest) {
   EXPECT_TRUE(plan.single());
   ASSERT_EQ(plan.stages.size(), 1u);
   EXPECT_EQ(plan.stages[0].plan.threads.size(), 3u);
-  EXPECT_TRUE(plan.stages[0].holds_head);
+  EXPECT_TRUE(plan.stages[0].holds_lm_head);
   EXPECT_TRUE(plan.ends.threads.empty());
   EXPECT_EQ(plan.weight_bytes(), plan.stages[0].plan.weight_bytes);
   EXPECT_EQ(plan.kv_slot_bytes() * plan.slots, plan.stages[0].plan.kv_bytes);
@@ -297,8 +297,8 @@ TEST(PlanTest, ServingSocketAndOneStage) {
   for (const PlanL3Group& l3 : alone.stages[0].plan.l3_groups) l3_bytes += l3.l3_bytes;
   EXPECT_EQ(alone.stages[0].l3_bytes, l3_bytes);
   EXPECT_EQ(alone.stages[0].kv_room_bytes, l3_bytes - std::min(l3_bytes, alone.stages[0].weight_bytes));
-  EXPECT_TRUE(alone.stages[0].holds_head);
-  EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + HeadBytes(config));
+  EXPECT_TRUE(alone.stages[0].holds_lm_head);
+  EXPECT_EQ(alone.weight_bytes(), config.layers * LayerBytes(config) + LmHeadBytes(config));
   const Plan served =
       PlanOf(one + "[[server.socket]]\nname = \"s\"\nrole = \"serving\"\ncores = \"package:1\"\n", config,
              "two-packages");

@@ -95,7 +95,8 @@ std::string BalanceLine(const Plan& plan) {
 std::string Plan::Table() const {
   const auto& c = config;
   std::string out;
-  if (!cluster.empty()) out += fmt::format("cluster    {}, plan {:016x}\n", cluster, hash());
+  if (!cluster.empty()) out += fmt::format("cluster    {}\n", cluster);
+  out += fmt::format("plan       {:016x}\n", hash());
   out += fmt::format(
       "model      {} ({}): {} layers, dim {}, ffn {}, {} heads / {} KV heads of {}, vocab {}, {:.1f} M "
       "parameters\n",
@@ -103,7 +104,7 @@ std::string Plan::Table() const {
       static_cast<double>(c.parameters()) * 1e-6);
   out += fmt::format(
       "weights    {:.2f} GB in the caches, head {:.2f} GB of it ({:.2f} GB at one byte per parameter)\n",
-      Gb(weight_bytes()), Gb(head_bytes), Gb(c.parameters()));
+      Gb(weight_bytes()), Gb(lm_head_bytes), Gb(c.parameters()));
   out += single() ? fmt::format("sockets    1 that holds weights and serves itself\n")
                   : fmt::format(
                         "sockets    {}+1: {} with {} layer{} each, and 1 that serves (embedding, norm, head, "
@@ -184,7 +185,7 @@ nlohmann::json Plan::Json() const {
                           {{"server", serving_server},
                            {"socket", serving_socket},
                            {"cores", serving_cores},
-                           {"head_bytes", head_bytes},
+                           {"lm_head_bytes", lm_head_bytes},
                            {"embedding_bytes", embedding_bytes}}},
                          {"stages", nlohmann::json::array()},
                          {"links", nlohmann::json::array()},

@@ -11,8 +11,8 @@
 
 namespace larder::pipeline::inline plan {
 
-// Speeds of one core, one socket and one link. The defaults are the design documents' figures for an EPYC
-// 9684X. `source` tells the reader of a prediction where the numbers come from.
+// Speeds of one core, one socket and one link. The defaults are estimates for an EPYC
+// 9684X, not measurements. `source` tells the reader of a prediction where the numbers come from.
 struct Speeds {
   double l3_core_gbps = 30;        // one core reading its L3 while all cores read
   double dram_socket_gbps = 380;   // one socket reading memory

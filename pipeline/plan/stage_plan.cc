@@ -13,7 +13,7 @@ namespace larder::pipeline::inline plan {
 namespace {
 
 constexpr size_t kMaxThreads = 1024;
-constexpr size_t kMaxFrameRows = 4096;
+constexpr size_t kMaxBatchTokens = 4096;
 
 // Rows of a prefill micro-batch: their quantised FFN activations, the widest ones, should stay in one core's
 // L2 beside a panel.
@@ -112,8 +112,9 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
     throw Error("plan: {} threads (-t) on {} cores; expected at most {}: more would wait for each other",
                 o.threads, topology.cores().size(), most_threads);
   }
-  if (o.max_batch_tokens > kMaxFrameRows) {
-    throw Error("plan: frames of {} rows (-ub); expected at most {}", o.max_batch_tokens, kMaxFrameRows);
+  if (o.max_batch_tokens > kMaxBatchTokens) {
+    throw Error("plan: micro-batches of {} rows (-ub); expected at most {}", o.max_batch_tokens,
+                kMaxBatchTokens);
   }
   if (o.context == 0) o.context = attention_node::KvShape::DefaultContext(config);
   if (o.context > attention_node::KvShape::kMaxContext)
@@ -130,8 +131,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   }
   if (o.slots == 0) throw Error("plan: at least one slot is needed");
   if (o.max_batch_tokens == 0) o.max_batch_tokens = MaxBatchTokens(config, topology);
-  if (o.decode_rows == 0) o.decode_rows = weight_node::OwnNormRows(config, o.threads);
-  o.decode_rows = std::min(o.decode_rows, o.max_batch_tokens);
+  if (o.few_rows == 0) o.few_rows = weight_node::OwnNormRows(config, o.threads);
+  o.few_rows = std::min(o.few_rows, o.max_batch_tokens);
   if (!o.tuning) o.tuning = kernels::DefaultTuning(o.isa);
 
   const auto cores = o.cores.empty() ? topology.PickCores(o.threads) : o.cores;
@@ -210,11 +211,11 @@ nlohmann::json KeyOf(const model::ModelConfig& config) {
           config.layer.attention_divisor};
 }
 
-uint64_t StagePlan::hash() const {
+uint64_t StagePlan::ExchangeHash() const {
   // The key: what defines the computation and the frames. Names of the machine are not part of it.
   nlohmann::json key = KeyOf(config);
-  key.push_back({options.context, options.slots, options.max_batch_tokens, options.decode_rows,
-                 threads.size(), config.first_layer, config.ends, fingerprint});
+  key.push_back({options.context, options.slots, options.max_batch_tokens, options.few_rows, threads.size(),
+                 config.first_layer, config.ends, fingerprint});
   for (const PlanAttentionSocket& socket : attention)
     key.push_back({socket.name, socket.threads.size(), socket.slots});
   return HashOf(key);
@@ -238,7 +239,6 @@ std::string StagePlan::Table() const {
       fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",
                      resident() ? "all weights fit their L3 budget" : "not all weights fit their L3 budget");
-  out += fmt::format("plan       {:016x}\n", hash());
   out += fmt::format("balance    {}\n", weight_node::BalanceText(config, threads.size()));
   out += "\n  L3 group      size MB   budget MB  weights MB  threads\n";
   for (size_t g = 0; g < l3_groups.size(); ++g) {
@@ -249,7 +249,7 @@ std::string StagePlan::Table() const {
                        l3.budget_bytes * 1e-6, l3.weight_bytes * 1e-6, n);
   }
   out +=
-      "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels  head panels  "
+      "\n  thread  core  cpu  node  L3   QKV panels     O panels    FFN units  down panels      lm_head  "
       "weights MB\n";
   for (size_t t = 0; t < threads.size(); ++t) {
     const weight_node::ThreadShard& s = shards.threads[t];
@@ -276,7 +276,6 @@ std::string StagePlan::Table() const {
 nlohmann::json StagePlan::Json() const {
   nlohmann::json json = {{"isa", IsaName(options.isa)},
                          {"balance", shards.Balance(config)},
-                         {"hash", fmt::format("{:016x}", hash())},
                          {"notes", notes},
                          {"attention_sockets", nlohmann::json::array()}};
   for (const PlanL3Group& l3 : l3_groups) {
@@ -297,7 +296,7 @@ nlohmann::json StagePlan::Json() const {
                                {"o_panels", range(s.o)},
                                {"ffn_units", range(s.ffn_units)},
                                {"down_panels", range(s.down)},
-                               {"head_panels", range(s.head)}});
+                               {"lm_head_panels", range(s.head)}});
   }
   for (const PlanAttentionSocket& socket : attention) {
     nlohmann::json cpus = nlohmann::json::array();

@@ -24,7 +24,7 @@ struct PlanOptions {
   size_t slots = 1;    // sequences that the KV cache holds
   // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as many as
   // weight_node::OwnNormRows says.
-  size_t decode_rows = 0;
+  size_t few_rows = 0;
   // The most rows of a micro-batch; 0: as many as fit in L2 with their FFN activations, 64 to 256.
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;  // the share of each L3 for weights
@@ -93,7 +93,9 @@ struct StagePlan {
 
   bool resident() const;
   bool separated() const { return !attention.empty(); }
-  uint64_t hash() const;        // covers all that both ends of a link must agree on
+  // Of what a weight socket and its attention sockets must agree on beyond the Plan: the offsets in their
+  // shared segment depend on the threads of each.
+  uint64_t ExchangeHash() const;
   std::string Table() const;    // for people
   nlohmann::json Json() const;  // without what Plan::Json() says of the stage
 };

@@ -281,7 +281,7 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
     model::ModelConfig config = Llama3b();
     StagePlan plan = MakeStagePlan(config, machine, {});
     change(plan);
-    return plan.hash();
+    return plan.ExchangeHash();
   };
   const uint64_t same = hash([](StagePlan&) {});
   EXPECT_EQ(hash([](StagePlan&) {}), same);
@@ -292,7 +292,7 @@ TEST(StagePlan, TheHashTellsModelsOfOneShapeApart) {
   EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.rotary.pairing = model::RopePairing::kHalves; }),
             same);
   EXPECT_NE(hash([](StagePlan& plan) { plan.config.layer.attention_divisor += 1; }), same);
-  EXPECT_NE(hash([](StagePlan& plan) { ++plan.options.decode_rows; }), same);
+  EXPECT_NE(hash([](StagePlan& plan) { ++plan.options.few_rows; }), same);
 }
 
 // Tiles do not change results, so the two ends of a link may have different tunings; a StagePlan shows its
@@ -308,7 +308,7 @@ TEST(StagePlan, TilesAreNotPartOfTheHash) {
   options.tuning->tile_queries = 1;
   const StagePlan tuned = MakeStagePlan(Llama3b(), machine, options);
   EXPECT_EQ(tuned.options.tuning->tile_queries, 1u);
-  EXPECT_EQ(tuned.hash(), plan.hash());
+  EXPECT_EQ(tuned.ExchangeHash(), plan.ExchangeHash());
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ rdma::Hello MakeHello(const StagePlan& plan, const SegmentShape& shape, const st
   rdma::Hello hello;
   hello.waits = HowOf(mine);
   hello.peer_waits = HowOf(peers);
-  hello.plan_hash = plan.hash();
+  hello.plan_hash = plan.ExchangeHash();
   hello.memory_bytes = shape.bytes();
   hello.SetSocketName(name);
   return hello;

@@ -23,7 +23,7 @@ Ends::Ends(const StagePlan& plan, const model::GgufFile& file, const StageOption
     head_[static_cast<size_t>(form)] = ThreadPrograms(threads, [&](size_t t) {
       std::vector<Step> steps;
       weights.AddReceive(t, steps);
-      weights.AddHead(t, form, steps);
+      weights.AddLmHead(t, form, steps);
       return steps;
     });
   }

@@ -28,7 +28,7 @@ void PackedWeights::Load(const model::GgufFile& file, const StageOptions& option
   weight_node::WeightNodeOptions weights{
       .isa = plan_.options.isa,
       .tuning = plan_.options.tuning.value(),
-      .decode_rows = plan_.options.decode_rows,
+      .few_rows = plan_.options.few_rows,
       .max_batch_tokens = plan_.options.max_batch_tokens,
       .logit_rows = LogitRows(plan_.config, plan_.options.max_batch_tokens),
       .node_of_thread = {},

@@ -56,12 +56,12 @@ class PackedWeights {
   size_t max_rows() const { return plan_.options.max_batch_tokens; }
   size_t max_logit_rows() const { return weights_->activations().logit_rows; }
   weight_node::ProgramForm FormOf(size_t rows) const {
-    return rows <= plan_.options.decode_rows ? weight_node::ProgramForm::kFewRows
-                                             : weight_node::ProgramForm::kManyRows;
+    return rows <= plan_.options.few_rows ? weight_node::ProgramForm::kFewRows
+                                          : weight_node::ProgramForm::kManyRows;
   }
 
   // Notes the rows whose logits are being computed, for finite(). Data path.
-  void KeepLogitRows(const model::BatchRows& frame);
+  void KeepLogitRows(const model::BatchRows& batch);
   // The logits of the last micro-batch's i-th logit row, [vocab]; valid until the next one.
   std::span<const float> logits(size_t i) const;
   // Whether the residual behind the i-th logits is finite. (The logits are finite in any case: quantising

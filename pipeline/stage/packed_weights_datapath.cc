@@ -5,8 +5,8 @@
 
 namespace larder::pipeline::inline stage {
 
-void PackedWeights::KeepLogitRows(const model::BatchRows& frame) {
-  if (frame.logit_rows > 0) std::copy_n(frame.logit_row, frame.logit_rows, logit_row_.data());
+void PackedWeights::KeepLogitRows(const model::BatchRows& batch) {
+  if (batch.logit_rows > 0) std::copy_n(batch.logit_row, batch.logit_rows, logit_row_.data());
 }
 
 std::span<const float> PackedWeights::logits(size_t i) const {

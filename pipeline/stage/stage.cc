@@ -141,7 +141,7 @@ std::vector<Step> Stage::BuildSteps(size_t thread, ProgramForm form, size_t halv
     }
   }
   if (plan().config.ends) {
-    packed_.weights().AddHead(thread, form, steps);
+    packed_.weights().AddLmHead(thread, form, steps);
   } else {
     packed_.weights().AddSend(thread, form, last_, steps);
   }

@@ -37,7 +37,7 @@ class Stage {
   // Runs a micro-batch of 1 to max_rows() rows. The logits of its logit rows are then at packed().logits(i),
   // until the next micro-batch. first_half: the number of rows in the first of two halves, each in the order
   // of attention sockets (separated stages only); 0: not cut.
-  void Execute(model::BatchRows& frame, uint32_t first_half = 0);
+  void Execute(model::BatchRows& batch, uint32_t first_half = 0);
   size_t max_rows() const { return packed_.max_rows(); }
   bool separated() const { return plan().separated(); }
   size_t max_logit_rows() const { return packed_.max_logit_rows(); }
@@ -73,7 +73,7 @@ class Stage {
   // of a micro-batch in two halves, whose logit rows belong to either.
   bool keeps_logit_rows() const { return plan().config.ends || last_; }
 
-  static constexpr uint8_t kKeptPart = 1 + kHalves;  // of the frames that steps choose from
+  static constexpr uint8_t kKeptPart = 1 + kHalves;  // of the micro-batches that steps choose from
 
   PackedWeights packed_;
   std::vector<uint32_t> kept_rows_;  // [max_logit_rows()]: 0, 1, ...

@@ -3,25 +3,25 @@
 
 namespace larder::pipeline::inline stage {
 
-void Stage::Execute(model::BatchRows& frame, uint32_t first_half) {
-  LARDER_CHECK(frame.rows >= 1 && frame.rows <= max_rows() && frame.logit_rows <= max_logit_rows());
-  LARDER_CHECK(first_half < frame.rows && (first_half == 0 || separated()));
-  const auto form = static_cast<size_t>(packed_.FormOf(frame.rows));
+void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
+  LARDER_CHECK(batch.rows >= 1 && batch.rows <= max_rows() && batch.logit_rows <= max_logit_rows());
+  LARDER_CHECK(first_half < batch.rows && (first_half == 0 || separated()));
+  const auto form = static_cast<size_t>(packed_.FormOf(batch.rows));
   if (sockets_) {
     if (refresh_.Due(packed_.pool().next_base_epoch())) RefreshFlags();
-    sockets_->Send(frame, first_half, packed_.pool().next_base_epoch());
+    sockets_->Send(batch, first_half, packed_.pool().next_base_epoch());
   }
-  model::BatchRows halves[kHalves] = {frame, frame};
+  model::BatchRows halves[kHalves] = {batch, batch};
   halves[0].rows = first_half;
   halves[1].first_row = first_half;
   halves[1].rows -= first_half;
   halves[1].slot += first_half;
   halves[1].position += first_half;
-  model::BatchRows kept = frame;
-  kept.rows = frame.logit_rows;
+  model::BatchRows kept = batch;
+  kept.rows = batch.logit_rows;
   kept.logit_row = kept_rows_.data();
-  void* const parts[] = {&frame, &halves[0], &halves[1], &kept};
-  packed_.KeepLogitRows(first_half == 0 && keeps_logit_rows() ? kept : frame);
+  void* const parts[] = {&batch, &halves[0], &halves[1], &kept};
+  packed_.KeepLogitRows(first_half == 0 && keeps_logit_rows() ? kept : batch);
   packed_.pool().Execute(programs_[form][first_half == 0 ? 0 : 1].programs, parts,
                          static_cast<uint32_t>(plan().config.layers));
 }

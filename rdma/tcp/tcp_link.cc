@@ -21,6 +21,7 @@ TcpLink::TcpLink(Descriptor connection, const LinkShape& shape, LinkSide side, F
       connection_(std::move(connection)),
       memory_((side == LinkSide::kSend ? shape.slots : 2) * stride_),
       usual_bytes_(sizeof(Header)) {
+  static_assert(Apart(offsetof(TcpLink, credit_bytes_), offsetof(TcpLink, queued_)));
   // touched now, not by the first frames
   std::memset(memory_.data(), 0, (side == LinkSide::kSend ? shape.slots : 2) * stride_);
   if (side == LinkSide::kReceive) return;

@@ -83,6 +83,10 @@ GenerationService::GenerationService(GenerationServiceOptions options, ServingMe
       failures_(failures),
       inbox_(options_.queue_limit + options_.slots),
       events_(kEvents) {
+  static_assert(Apart(offsetof(GenerationService, live_), offsetof(GenerationService, overflow_)) &&
+                Apart(offsetof(GenerationService, emitted_), offsetof(GenerationService, asleep_)) &&
+                Apart(offsetof(GenerationService, stop_), offsetof(GenerationService, wake_pending_)));
+  overflow_.reserve(2 * options_.slots);
   wake_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   work_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake_fd_ || !work_fd_) throw Error("can't make an eventfd: {}", std::strerror(errno));

@@ -16,7 +16,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "pipeline/engine/request.h"
+#include "pipeline/scheduler/request.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
 #include "serving/scheduling/compute_side.h"
@@ -120,7 +120,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   GenerationServiceOptions options_;
   ServingMetrics& metrics_;
   Failures* failures_;
-  Descriptor wake_fd_;
+  Descriptor wake_fd_;  // the I/O thread polls it
+  Descriptor work_fd_;  // the compute thread sleeps on it
   bool draining_ = false;
   size_t waiting_ = 0;
   std::unordered_set<std::shared_ptr<Generation>> live_;
@@ -128,9 +129,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   sync::SpscRing<std::unique_ptr<pipeline::Sequence>> inbox_;  // I/O to compute
   sync::SpscRing<GenerationEvent> events_;                     // compute to I/O
   // Compute thread: events that did not fit, in order; at most one token per slot and step.
-  std::vector<GenerationEvent> overflow_;
+  alignas(kFalseSharingBytes) std::vector<GenerationEvent> overflow_;
   bool emitted_ = false;
-  Descriptor work_fd_;                                           // the compute thread sleeps on it
   alignas(kFalseSharingBytes) std::atomic<bool> asleep_{false};  // the compute thread sleeps, or is about to
   std::atomic<bool> stop_{false};
   alignas(kFalseSharingBytes) std::atomic<bool> wake_pending_{false};
