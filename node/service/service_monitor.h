@@ -29,7 +29,7 @@ class ServiceMonitor {
  public:
   // status: outlives this object. If another process of this user holds the status name (it runs this
   // socket), a warning is logged; the socket's own links will refuse to start. Error if another user's
-  // process holds it, which by rdma/ipc/local_endpoint.h can happen only for processes started by hand.
+  // process holds it, which by rdma/common/local_endpoint.h can happen only for processes started by hand.
   ServiceMonitor(SocketFacts facts, const pipeline::SocketStatus& status);
   ~ServiceMonitor();  // STOPPING=1
   ServiceMonitor(const ServiceMonitor&) = delete;

@@ -1,6 +1,6 @@
 // `larder status` and the sockets that answer it. The answer is one line of JSON on the Unix socket
-// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/ipc/local_endpoint.h says where it lies), then the end of
-// the stream. The client sends nothing. It believes an answer from this user, from root and, in the units'
+// "larder-status/CLUSTER/SOCKET" (SOCK_STREAM; rdma/common/local_endpoint.h says where it lies), then the end
+// of the stream. The client sends nothing. It believes an answer from this user, from root and, in the units'
 // folder, from the folder's owner.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "pipeline/stage/socket_status.h"
-#include "rdma/ipc/fd_watch.h"
-#include "rdma/ipc/local_endpoint.h"
+#include "rdma/common/fd_watch.h"
+#include "rdma/common/local_endpoint.h"
 
 namespace larder::node::inline service {
 

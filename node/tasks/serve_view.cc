@@ -48,23 +48,6 @@ serving::SocketView ViewOf(const pipeline::SocketStatus& status) {
   return view;
 }
 
-// The view of the engine's only socket, whose counters the scheduler keeps.
-serving::SocketView ViewOf(const pipeline::Engine& engine, const pipeline::SchedulerStatus& status) {
-  const auto load = [](const std::atomic<uint64_t>& number) {
-    return number.load(std::memory_order_relaxed);
-  };
-  const pipeline::Residency& residency = engine.packed().residency();
-  serving::SocketView view;
-  view.state = pipeline::SocketStateName(pipeline::SocketState::kServing);
-  view.counters = {.frames = load(status.steps),
-                   .rows = load(status.prefill_rows) + load(status.decode_rows),
-                   .step_ns = load(status.step_ns),
-                   .wait_ns = load(status.wait_ns),
-                   .weight_bytes = engine.plan().weight_bytes,
-                   .resident_bytes = residency.resident_bytes()};
-  return view;
-}
-
 serving::SlotView::State StateOf(const pipeline::SlotStatus& slot) {
   switch (slot.state.load(std::memory_order_relaxed)) {
     case pipeline::SlotStatus::kPrefill:
@@ -166,7 +149,7 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   SocketPlace first{.name = stage.socket, .role = "", .server = ""};
   first.embedding = first.head = true;
   AddStage(
-      stage, machine, std::move(first), [this] { return ViewOf(engine_, scheduler_.status()); },
+      stage, machine, std::move(first), [this] { return ViewOf(engine_.status()); },
       [this](AttentionId i) -> Reader {
         return [this, i] { return ViewOf(engine_.stage().attention_status(i)); };
       });

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "rdma/ipc/helper_thread.h"
+#include "rdma/common/helper_thread.h"
 
 namespace larder::pipeline::inline chain {
 namespace {

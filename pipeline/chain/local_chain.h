@@ -31,6 +31,7 @@ class LocalChain final : public Chain {
   Stage stage_;
   model::BatchRows batch_;  // submitted and not collected
   uint32_t first_half_ = 0;
+  uint64_t ended_ns_ = 0;  // when the last micro-batch ended; 0: none yet
 };
 
 }  // namespace larder::pipeline::chain

@@ -81,9 +81,6 @@ class Engine {
   PackedWeights& packed() { return chain_->packed(); }
   const PackedWeights& packed() const { return chain_->packed(); }
   std::optional<AttentionId> HungAttention() const { return chain_->HungAttention(); }  // see Chain
-  // The time that the pool's thread 0 has waited for others inside micro-batches. Call with nothing in
-  // flight, or between Collect and Submit.
-  uint64_t waited_ns() const { return packed().pool().waited_ns(); }
 
   // The single stage; must not be called if there is a client().
   Stage& stage() { return local().stage(); }

@@ -19,7 +19,7 @@ enum class SequenceEnd {
   kCancelled,
   kRefused,      // it never began; the text says why
   kFailed,       // the server's fault; the text says why
-  kUnavailable,  // a socket that it needs is gone; the text says which; the client may retry later
+  kUnavailable,  // a socket that it needs stays away; the text says which; the client may retry later
 };
 
 // A text being generated: a prompt and the choice of each next token. The scheduler owns it from Take on and
@@ -35,7 +35,8 @@ class Sequence {
   // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
   // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt. Called again
-  // if the sequence restarts because the chain was lost before the first token.
+  // if it loses the slot, with the chain, before its first token; never after that: Next then goes on where
+  // it was.
   virtual void Admitted(size_t reused) = 0;
   // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last token,
   // valid during the call. The result may depend only on this sequence's logits so far; then its tokens do

@@ -16,7 +16,8 @@ namespace {
 // prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
-constexpr int kLookMs = 250;                                 // how often an idle pipeline is checked
+constexpr int kMostLosses = 8;  // of a sequence's slot without a token in between
+constexpr int kLookMs = 250;    // how often an idle pipeline is checked
 
 template <typename T>
 void Set(std::atomic<T>& number, size_t value) {
@@ -52,7 +53,6 @@ Scheduler::~Scheduler() = default;
 
 void Scheduler::Run(Intake& intake) {
   last_collect_ns_ = CounterNs();
-  waited_ns_ = engine_.waited_ns();
   for (;;) {
     engine_.pulse().Beat();
     TakeNew(intake);
@@ -90,7 +90,7 @@ void Scheduler::TakeNew(Intake& intake) {
   while (auto sequence = intake.Take()) {
     const size_t tokens = sequence->prompt().size(), context = engine_.plan().options.context;
     if (tokens > 0 && tokens <= context) {
-      queue_.push_back(std::move(sequence));
+      queue_.push_back(std::make_unique<Active>(std::move(sequence)));
     } else {
       sequence->Ended(SequenceEnd::kRefused, PromptProblem(tokens, context));
     }
@@ -98,9 +98,9 @@ void Scheduler::TakeNew(Intake& intake) {
 }
 
 void Scheduler::DropCancelled() {
-  std::erase_if(queue_, [](const std::unique_ptr<Sequence>& sequence) {
-    if (!sequence->cancelled()) return false;
-    sequence->Ended(SequenceEnd::kCancelled, "");
+  std::erase_if(queue_, [](const std::unique_ptr<Active>& waiting) {
+    if (!waiting->sequence->cancelled()) return false;
+    waiting->sequence->Ended(SequenceEnd::kCancelled, "");
     return true;
   });
   for (SlotId id(0); id.index() < slots_.size(); ++id) {
@@ -121,25 +121,25 @@ size_t Scheduler::SlotsOf(AttentionId socket) const {
   return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
 }
 
-size_t Scheduler::CommonPrefix(const Slot& slot, const Sequence& sequence) const {
-  if (!options_.reuse_prefixes || slot.tenant != sequence.tenant()) return 0;
-  const std::span<const int32_t> prompt = sequence.prompt();
-  const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), prompt.begin(), prompt.end());
+size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
+  if (!options_.reuse_prefixes || slot.tenant != active.sequence->tenant()) return 0;
+  const std::span<const int32_t> tokens = active.to_compute();
+  const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
   // The last token is always computed, since its logits are wanted.
-  return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), prompt.size() - 1);
+  return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), tokens.size() - 1);
 }
 
 // Returns the idle slot with the longest cached prefix of the prompt, if one is worth reusing; else the least
 // recently used slot of the least busy attention socket.
-std::optional<SlotId> Scheduler::ChooseSlot(const Sequence& sequence) const {
-  const size_t prompt_tokens = sequence.prompt().size();
+std::optional<SlotId> Scheduler::ChooseSlot(const Active& active) const {
+  const size_t prompt_tokens = active.to_compute().size();
   std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
   for (SlotId id(0); id.index() < slots_.size(); ++id)
     used[AttentionOf(id).index()] += slots_[id.index()].active != nullptr;
   std::optional<SlotId> best;
   const auto key = [&](SlotId id) {
     const Slot& slot = slots_[id.index()];
-    const size_t common = CommonPrefix(slot, sequence);
+    const size_t common = CommonPrefix(slot, active);
     const bool worth = common >= std::min(kWorthReusing, (prompt_tokens + 1) / 2);
     const AttentionId socket = AttentionOf(id);
     const double share = static_cast<double>(used[socket.index()]) / static_cast<double>(SlotsOf(socket));
@@ -155,30 +155,52 @@ void Scheduler::Admit() {
   while (!queue_.empty() && actives_ < slots_.size()) {
     const std::optional<SlotId> slot = ChooseSlot(*queue_.front());
     LARDER_CHECK(slot.has_value());
-    std::unique_ptr<Sequence> sequence = std::move(queue_.front());
+    std::unique_ptr<Active> next = std::move(queue_.front());
     queue_.pop_front();
-    Begin(*slot, std::move(sequence));
+    Begin(*slot, std::move(next));
   }
   Set(status_.waiting, queue_.size());
 }
 
-void Scheduler::Begin(SlotId id, std::unique_ptr<Sequence> sequence) {
+void Scheduler::Begin(SlotId id, std::unique_ptr<Active> active) {
   Slot& slot = slots_[id.index()];
-  const size_t reused = CommonPrefix(slot, *sequence);
+  const size_t reused = CommonPrefix(slot, *active);
   slot.tokens.resize(reused);
-  slot.tenant = sequence->tenant();
+  slot.tenant = active->sequence->tenant();
   slot.last_used = ++clock_;
-  slot.active = std::make_unique<Active>();
-  slot.active->sequence = std::move(sequence);
-  slot.active->order = clock_;
+  slot.active = std::move(active);
+  if (slot.active->order == 0) slot.active->order = clock_;
   ++actives_;
   prefilling_.push_back(id);
   SocketStatus::Add(status_.prefix_hits, reused > 0);
   SocketStatus::Add(status_.reused_tokens, reused);
   Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
   Set(slot_status_[id.index()].cached_tokens, reused);
-  Set(slot_status_[id.index()].generated_tokens, 0);
-  slot.active->sequence->Admitted(reused);
+  Set(slot_status_[id.index()].generated_tokens, slot.active->generated);
+  if (slot.active->generated == 0) slot.active->sequence->Admitted(reused);
+}
+
+// Takes the sequence out of its slot, to be continued later in any slot, from its tokens alone. None of its
+// rows is in flight any more.
+std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id) {
+  Slot& slot = slots_[id.index()];
+  std::unique_ptr<Active> active = std::move(slot.active);
+  if (active->generated > 0) {
+    SocketStatus::Add(status_.parked, 1);
+    SocketStatus::Add(status_.recomputed_tokens, slot.tokens.size());
+    const size_t all = active->sequence->prompt().size() + active->generated;
+    if (active->decoding) {
+      active->replay = slot.tokens;
+      if (active->replay.size() < all) active->replay.push_back(active->next_token);
+      --decoding_;
+      active->decoding = false;
+    }
+    LARDER_CHECK(active->replay.size() == all);
+  }
+  active->rows_in_flight = 0;
+  --actives_;
+  Set(slot_status_[id.index()].state, SlotStatus::kIdle);
+  return active;
 }
 
 void Scheduler::Continue(SlotId id, std::span<const float> logits) {
@@ -192,6 +214,7 @@ void Scheduler::Continue(SlotId id, std::span<const float> logits) {
     return;
   }
   ++active.generated;
+  active.losses = 0;
   Set(slot_status_[id.index()].generated_tokens, active.generated);
   if (!next) {
     End(id, SequenceEnd::kComplete, "");
@@ -201,7 +224,9 @@ void Scheduler::Continue(SlotId id, std::span<const float> logits) {
     LARDER_CHECK(*next >= 0 && static_cast<size_t>(*next) < engine_.plan().config.vocab, "token {}", *next);
     active.next_token = *next;
     ready_.push_back(id);
-    if (active.generated == 1) {
+    if (!active.decoding) {
+      active.decoding = true;
+      active.replay = {};
       ++decoding_;
       Set(slot_status_[id.index()].state, SlotStatus::kDecode);
     }
@@ -210,9 +235,8 @@ void Scheduler::Continue(SlotId id, std::span<const float> logits) {
 
 void Scheduler::End(SlotId id, SequenceEnd end, const std::string& why) {
   Active& active = *slots_[id.index()].active;
-  if (active.generated > 0 &&
-      slot_status_[id.index()].state.load(std::memory_order_relaxed) == SlotStatus::kDecode)
-    --decoding_;
+  if (active.decoding) --decoding_;
+  active.decoding = false;
   active.ended = true;
   std::erase(prefilling_, id);
   ready_.Remove(id);
@@ -229,8 +253,8 @@ void Scheduler::FreeIfDone(SlotId id) {
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
 }
 
-// No micro-batch is in flight any more and every slot is empty. Sequences without a token so far restart
-// unnoticed; the others end, since tokens that were sent to a client cannot be taken back.
+// No micro-batch is in flight any more and every slot is empty. All sequences go back to the queue, in their
+// order of admission, but one whose slot was lost again and again without a token: it may be the cause.
 void Scheduler::ChainWasLost(const std::string& why) {
   if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
   if (!lost_) {
@@ -247,24 +271,25 @@ void Scheduler::ChainWasLost(const std::string& why) {
   std::vector<std::unique_ptr<Active>> again;
   for (SlotId id(0); id.index() < slots_.size(); ++id) {
     Slot& slot = slots_[id.index()];
-    slot.tokens.clear();
     Set(slot_status_[id.index()].cached_tokens, 0);
-    if (!slot.active) continue;
+    if (!slot.active) {
+      slot.tokens.clear();
+      continue;
+    }
     slot.active->rows_in_flight = 0;
     if (slot.active->ended) {
       FreeIfDone(id);
-    } else if (slot.active->generated > 0) {
+    } else if (++slot.active->losses > kMostLosses) {
       End(id, SequenceEnd::kUnavailable, why);
     } else {
-      again.push_back(std::move(slot.active));
-      --actives_;
-      Set(slot_status_[id.index()].state, SlotStatus::kIdle);
+      again.push_back(Park(id));
     }
+    slot.tokens.clear();
   }
   prefilling_.clear();
   ready_.clear();
   std::sort(again.begin(), again.end(), [](const auto& a, const auto& b) { return a->order > b->order; });
-  for (auto& active : again) queue_.push_front(std::move(active->sequence));
+  for (auto& active : again) queue_.push_front(std::move(active));
   Set(status_.waiting, queue_.size());
 }
 
@@ -285,7 +310,7 @@ bool Scheduler::PatienceIsOver(int64_t since_ns) const {
 // While the chain is lost no sequence has a slot, so all of them are in the queue.
 void Scheduler::RefuseQueued(Intake& intake) {
   if (!lost_ || queue_.empty() || !PatienceIsOver(lost_since_ns_)) return;
-  for (const auto& sequence : queue_) sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
+  for (const auto& waiting : queue_) waiting->sequence->Ended(SequenceEnd::kUnavailable, outage_->why);
   queue_.clear();
   Set(status_.waiting, 0);
   intake.StepDone();  // tells clients now, not after the next attempt to connect

@@ -3,6 +3,9 @@
 // micro-batches are in flight as the engine allows. An idle slot keeps its KV cache, and a prompt with the
 // same beginning reuses it. A sequence's tokens do not depend on any of this. It runs on the engine's thread;
 // any thread may read the counters.
+//
+// When the chain is lost, its sequences are parked: once it is whole again, the prompt and the tokens made so
+// far are computed again, to the same bits, and the sequence goes on where it was. A client sees a pause.
 #pragma once
 
 #include <atomic>
@@ -27,8 +30,8 @@ struct SchedulerOptions {
   // micro-batch.
   size_t prefill_budget_rows = 0;
   bool reuse_prefixes = true;
-  // How long requests wait after the chain was lost; then they are refused until it is back. An attempt to
-  // connect takes a second or two, so the refusal may be late by as much.
+  // How long requests wait after the chain was lost, running ones too; then they end, and new ones are
+  // refused until it is back. An attempt to connect takes a second or two, so the end may be late by as much.
   int patience_ms = 5000;
 };
 
@@ -42,11 +45,11 @@ struct SlotStatus {
 
 struct SchedulerStatus {
   std::atomic<uint64_t> steps{0};
-  std::atomic<uint64_t> step_ns{0};  // spent computing steps
-  std::atomic<uint64_t> wait_ns{0};  // idle, or inside a step waiting for another thread or socket
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
-  std::atomic<uint64_t> lost{0};  // times the chain was lost
+  std::atomic<uint64_t> lost{0};               // times the chain was lost
+  std::atomic<uint64_t> parked{0};             // sequences that had tokens and lost their slot
+  std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
   std::atomic<uint32_t> waiting{0};
 };
 
@@ -64,13 +67,22 @@ class Scheduler {
   std::optional<Outage> outage() const;
 
  private:
-  // A sequence in a slot.
+  // A sequence in a slot, or in the queue for one.
   struct Active {
+    explicit Active(std::unique_ptr<Sequence> of) : sequence(std::move(of)) {}
+    // The tokens to compute before its next one: those of the prompt, and after a loss the generated ones.
+    std::span<const int32_t> to_compute() const {
+      return replay.empty() ? sequence->prompt() : std::span<const int32_t>(replay);
+    }
+
     std::unique_ptr<Sequence> sequence;
+    std::vector<int32_t> replay;  // prompt and generated tokens; empty: it lost nothing after its first token
     size_t rows_in_flight = 0;
     size_t generated = 0;
+    int losses = 0;          // of its slot, since its last token
     uint64_t order = 0;      // order of admission
-    int32_t next_token = 0;  // to be submitted after the prompt
+    int32_t next_token = 0;  // to be submitted next, if it is decoding
+    bool decoding = false;   // all of to_compute() is done
     bool ended = false;      // Ended() was called; the slot is freed when none of its rows is in flight
   };
   struct Slot {
@@ -120,9 +132,10 @@ class Scheduler {
   void TakeNew(Intake&);
   void DropCancelled();
   void Admit();
-  size_t CommonPrefix(const Slot&, const Sequence&) const;
-  std::optional<SlotId> ChooseSlot(const Sequence&) const;
-  void Begin(SlotId, std::unique_ptr<Sequence>);
+  size_t CommonPrefix(const Slot&, const Active&) const;
+  std::optional<SlotId> ChooseSlot(const Active&) const;
+  void Begin(SlotId, std::unique_ptr<Active>);
+  std::unique_ptr<Active> Park(SlotId);
   bool FillBatch();
   void AddDecodeRows(ScheduledBatch&);
   void AddPromptRows(ScheduledBatch&);
@@ -144,7 +157,7 @@ class Scheduler {
 
   Engine& engine_;
   SchedulerOptions options_;
-  std::deque<std::unique_ptr<Sequence>> queue_;
+  std::deque<std::unique_ptr<Active>> queue_;
   std::vector<Slot> slots_;         // [slot]
   std::vector<SlotId> prefilling_;  // in order of admission
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
@@ -155,7 +168,6 @@ class Scheduler {
   uint64_t clock_ = 0;                             // orders the slots' last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   uint64_t last_collect_ns_ = 0;
-  uint64_t waited_ns_ = 0;     // the engine's waited_ns() at the last step
   bool lost_ = false;          // the chain is lost and not connected again
   int losses_in_a_row_ = 0;    // losses without a completed step between them
   int64_t lost_since_ns_ = 0;  // time of the first of them

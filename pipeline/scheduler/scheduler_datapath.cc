@@ -68,7 +68,7 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch) {
   for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
     const SlotId id = prefilling_[i];
     const Slot& slot = slots_[id.index()];
-    const auto prompt = slot.active->sequence->prompt();
+    const std::span<const int32_t> prompt = slot.active->to_compute();
     const size_t begin = slot.tokens.size();
     size_t n = std::min(budget, prompt.size() - begin);
     bool last = begin + n == prompt.size();
@@ -115,16 +115,9 @@ void Scheduler::CollectOldest() {
   --in_flight_;
   losses_in_a_row_ = 0;
   const uint64_t now = CounterNs();
-  const uint64_t idle_ns = std::max(batch.submitted_ns, last_collect_ns_) - last_collect_ns_;
-  const uint64_t step_ns = now - last_collect_ns_ - idle_ns;
-  UpdateStepCosts(batch, static_cast<double>(step_ns));
+  UpdateStepCosts(batch, static_cast<double>(now - std::max(batch.submitted_ns, last_collect_ns_)));
   last_collect_ns_ = now;
-  const uint64_t waited_ns = engine_.waited_ns();
-  const uint64_t inside_ns = std::min(waited_ns - waited_ns_, step_ns);
-  waited_ns_ = waited_ns;
   SocketStatus::Add(status_.steps, 1);
-  SocketStatus::Add(status_.step_ns, step_ns - inside_ns);
-  SocketStatus::Add(status_.wait_ns, idle_ns + inside_ns);
   SocketStatus::Add(status_.prefill_rows, batch.prefill_rows);
   SocketStatus::Add(status_.decode_rows, batch.decode_rows);
   size_t logits = 0;

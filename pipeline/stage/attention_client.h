@@ -16,9 +16,9 @@
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"
+#include "rdma/common/shared_memory.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/control/peer_monitor.h"
-#include "rdma/ipc/shared_memory.h"
 #include "rdma/shm/shm_link.h"
 
 namespace larder::pipeline::inline stage {

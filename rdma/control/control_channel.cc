@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "rdma/common/retry.h"
 #include "rdma/control/control_message.h"
-#include "rdma/ipc/retry.h"
 #include "rdma/proof/link_proof.h"
 #include "rdma/proof/tcp_connection.h"
 

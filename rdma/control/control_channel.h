@@ -1,6 +1,6 @@
 // ControlChannel: how two processes of one server find each other, check that they have the same Plan, hand
 // over the shared memory and know that the other is alive. It is a SOCK_SEQPACKET Unix socket with a name
-// (rdma/ipc/local_endpoint.h), so a crash leaves nothing that could block the next start.
+// (rdma/common/local_endpoint.h), so a crash leaves nothing that could block the next start.
 // Set-up only, blocking, one thread. After WaitReady() both ends start a PeerMonitor
 // (rdma/control/peer_monitor.h); from then on only its signs of life and Bye() cross the channel. No data of
 // a step does.
@@ -23,7 +23,7 @@
 #include <type_traits>
 
 #include "base/descriptor.h"
-#include "rdma/ipc/shared_memory.h"
+#include "rdma/common/shared_memory.h"
 #include "rdma/proof/link_key.h"
 
 namespace larder::rdma::inline control {

@@ -1,4 +1,4 @@
-// Both ends' connection by name: listening and connecting (rdma/ipc/local_endpoint.h).
+// Both ends' connection by name: listening and connecting (rdma/common/local_endpoint.h).
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "rdma/common/fd_watch.h"
+#include "rdma/common/local_endpoint.h"
+#include "rdma/common/retry.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/control/control_message.h"
-#include "rdma/ipc/fd_watch.h"
-#include "rdma/ipc/local_endpoint.h"
-#include "rdma/ipc/retry.h"
 #include "rdma/proof/link_gate.h"
 #include "rdma/proof/link_warning.h"
 #include "rdma/proof/tcp_connection.h"

@@ -14,8 +14,8 @@
 #include <optional>
 #include <string>
 
+#include "rdma/common/fd_watch.h"
 #include "rdma/control/control_channel.h"
-#include "rdma/ipc/fd_watch.h"
 
 namespace larder::rdma::inline control {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "rdma/common/retry.h"
 #include "rdma/control/control_channel.h"
-#include "rdma/ipc/retry.h"
 #include "rdma/link/link_ends.h"
 #include "rdma/link/link_setup.h"
 #include "rdma/proof/tcp_connection.h"

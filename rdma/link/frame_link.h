@@ -15,7 +15,7 @@
 #include <string>
 #include <variant>
 
-#include "rdma/ipc/link_shape.h"
+#include "rdma/common/link_shape.h"
 #include "rdma/proof/link_key.h"
 #include "sync/fault.h"
 #include "sync/link.h"

@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "rdma/ipc/fault_signal.h"
+#include "rdma/common/fault_signal.h"
 #include "rdma/link/frame_link.h"
 #include "rdma/link/link_conformance.h"
 #include "rdma/link/link_testing.h"

@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include "rdma/common/fault_signal.h"
+#include "rdma/common/shared_memory.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/control/peer_monitor.h"
-#include "rdma/ipc/fault_signal.h"
-#include "rdma/ipc/shared_memory.h"
 #include "rdma/shm/shm_link.h"
 #include "rdma/tcp/link_monitor.h"
 #include "rdma/tcp/tcp_link.h"

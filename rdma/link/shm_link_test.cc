@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "rdma/ipc/shared_memory.h"
+#include "rdma/common/shared_memory.h"
 #include "rdma/link/link_conformance.h"
 #include "sync/loopback_link_testing.h"
 

@@ -1,4 +1,4 @@
-#include "rdma/ipc/local_endpoint.h"
+#include "rdma/common/local_endpoint.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

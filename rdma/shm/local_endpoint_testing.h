@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/temporary_folder_testing.h"
-#include "rdma/ipc/local_endpoint.h"
+#include "rdma/common/local_endpoint.h"
 
 namespace larder::rdma::inline shm {
 

@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "rdma/common/shared_memory.h"
 #include "rdma/control/control_channel.h"
-#include "rdma/ipc/shared_memory.h"
 #include "rdma/shm/shm_link.h"
 #include "sync/wait.h"
 

@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 #include "base/memory.h"
-#include "rdma/ipc/link_shape.h"
+#include "rdma/common/link_shape.h"
 #include "sync/copy_once.h"
 #include "sync/fault.h"
 #include "sync/link.h"

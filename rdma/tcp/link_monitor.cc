@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "rdma/ipc/helper_thread.h"
+#include "rdma/common/helper_thread.h"
 
 namespace larder::rdma::inline tcp {
 

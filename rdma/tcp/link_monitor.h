@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/descriptor.h"
-#include "rdma/ipc/fault_signal.h"
+#include "rdma/common/fault_signal.h"
 #include "rdma/proof/link_wire.h"
 
 namespace larder::rdma::inline tcp {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "rdma/ipc/fault_signal.h"
+#include "rdma/common/fault_signal.h"
 #include "rdma/proof/link_wire.h"
 #include "rdma/tcp/tcp_link.h"
 

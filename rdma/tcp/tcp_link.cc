@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "rdma/ipc/helper_thread.h"
+#include "rdma/common/helper_thread.h"
 
 namespace larder::rdma::inline tcp {
 

@@ -20,8 +20,8 @@
 
 #include "base/descriptor.h"
 #include "base/memory.h"
-#include "rdma/ipc/fault_signal.h"
-#include "rdma/ipc/link_shape.h"
+#include "rdma/common/fault_signal.h"
+#include "rdma/common/link_shape.h"
 #include "rdma/proof/link_wire.h"
 #include "sync/link.h"
 #include "sync/wait.h"

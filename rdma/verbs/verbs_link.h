@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "rdma/ipc/fault_signal.h"
-#include "rdma/ipc/link_shape.h"
+#include "rdma/common/fault_signal.h"
+#include "rdma/common/link_shape.h"
 #include "sync/link.h"
 #include "sync/wait.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "rdma/ipc/link_shape.h"
+#include "rdma/common/link_shape.h"
 #include "topology/arena.h"
 
 namespace larder::rdma::inline verbs {

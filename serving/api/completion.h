@@ -33,6 +33,7 @@ class Completion {
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
 
+  bool streams() const { return stream_; }
   void Cancel();  // the choices end with the text that they have; the sink is called as usual
 
  private:

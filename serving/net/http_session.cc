@@ -296,6 +296,12 @@ void HttpSession::OnTimeout() {
   if (turn() == Turn::kReceiving) Refuse(ErrorReply(408, "the request took too long to arrive"));
 }
 
+// A comment of the stream, which clients and proxies take as a sign of life. (The HTML standard, "Server-sent
+// events", names 15 seconds.)
+void HttpSession::OnQuiet() {
+  if (completion_ && completion_->streams()) SendPart(": still here\n\n");
+}
+
 void HttpSession::OnNoRoom(Scope scope) {
   const Refused why = TooMuch(scope, "large requests");
   if (!answering_) Refuse(ErrorReply(why.status(), why.what()));

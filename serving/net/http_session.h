@@ -29,6 +29,7 @@ class HttpSession : public Session, private CompletionSink {
   void OnTurn() override;
   void OnNoRoom(Scope) override;
   void OnTimeout() override;
+  void OnQuiet() override;
 
  private:
   void OnChunk(std::string object) override;

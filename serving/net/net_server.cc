@@ -306,6 +306,11 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
       Close();
       return;
     }
+    if (turn == Turn::kAnswering &&
+        now - std::max({last_sent_ns, last_turn_ns, last_quiet_ns}) > Ns(limits.quiet_s)) {
+      last_quiet_ns = now;
+      session->OnQuiet();
+    }
     WaitToRead();  // the session may want bytes again
   }
 
@@ -324,7 +329,7 @@ struct NetServer::Impl::Connection final : Wire, std::enable_shared_from_this<Co
   bool later = false;   // OnTurn is posted
   std::string out;      // bytes to send, from `sent` on
   size_t sent = 0, lingered = 0;
-  int64_t last_turn_ns, last_sent_ns = 0;
+  int64_t last_turn_ns, last_sent_ns = 0, last_quiet_ns = 0;
   Turn seen_turn = Turn::kIdle;
 };
 

@@ -21,6 +21,7 @@ struct ConnectionLimits {
   double idle_s = 60;                     // between requests
   double receive_s = 20;                  // to receive a whole request
   double send_s = 20;                     // a client that reads nothing for this long is cut off
+  double quiet_s = 15;  // an answer that has nothing to say for this long tells that it lives
 };
 
 using SessionFactory = std::function<std::unique_ptr<Session>(Wire&)>;

@@ -40,6 +40,10 @@ class LineSession : public Session {
     const std::string line = input_.substr(0, end);
     input_.erase(0, end + 1);
     if (line == "throw") throw std::out_of_range("planted");
+    if (line == "wait") {  // for an answer that does not come
+      waits_ = true;
+      return;
+    }
     if (!line.empty()) {
       ++requests_;
       ++answered_;
@@ -49,19 +53,22 @@ class LineSession : public Session {
     wire_.Later();
   }
   void OnEndOfInput() override { wire_.Close(); }
-  Turn turn() const override { return input_.empty() ? Turn::kIdle : Turn::kReceiving; }
+  Turn turn() const override {
+    return waits_ ? Turn::kAnswering : input_.empty() ? Turn::kIdle : Turn::kReceiving;
+  }
   uint64_t requests() const override { return requests_; }
   bool wants_bytes() const override { return input_.size() < 1000; }
   size_t held_bytes() const override { return input_.size(); }
   void OnNoRoom(Scope) override { wire_.Write("no room\n"); }
   void OnTimeout() override { wire_.Write(turn() == Turn::kIdle ? "idle\n" : "slow\n"); }
+  void OnQuiet() override { wire_.Write("still here\n"); }
 
  private:
   Wire& wire_;
   std::atomic<int>& answered_;
   std::string input_;
   uint64_t requests_ = 0;
-  bool later_ = false;
+  bool later_ = false, waits_ = false;
 };
 
 class TestClient {
@@ -193,6 +200,13 @@ TEST_F(NetServerTest, WhoIsSlowIsTold) {
   const TestClient client(port_);
   client.Say("half a line");
   EXPECT_EQ(client.HearAll(), "slow\n");
+}
+
+TEST_F(NetServerTest, WhoWaitsForAnAnswerHearsThatItStillComes) {
+  Start({.quiet_s = 0.2});
+  const TestClient client(port_);
+  client.Say("wait\n");
+  EXPECT_EQ(client.Hear(22), "still here\nstill here\n");
 }
 
 TEST_F(NetServerTest, WhoTakesNothingIsAnsweredNoMore) {

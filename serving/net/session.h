@@ -54,6 +54,9 @@ class Session {
   // The time limit for idling or for sending a request has passed: tell the client if the protocol can; Close
   // follows.
   virtual void OnTimeout() = 0;
+  // The client has waited for a part of its answer for a while: says that the answer still comes, if the
+  // protocol can.
+  virtual void OnQuiet() {}
 };
 
 }  // namespace larder::serving::net

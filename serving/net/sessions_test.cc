@@ -124,6 +124,28 @@ TEST_F(SessionsTest, CancelEndsARequestWithItsLastLine) {
   EXPECT_EQ(session.turn(), Turn::kIdle);
 }
 
+TEST_F(SessionsTest, OnlyAStreamTellsThatItsAnswerStillComes) {
+  for (const bool streams : {true, false}) {
+    TestWire wire;
+    HttpSession session(wire, test_.state, {});
+    session.OnQuiet();
+    EXPECT_EQ(wire.written, "");
+    {
+      const auto hold = model_.Hold();
+      session.OnBytes(Post(
+          "/v1/completions",
+          fmt::format(R"({{"prompt":"hello","max_tokens":2,"stream":{}}})", streams ? "true" : "false")));
+      session.OnQuiet();
+      session.OnQuiet();
+      EXPECT_EQ(wire.written.starts_with("HTTP/1.1 200"), streams);
+      EXPECT_EQ(wire.written.ends_with("e\r\n: still here\n\n\r\ne\r\n: still here\n\n\r\n"), streams);
+    }
+    TestModelThread::DispatchAll(*test_.service);
+    EXPECT_EQ(wire.written.find("HTTP/1.1", 1), std::string::npos) << "one head";
+    EXPECT_EQ(wire.written.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"), streams) << wire.written;
+  }
+}
+
 TEST_F(SessionsTest, WhoGoesAwayIsCancelledAndHearsNothing) {
   TestWire wire;
   {

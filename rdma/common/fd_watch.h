@@ -1,5 +1,5 @@
 // FdWatch: a thread that sleeps in poll() until a descriptor is readable or a timeout expires. It handles
-// rare events that must not cost the data path anything (rdma/ipc/helper_thread.h).
+// rare events that must not cost the data path anything (rdma/common/helper_thread.h).
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 #include "base/descriptor.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 class FdWatch {
  public:
@@ -30,4 +30,4 @@ class FdWatch {
   std::thread thread_;
 };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -1,4 +1,4 @@
-#include "rdma/ipc/local_endpoint.h"
+#include "rdma/common/local_endpoint.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -18,7 +18,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 namespace {
 
 constexpr size_t kMaxNameBytes = 100;
@@ -209,4 +209,4 @@ void LocalListener::Remove() {
   path_.clear();
 }
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -1,4 +1,4 @@
-#include "rdma/ipc/shared_memory.h"
+#include "rdma/common/shared_memory.h"
 
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "topology/sysfs.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 namespace {
 
 using topology::Backing;
@@ -165,4 +165,4 @@ void SharedMemory::Release() {
   if (data_ != nullptr) munmap(data_, mapped_bytes_);
 }
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -6,7 +6,7 @@
 #include "base/descriptor.h"
 #include "sync/fault.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 // Details of a kLinkDown fault: how the link was lost.
 enum class LinkDown : uint32_t {
@@ -37,4 +37,4 @@ class FaultSignal {
   Descriptor wake_;
 };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

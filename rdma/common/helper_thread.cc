@@ -1,4 +1,4 @@
-#include "rdma/ipc/helper_thread.h"
+#include "rdma/common/helper_thread.h"
 
 #include <signal.h>
 
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "topology/affinity.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 namespace {
 
 // Initialised before main(), so before any thread is pinned.
@@ -38,4 +38,4 @@ std::thread StartHelper(std::function<void()> body) {
   return thread;
 }
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

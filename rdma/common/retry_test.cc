@@ -1,11 +1,11 @@
-#include "rdma/ipc/retry.h"
+#include "rdma/common/retry.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 namespace {
 
 // Many stages must not each try a host that refuses at once fifty times per second.
@@ -27,4 +27,4 @@ TEST(RetryPause, GrowsToItsLimitAndIsNeverTheSameForLong) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

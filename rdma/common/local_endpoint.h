@@ -17,7 +17,7 @@
 
 #include "base/descriptor.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 inline constexpr const char* kRuntimeFolder = "/run/larder";
 
@@ -63,4 +63,4 @@ class LocalListener {
   Descriptor lock_, fd_;
 };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -1,4 +1,4 @@
-#include "rdma/ipc/shared_memory.h"
+#include "rdma/common/shared_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 namespace {
 
 template <typename F>
@@ -104,4 +104,4 @@ TEST(SharedMemory, MoreThanThereIsIsAnErrorWithNumbers) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 struct LinkShape {
   static constexpr size_t kMaxFrameBytes = size_t{1} << 30;
@@ -32,4 +32,4 @@ struct LinkShape {
 
 enum class LinkSide : uint32_t { kSend, kReceive };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 class RetryPause {
  public:
@@ -30,4 +30,4 @@ class RetryPause {
   std::minstd_rand random_{std::random_device{}()};
 };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -7,9 +7,9 @@
 #include <functional>
 #include <thread>
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 // Throws Error if the system cannot start a thread.
 std::thread StartHelper(std::function<void()> body);
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -1,4 +1,4 @@
-#include "rdma/ipc/fault_signal.h"
+#include "rdma/common/fault_signal.h"
 
 #include <sys/eventfd.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 FaultSignal::FaultSignal() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) throw Error("link: no eventfd: {}: raise the limit of open files", std::strerror(errno));
@@ -17,4 +17,4 @@ void FaultSignal::Raise(sync::FaultCode code, uint32_t detail) {
   if (flag_.Raise(code, detail)) eventfd_write(wake_.get(), 1);
 }
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

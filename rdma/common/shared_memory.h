@@ -12,7 +12,7 @@
 #include "base/descriptor.h"
 #include "topology/arena.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 
 class SharedMemory {
  public:
@@ -48,4 +48,4 @@ class SharedMemory {
   std::string notes_;
 };
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common

@@ -1,4 +1,4 @@
-#include "rdma/ipc/fd_watch.h"
+#include "rdma/common/fd_watch.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "rdma/ipc/helper_thread.h"
+#include "rdma/common/helper_thread.h"
 
-namespace larder::rdma::inline ipc {
+namespace larder::rdma::inline common {
 FdWatch::FdWatch(int fd, std::function<std::optional<int>()> on_wake)
     : on_wake_(std::move(on_wake)), stop_(eventfd(0, EFD_CLOEXEC)) {
   if (!stop_) throw Error("watching a descriptor: no eventfd: {}", std::strerror(errno));
@@ -32,4 +32,4 @@ void FdWatch::Run(int fd) {
   }
 }
 
-}  // namespace larder::rdma::ipc
+}  // namespace larder::rdma::common
