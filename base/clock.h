@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <thread>
 
 namespace larder {
 
@@ -13,6 +14,15 @@ inline int64_t NowNs() {
 }
 // NowNs for the counters of frames, which have no sign: a few calls a frame, never inside a step.
 inline uint64_t CounterNs() { return static_cast<uint64_t>(NowNs()); }
+
+// Time as something to be handed in, so that what waits and measures can be simulated.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual uint64_t now_ns() { return CounterNs(); }
+  virtual void SleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+};
+
 inline double SecondsSince(int64_t start_ns) { return static_cast<double>(NowNs() - start_ns) * 1e-9; }
 
 }  // namespace larder

@@ -28,6 +28,7 @@
 #include "bench/ratio.h"
 #include "rdma/link/frame_link.h"
 #include "sync/wait.h"
+#include "topology/host.h"
 #include "topology/probe.h"
 
 namespace larder::bench {
@@ -374,6 +375,7 @@ Options Parse(int argc, char** argv) {
 int Main(int argc, char** argv) {
   try {
     const Options options = Parse(argc, argv);
+    fmt::print("{}\n", topology::CpuName());
     if (options.mode == "shm") {
       BenchShared(options);
     } else if (options.mode == "tcp") {

@@ -44,7 +44,10 @@ struct ServeOptions {
   std::string alias, chat_template, key_file;
   std::string socket;  // the manifest's serving socket that this process is; empty: none
   int64_t max_tokens = -1;
-  size_t queue = 256, prefill_budget = 0;
+  size_t queue = 256;
+  std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
+  double max_stall_ms = -1;  // not given
+  size_t prefill_budget = 0;
   std::string held = "256M";
   bool reuse = true;
   double patience_s = 5;
@@ -140,8 +143,25 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
+  command
+      .add_option(
+          "--policy", o.policy,
+          "prompts against answers: mixed (both in each step), decode_first, phases or auto, which is "
+          "mixed (default: auto)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
+      ->group(requests);
+  command
+      .add_option(
+          "--max-stall-ms", o.max_stall_ms,
+          "how long prompts may keep an answer's next token waiting; 0: without limit (default: 200; of "
+          "decode_first and phases 0)")
+      ->type_name("MS")
+      ->check(NotFinite)
+      ->check(CLI::Range(0.0, 3.6e6).description(""))
+      ->group(requests);
   AddCount(command, "--prefill-budget", o.prefill_budget,
-           "prompt rows per step while others decode (default: as many as make a step twice as long)")
+           "prompt rows per step while others decode (default: as many as --max-stall-ms allows)")
       ->group(requests);
   command
       .add_flag("--cache-prompt,!--no-cache-prompt", o.reuse,
@@ -377,6 +397,13 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
+pipeline::PolicyOptions PolicyOf(const ServeOptions& o) {
+  pipeline::PolicyOptions policy = {.policy = *pipeline::PolicyByName(o.policy),
+                                    .prompt_rows = o.prefill_budget};
+  if (o.max_stall_ms >= 0) policy.max_stall_ms = o.max_stall_ms;
+  return policy;
+}
+
 int Serve(ServeOptions o) {
   IgnoreBrokenPipes();
   ApiKeyFile keys(o.server.api_keys, o.key_file);
@@ -428,7 +455,7 @@ int Serve(ServeOptions o) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
-  pipeline::Scheduler scheduler(*engine, {.prefill_budget_rows = o.prefill_budget,
+  pipeline::Scheduler scheduler(*engine, {.policy = PolicyOf(o),
                                           .reuse_prefixes = o.reuse,
                                           .patience_ms = static_cast<int>(o.patience_s * 1000)});
   const ServeView view(

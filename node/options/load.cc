@@ -98,8 +98,8 @@ std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFil
   stage.connect_timeout_ms = kConnectTimeoutMs;
   stage.frame_limit_ms = static_cast<int>(options.frame_timeout_s * 1000);
   stage.on_lost = [](const pipeline::LostPeer& peer) {
-    LogLostPeer(peer,
-                fmt::format("lost socket {}: {}; its requests wait until it is back", peer.socket, peer.reason));
+    LogLostPeer(peer, fmt::format("lost socket {}: {}; its requests wait until it is back", peer.socket,
+                                  peer.reason));
   };
   if (options.verbose) spdlog::info("threads wait: {}", threadpool::Describe(stage.wait));
   return std::make_unique<pipeline::Engine>(std::move(file), ChainOf(planned, options, options.join),

@@ -42,6 +42,14 @@ void Engine::Begin(std::unique_ptr<Chain> chain) {
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_rows()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
   left_.resize(slot_ends_.size());
+  limits_ = {.slots = lengths_.size(),
+             .context = plan_.options.context,
+             .vocab = plan_.config.vocab,
+             .max_rows = max_rows(),
+             .max_logits = max_logits(),
+             .max_in_flight = max_in_flight(),
+             .attention_slot_ends = slot_ends_,
+             .can_be_lost = chain_->can_be_lost()};
   faulty_.resize(max_rows());
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(packed().residency().resident_bytes(), std::memory_order_relaxed);

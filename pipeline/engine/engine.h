@@ -16,21 +16,14 @@
 #include "pipeline/chain/chain.h"
 #include "pipeline/chain/chain_client.h"
 #include "pipeline/chain/local_chain.h"
+#include "pipeline/engine/token_engine.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
 
 namespace larder::pipeline::inline engine {
 
-// One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted.
-struct TokenRow {
-  int32_t token = 0;
-  SlotId slot{0};
-  uint32_t position = 0;
-  bool logits = false;
-};
-
-class Engine {
+class Engine final : public TokenEngine {
  public:
   // One stage with the whole model: on one socket, or on a weight socket and its attention sockets. Throws
   // Error.
@@ -45,17 +38,11 @@ class Engine {
   // then. Runs any number of rows to completion; nothing may be in flight.
   void Run(std::span<const TokenRow> rows);
 
-  // The same in steps: submits a micro-batch of 1 to max_rows() rows. At most max_in_flight() micro-batches
-  // may await their Collect. Two in flight may continue the same slot (a long prompt). Throws ChainLostError,
-  // as Collect and Run do; then nothing is in flight, every slot is empty, and the next Submit tries to
-  // connect again.
-  void Submit(std::span<const TokenRow> rows);
-  // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain has been
-  // lost; after that, tries to connect again, for a second or two.
-  void Reconnect();
-  // Completes the oldest micro-batch. A row whose output is not finite gets a fault(); that is not an
-  // exception.
-  void Collect();
+  // The same in steps: see TokenEngine.
+  void Submit(std::span<const TokenRow> rows) override;
+  void Collect() override;
+  void Reconnect() override;
+  const EngineLimits& limits() const override { return limits_; }
   size_t in_flight() const { return in_flight_; }
   // For a single stage 1, since the next step's tokens depend on this step's logits.
   size_t max_in_flight() const { return batches_.size(); }
@@ -63,20 +50,17 @@ class Engine {
   size_t slots() const { return lengths_.size(); }
 
   // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the next one.
-  std::span<const float> logits(size_t i) const;
+  std::span<const float> logits(size_t i) const override;
   // Why the same row's logits are meaningless; empty: they are good. (Run throws it as an Error.)
-  const std::string& fault(size_t i) const;
+  const std::string& fault(size_t i) const override;
   size_t max_logits() const;
-  // Where the slots of each attention socket end; empty: attention is colocated.
-  std::span<const SlotId> attention_slot_ends() const { return slot_ends_; }
 
   void Reset(SlotId slot);  // forgets the slot's sequence
   size_t length(SlotId slot) const { return lengths_.at(slot.index()); }
   const StagePlan& plan() const { return plan_; }
   const SocketStatus& status() const { return status_; }  // this socket's; any thread
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
-  Pulse& pulse() { return status_.pulse; }
-  bool can_be_lost() const { return chain_->can_be_lost(); }
+  Pulse& pulse() override { return status_.pulse; }
   // The threads and weights of the end that computes logits: the single stage, or the serving socket.
   PackedWeights& packed() { return chain_->packed(); }
   const PackedWeights& packed() const { return chain_->packed(); }
@@ -126,7 +110,8 @@ class Engine {
   std::unique_ptr<Chain> chain_;
   LocalChain* local_ = nullptr;  // the chain is one of these two
   ChainClient* client_ = nullptr;
-  std::vector<SlotId> slot_ends_;  // see attention_slot_ends()
+  std::vector<SlotId> slot_ends_;  // see EngineLimits::attention_slot_ends
+  EngineLimits limits_;
   uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
   std::vector<size_t> lengths_;  // [slot]: tokens in its KV cache
   std::vector<uint64_t> seen_;   // [slot]: the last Check() that saw it

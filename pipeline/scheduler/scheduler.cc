@@ -1,13 +1,12 @@
 #include "pipeline/scheduler/scheduler.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/error.h"
+#include "pipeline/chain/chain.h"
+#include "pipeline/stage/socket_status.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
@@ -35,24 +34,27 @@ std::string PromptProblem(size_t prompt_tokens, size_t context) {
       prompt_tokens, context, prompt_tokens + 1);
 }
 
-Scheduler::Scheduler(Engine& engine, const SchedulerOptions& options)
+Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
     : engine_(engine),
+      limits_(engine.limits()),
       options_(options),
-      slots_(engine.plan().options.slots),
-      ready_(engine.plan().options.slots),
-      batches_(engine.max_in_flight()),
-      slot_status_(engine.plan().options.slots) {
+      clock_(options.clock != nullptr ? options.clock : &own_clock_),
+      policy_(MakePolicy(options.policy)),
+      slots_(engine.limits().slots),
+      ready_(engine.limits().slots),
+      batches_(engine.limits().max_in_flight),
+      slot_status_(engine.limits().slots) {
   // Reserves all that steps need, so that they do not allocate.
-  for (Slot& slot : slots_) slot.tokens.reserve(engine.plan().options.context);
-  for (ScheduledBatch& batch : batches_) batch.parts.reserve(engine.max_rows());
-  rows_.reserve(engine.max_rows());
+  for (Slot& slot : slots_) slot.tokens.reserve(engine.limits().context);
+  for (ScheduledBatch& batch : batches_) batch.parts.reserve(engine.limits().max_rows);
+  rows_.reserve(engine.limits().max_rows);
   prefilling_.reserve(slots_.size());
 }
 
 Scheduler::~Scheduler() = default;
 
 void Scheduler::Run(Intake& intake) {
-  last_collect_ns_ = CounterNs();
+  last_collect_ns_ = clock_->now_ns();
   for (;;) {
     engine_.pulse().Beat();
     TakeNew(intake);
@@ -81,14 +83,14 @@ bool Scheduler::Rest(Intake& intake) {
   const Pulse::Rest rest(engine_.pulse());
   const int pause_ms = std::min(kShortestPauseMs << std::min(losses_in_a_row_, 10), kLongestPauseMs);
   if (!busy() && in_flight_ == 0)
-    return intake.WaitForWork(lost_ ? pause_ms : engine_.can_be_lost() ? kLookMs : -1);
-  if (lost_) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+    return intake.WaitForWork(lost_ ? pause_ms : limits_.can_be_lost ? kLookMs : -1);
+  if (lost_) clock_->SleepMs(pause_ms);
   return true;
 }
 
 void Scheduler::TakeNew(Intake& intake) {
   while (auto sequence = intake.Take()) {
-    const size_t tokens = sequence->prompt().size(), context = engine_.plan().options.context;
+    const size_t tokens = sequence->prompt().size(), context = limits_.context;
     if (tokens > 0 && tokens <= context) {
       queue_.push_back(std::make_unique<Active>(std::move(sequence)));
     } else {
@@ -110,12 +112,12 @@ void Scheduler::DropCancelled() {
 }
 
 AttentionId Scheduler::AttentionOf(SlotId id) const {
-  const auto ends = engine_.attention_slot_ends();
+  const std::span<const SlotId> ends = limits_.attention_slot_ends;
   return AttentionId(static_cast<int32_t>(std::upper_bound(ends.begin(), ends.end(), id) - ends.begin()));
 }
 
 size_t Scheduler::SlotsOf(AttentionId socket) const {
-  const auto ends = engine_.attention_slot_ends();
+  const std::span<const SlotId> ends = limits_.attention_slot_ends;
   if (ends.empty()) return slots_.size();
   const size_t at = socket.index();
   return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
@@ -133,7 +135,7 @@ size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
 // recently used slot of the least busy attention socket.
 std::optional<SlotId> Scheduler::ChooseSlot(const Active& active) const {
   const size_t prompt_tokens = active.to_compute().size();
-  std::vector<size_t> used(std::max<size_t>(engine_.attention_slot_ends().size(), 1), 0);
+  std::vector<size_t> used(std::max<size_t>(limits_.attention_slot_ends.size(), 1), 0);
   for (SlotId id(0); id.index() < slots_.size(); ++id)
     used[AttentionOf(id).index()] += slots_[id.index()].active != nullptr;
   std::optional<SlotId> best;
@@ -167,9 +169,9 @@ void Scheduler::Begin(SlotId id, std::unique_ptr<Active> active) {
   const size_t reused = CommonPrefix(slot, *active);
   slot.tokens.resize(reused);
   slot.tenant = active->sequence->tenant();
-  slot.last_used = ++clock_;
+  slot.last_used = ++uses_;
   slot.active = std::move(active);
-  if (slot.active->order == 0) slot.active->order = clock_;
+  if (slot.active->order == 0) slot.active->order = uses_;
   ++actives_;
   prefilling_.push_back(id);
   SocketStatus::Add(status_.prefix_hits, reused > 0);
@@ -218,10 +220,10 @@ void Scheduler::Continue(SlotId id, std::span<const float> logits) {
   Set(slot_status_[id.index()].generated_tokens, active.generated);
   if (!next) {
     End(id, SequenceEnd::kComplete, "");
-  } else if (slot.tokens.size() >= engine_.plan().options.context) {
+  } else if (slot.tokens.size() >= limits_.context) {
     End(id, SequenceEnd::kContextFull, "");
   } else {
-    LARDER_CHECK(*next >= 0 && static_cast<size_t>(*next) < engine_.plan().config.vocab, "token {}", *next);
+    LARDER_CHECK(*next >= 0 && static_cast<size_t>(*next) < limits_.vocab, "token {}", *next);
     active.next_token = *next;
     ready_.push_back(id);
     if (!active.decoding) {
@@ -248,7 +250,7 @@ void Scheduler::FreeIfDone(SlotId id) {
   Slot& slot = slots_[id.index()];
   if (!slot.active || !slot.active->ended || slot.active->rows_in_flight > 0) return;
   slot.active.reset();
-  slot.last_used = ++clock_;
+  slot.last_used = ++uses_;
   --actives_;
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
 }
@@ -256,7 +258,7 @@ void Scheduler::FreeIfDone(SlotId id) {
 // No micro-batch is in flight any more and every slot is empty. All sequences go back to the queue, in their
 // order of admission, but one whose slot was lost again and again without a token: it may be the cause.
 void Scheduler::ChainWasLost(const std::string& why) {
-  if (losses_in_a_row_++ == 0) lost_since_ns_ = NowNs();
+  if (losses_in_a_row_++ == 0) lost_since_ns_ = static_cast<int64_t>(clock_->now_ns());
   if (!lost_) {
     SocketStatus::Add(status_.lost, 1);
     first_loss_ = why;
@@ -304,7 +306,7 @@ void Scheduler::ChainIsBack() {
 }
 
 bool Scheduler::PatienceIsOver(int64_t since_ns) const {
-  return NowNs() - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
+  return static_cast<int64_t>(clock_->now_ns()) - since_ns >= int64_t{options_.patience_ms} * 1'000'000;
 }
 
 // While the chain is lost no sequence has a slot, so all of them are in the queue.

@@ -18,21 +18,21 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
-#include "pipeline/engine/engine.h"
+#include "pipeline/engine/token_engine.h"
+#include "pipeline/scheduler/policy.h"
 #include "pipeline/scheduler/request.h"
 
 namespace larder::pipeline::inline scheduler {
 
 struct SchedulerOptions {
-  // Prompt rows per micro-batch while other sequences decode; 0: as many as make a step about twice as long
-  // as a pure decode step, by the times measured so far. If no sequence decodes, prompts get all rows of a
-  // micro-batch.
-  size_t prefill_budget_rows = 0;
+  PolicyOptions policy = {};
   bool reuse_prefixes = true;
   // How long requests wait after the chain was lost, running ones too; then they end, and new ones are
   // refused until it is back. An attempt to connect takes a second or two, so the end may be late by as much.
   int patience_ms = 5000;
+  Clock* clock = nullptr;  // null: the real one
 };
 
 // The current state of a slot. relaxed throughout: the numbers are independent.
@@ -47,6 +47,7 @@ struct SchedulerStatus {
   std::atomic<uint64_t> steps{0};
   std::atomic<uint64_t> prefill_rows{0}, decode_rows{0};
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
+  std::atomic<uint64_t> transitions{0};        // between prompts and decoding: SchedulePolicy
   std::atomic<uint64_t> lost{0};               // times the chain was lost
   std::atomic<uint64_t> parked{0};             // sequences that had tokens and lost their slot
   std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
@@ -55,7 +56,7 @@ struct SchedulerStatus {
 
 class Scheduler {
  public:
-  Scheduler(Engine&, const SchedulerOptions&);
+  Scheduler(TokenEngine&, const SchedulerOptions&);
   ~Scheduler();
 
   // Runs until the intake's WaitForWork() returns false. Requests cannot make it throw.
@@ -137,9 +138,8 @@ class Scheduler {
   void Begin(SlotId, std::unique_ptr<Active>);
   std::unique_ptr<Active> Park(SlotId);
   bool FillBatch();
-  void AddDecodeRows(ScheduledBatch&);
-  void AddPromptRows(ScheduledBatch&);
-  size_t PromptBudget(const ScheduledBatch&) const;
+  void AddDecodeRows(ScheduledBatch&, size_t most);
+  void AddPromptRows(ScheduledBatch&, size_t most);
   void Submit(ScheduledBatch&);
   void CollectOldest();
   void Continue(SlotId, std::span<const float> logits);
@@ -155,8 +155,12 @@ class Scheduler {
   size_t SlotsOf(AttentionId) const;
   bool busy() const { return actives_ > 0 || !queue_.empty(); }
 
-  Engine& engine_;
+  TokenEngine& engine_;
+  const EngineLimits& limits_;
   SchedulerOptions options_;
+  Clock own_clock_;
+  Clock* const clock_;
+  const std::unique_ptr<SchedulePolicy> policy_;
   std::deque<std::unique_ptr<Active>> queue_;
   std::vector<Slot> slots_;         // [slot]
   std::vector<SlotId> prefilling_;  // in order of admission
@@ -165,7 +169,7 @@ class Scheduler {
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
   std::vector<TokenRow> rows_;                     // the current micro-batch's
-  uint64_t clock_ = 0;                             // orders the slots' last uses
+  uint64_t uses_ = 0;                              // orders the slots' last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   uint64_t last_collect_ns_ = 0;
   bool lost_ = false;          // the chain is lost and not connected again

@@ -2,17 +2,15 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "pipeline/scheduler/scheduler.h"
+#include "pipeline/stage/socket_status.h"
 
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-// The least prompt rows per step while other sequences decode: a step reads all weights, which is not worth
-// it for fewer.
+// A micro-batch with fewer prompt rows says nothing of what a row takes.
 constexpr size_t kLeastPromptRows = 8;
-constexpr size_t kFirstPromptRows = 32;  // while step times are not known
-constexpr double kSmoothing = 0.1;       // weight of a new step time
+constexpr double kSmoothing = 0.1;  // weight of a new step time
 
 void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
 
@@ -24,18 +22,24 @@ bool Scheduler::FillBatch() {
   rows_.clear();
   batch.parts.clear();
   batch.prefill_rows = batch.decode_rows = 0;
-  AddDecodeRows(batch);
-  AddPromptRows(batch);
+  const RowBudget budget = policy_->Budget({.now_ns = clock_->now_ns(),
+                                            .slots = slots_.size(),
+                                            .max_rows = limits_.max_rows,
+                                            .prefilling = prefilling_.size(),
+                                            .decoding = decoding_,
+                                            .decode_step_ns = decode_step_ns_,
+                                            .prompt_row_ns = prompt_row_ns_});
+  status_.transitions.store(policy_->transitions(), std::memory_order_relaxed);
+  AddDecodeRows(batch, budget.decode_rows);
+  AddPromptRows(batch, budget.prompt_rows);
   if (rows_.empty()) return false;
   Submit(batch);
   return true;
 }
 
-void Scheduler::AddDecodeRows(ScheduledBatch& batch) {
+void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
-  size_t most = CeilDiv(decoding_, engine_.max_in_flight());
-  const size_t kept_free = prefilling_.empty() ? 0 : std::min(kLeastPromptRows, engine_.max_rows() / 2);
-  most = std::min({most, engine_.max_rows() - kept_free, engine_.max_logits()});
+  most = std::min({most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_rows, limits_.max_logits});
   while (batch.decode_rows < most && !ready_.empty()) {
     const SlotId id = ready_.pop_front();
     const Slot& slot = slots_[id.index()];
@@ -47,23 +51,8 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch) {
   }
 }
 
-size_t Scheduler::PromptBudget(const ScheduledBatch& batch) const {
-  const size_t room = engine_.max_rows() - batch.decode_rows;
-  if (decoding_ == 0) return room;
-  size_t budget = options_.prefill_budget_rows;
-  if (budget == 0) {
-    budget = kFirstPromptRows;
-    if (decode_step_ns_ > 0 && prompt_row_ns_ > 0) {
-      const double rows = decode_step_ns_ / prompt_row_ns_;
-      budget = rows < static_cast<double>(room) ? static_cast<size_t>(rows) : room;
-    }
-    budget = std::max(budget, kLeastPromptRows);
-  }
-  return std::min(budget, room);
-}
-
-void Scheduler::AddPromptRows(ScheduledBatch& batch) {
-  size_t budget = PromptBudget(batch);
+void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
+  size_t budget = std::min(most, limits_.max_rows - batch.decode_rows);
   size_t logits = batch.decode_rows;
   for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
     const SlotId id = prefilling_[i];
@@ -72,7 +61,7 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch) {
     const size_t begin = slot.tokens.size();
     size_t n = std::min(budget, prompt.size() - begin);
     bool last = begin + n == prompt.size();
-    if (last && logits == engine_.max_logits()) {
+    if (last && logits == limits_.max_logits) {
       if (--n == 0) return;
       last = false;
     }
@@ -94,7 +83,7 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch) {
 }
 
 void Scheduler::Submit(ScheduledBatch& batch) {
-  batch.submitted_ns = CounterNs();
+  batch.submitted_ns = clock_->now_ns();
   engine_.Submit(rows_);
   size_t row = 0;
   for (const Part& part : batch.parts) {
@@ -114,7 +103,7 @@ void Scheduler::CollectOldest() {
   oldest_ = (oldest_ + 1) % batches_.size();
   --in_flight_;
   losses_in_a_row_ = 0;
-  const uint64_t now = CounterNs();
+  const uint64_t now = clock_->now_ns();
   UpdateStepCosts(batch, static_cast<double>(now - std::max(batch.submitted_ns, last_collect_ns_)));
   last_collect_ns_ = now;
   SocketStatus::Add(status_.steps, 1);

@@ -64,8 +64,12 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
       alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
     for (Engine* engine : {colocated.get(), separated.get(), chain.get()}) {
       // Several times on the same engine, with what earlier runs left in the slots.
-      for (const size_t budget : {0, 1, 13}) {
-        const auto together = Run(*engine, wishes, {.prefill_budget_rows = budget});
+      const PolicyOptions policies[] = {{},
+                                        {.prompt_rows = 13},
+                                        {.policy = Policy::kDecodeFirst},
+                                        {.policy = Policy::kPhases, .max_stall_ms = 0.2}};
+      for (const PolicyOptions& policy : policies) {
+        const auto together = Run(*engine, wishes, {.policy = policy});
         for (size_t i = 0; i < wishes.size(); ++i) {
           EXPECT_EQ(together[i].end, SequenceEnd::kComplete) << together[i].why;
           EXPECT_EQ(together[i].tokens, alone[i].tokens) << "round " << round << " request " << i;
@@ -224,7 +228,7 @@ TEST_F(SchedulerTest, ACancelledSequenceFreesItsSlot) {
 // Checks by the number of steps that the other sequence gets its tokens while a long prompt runs.
 TEST_F(SchedulerTest, ALongPromptDoesNotStallOthers) {
   const auto engine = MakeEngine(model_.file(), {.slots = 2});
-  Scheduler scheduler(*engine, {.prefill_budget_rows = 16});
+  Scheduler scheduler(*engine, {.policy = {.prompt_rows = 16}});
   std::vector<Wish> wishes = {{.prompt = TestTokens(5, kVocab), .most = 60},
                               {.prompt = TestTokens(600, kVocab, 2), .most = 1, .arrives = 5}};
   TestIntake intake(wishes);

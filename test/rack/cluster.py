@@ -1,4 +1,5 @@
 """The cluster that every rack runs: servers of two sockets each, one with weights and one with attention, and requests to it."""
+import itertools
 import pathlib
 import sys
 
@@ -37,7 +38,11 @@ def join(larder, server, manifest_path, key, model, tokens):
 
 
 class Request(Process):
-    """A program that prints a story: a client, or `larder run --join`."""
+    """A program that prints a story: a client, or `larder run --join`. Several may run at once."""
+    numbers = itertools.count()
+
+    def __init__(self, command, folder):
+        super().__init__(command, folder / f"request{next(self.numbers)}")
 
     def text(self):
         return self.out().rstrip("\n")

@@ -2,8 +2,10 @@
 """Breaks a running cluster repeatedly, in the ways that racks break, and checks its promises:
 
 - the cluster says which socket is affected, and why, within 5 seconds;
-- a running request ends with an error (or goes on, if the fault does not affect it), never with a token that differs from one
-  process's; while the fault lasts, /health says 503 and requests are refused after 5 seconds;
+- a running request goes on where it was as soon as the unit is back, and its text is one process's to the last byte. It ends with an
+  error only if the serving socket itself is gone, or the unit stays away for longer than requests are patient (5 s; every other fault
+  that lasts is undone at once, every other one lasts that long);
+- while a fault lasts, /health says 503 and requests are refused after 5 seconds;
 - when the unit is back, the cluster serves again by itself.
 
     test/rack/faults.py --larder build/larder --model model/demo/larder-stories.gguf --count 100              # namespaces, TCP
@@ -36,7 +38,8 @@ class Kind:
     undo: object = lambda server, socket: None
     whole_server: bool = False  # the report may name any socket of the server
     both_ends: bool = False     # a fault of a link between servers: the report may name a socket of either server
-    ends: bool = True           # the request must end with an error; else it may go on
+    breaks: bool = True         # the chain is lost, which is reported; else it may hold
+    kills: bool = False         # processes end: a request ends with its serving socket
     lasts: bool = False         # until it is undone the cluster does not serve
     drains: bool = False        # a serving socket first finishes its requests
 
@@ -44,8 +47,9 @@ class Kind:
 @dataclasses.dataclass
 class Row:
     count: int = 0
-    ended: int = 0
     went_on: int = 0
+    patience_over: int = 0      # ended with an error, since the unit stayed away
+    serving_gone: int = 0       # ended, since the serving socket did
     reported_s: float = 0.0
     recovered_s: float = 0.0
     broken: int = 0
@@ -66,15 +70,15 @@ def lose_packets(server, _socket):
 
 
 KINDS = {
-    "kill -9 of a socket": Kind(lambda server, socket: server.kill(socket)),
+    "kill -9 of a socket": Kind(lambda server, socket: server.kill(socket), kills=True),
     "socket restarted": Kind(lambda server, socket: server.restart(socket), drains=True),
     "socket stands still": Kind(lambda server, socket: server.freeze(socket), lambda server, socket: server.thaw(socket), lasts=True),
-    "slow stage": Kind(stutter, ends=False),
+    "slow stage": Kind(stutter, breaks=False),
     "link cut": Kind(lambda server, _: server.cut(), lambda server, _: server.mend(), whole_server=True, lasts=True),
     "data flow lost": Kind(lambda server, _: server.lose_data(), lambda server, _: server.find_data(), both_ends=True),
     "server powered off": Kind(lambda server, _: server.power_off(), lambda server, _: server.power_on(), whole_server=True,
-                               lasts=True),
-    "2 % of packets lost": Kind(lose_packets, lambda server, _: server.lose(0), ends=False),
+                               kills=True, lasts=True),
+    "2 % of packets lost": Kind(lose_packets, lambda server, _: server.lose(0), breaks=False),
 }
 
 
@@ -181,62 +185,74 @@ class Faults:
         if kind.both_ends:
             names = [name for each in self.rack.servers.values() for name in each.names()]
         report, reported_s, limit_s = None, None, REPORTED_WITHIN_S + self.options.slack
+        serving = socket == cluster.SERVING or (kind.whole_server and cluster.SERVING in server.names())
         drains = kind.drains and socket == cluster.SERVING
-        ends = kind.ends and not drains
+        stays = kind.lasts and row.count % 2 == 0  # for longer than requests are patient
         if drains:
             request.wait(DRAINED_WITHIN_S + self.options.slack)
             if request.running() or (request.status() != 0 and "shutting down" not in request.err()):
-                self.wrong(f"{name} {socket}: the request {'still runs' if request.running() else 'was not drained'}", request)
-                row.broken += 1
-        while ends and time.monotonic() - at < limit_s and (report is None or request.running()):
-            report = report or self.report_of(names, None if kind.whole_server or kind.both_ends else socket)
-            reported_s = reported_s or (report and time.monotonic() - at)
-            time.sleep(0.05)
-        status = request.status()
-        text = request.text()
-        if not self.is_prefix(text):
-            self.wrong(f"{name} {socket}: text that differs: {text[-200:]!r}", request)
-            row.broken += 1
-        if ends:
+                self.broken(row, f"{name} {socket}: the request {'still runs' if request.running() else 'was not drained'}", request)
+        elif kind.breaks:
+            while time.monotonic() - at < limit_s and report is None:
+                report = self.report_of(names, None if kind.whole_server or kind.both_ends else socket)
+                reported_s = report and time.monotonic() - at
+                time.sleep(0.05)
             if report is None:
-                self.wrong(f"{name} {socket}: nobody named {' or '.join(names)} within {limit_s} s", request)
-                row.broken += 1
+                self.broken(row, f"{name} {socket}: nobody named {' or '.join(names)} within {limit_s} s", request)
             else:
                 row.reported_s = max(row.reported_s, reported_s)
-            # If the socket that the client talks to is stopped, it cannot tell the client anything.
-            told = not (kind.lasts and not kind.whole_server and socket == cluster.SERVING)
-            if (status is None and told) or (status == 0 and text != self.expected):
-                self.wrong(f"{name} {socket}: the request {'still runs' if status is None else 'ended as if nothing had been'}", request)
-                row.broken += 1
-        row.ended += status is not None and status != 0
-        row.went_on += status is None or status == 0
-        request.kill()
-        if kind.lasts and not self.while_it_lasts(name, limit_s):
+        if stays and not self.while_it_lasts(name, limit_s):
             row.broken += 1
         kind.undo(server, socket)
+        how = self.end_of(request, f"{name} {server.name if kind.whole_server else socket}", row,
+                          gone=serving and (kind.kills or drains), away=stays)
         seconds = self.recover(self.options.recover)
         if seconds is None:
             row.broken += 1
         else:
             row.recovered_s = max(row.recovered_s, seconds)
-        print(f"{sum(r.count for r in self.rows.values()):4} {name}: {server.name if kind.whole_server else socket}; "
-              f"{'status ' + str(status) if status is not None else 'went on'}, "
+        print(f"{sum(r.count for r in self.rows.values()):4} {name}: {server.name if kind.whole_server else socket}; {how}, "
               f"{f'reported after {reported_s:.2f} s' if reported_s else 'no report'}, recovered after {seconds or -1:.1f} s; {report or ''}", flush=True)
+
+    def broken(self, row, what, request):
+        self.wrong(what, request)
+        row.broken += 1
+
+    def end_of(self, request, name, row, gone, away):
+        """Waits for the end of a request, and says what it was. gone: its serving socket ended; away: patience was over."""
+        status = request.wait(self.options.recover + self.options.whole)
+        text, said = request.text(), request.err()
+        if not self.is_prefix(text):
+            self.broken(row, f"{name}: text that differs: {text[-200:]!r}", request)
+        elif status is None:
+            self.broken(row, f"{name}: the request still runs", request)
+        elif status == 0 and text.rstrip("\n") != self.expected.rstrip("\n"):
+            self.broken(row, f"{name}: the request ended as if it were whole after {len(text)} of {len(self.expected)} characters", request)
+        elif status != 0 and not (gone or away):
+            self.broken(row, f"{name}: the request ended with an error: {said.strip()}", request)
+        request.kill()
+        if status == 0:
+            row.went_on += 1
+            return "went on"
+        row.serving_gone += gone
+        row.patience_over += away and not gone
+        return "ended with its serving socket" if gone else f"ended with an error: {said.strip()}"
 
     def markdown(self):
         """The table of test/rack/README.md."""
-        lines = ["| fault | times | request ended with an error | went on | socket named after, worst | served again after, worst |",
-                 "|---|--:|--:|--:|--:|--:|"]
+        lines = ["| fault | times | request went on to its end | ended: patience over | ended: serving socket gone "
+                 "| socket named after, worst | served again after, worst |",
+                 "|---|--:|--:|--:|--:|--:|--:|"]
         for name, row in self.rows.items():
-            lines.append(f"| {name} | {row.count} | {row.ended} | {row.went_on} | {f'{row.reported_s:.2f} s' if row.reported_s else '-'} "
+            lines.append(f"| {name} | {row.count} | {row.went_on} | {row.patience_over} | {row.serving_gone} | {f'{row.reported_s:.2f} s' if row.reported_s else '-'} "
                          f"| {row.recovered_s:.1f} s |")
         return "\n".join(lines) + f"\n\n{sum(row.count for row in self.rows.values())} faults, {len(self.failures)} broken promises.\n"
 
     def table(self):
-        print(f"\n{'fault':24}{'times':>6}{'error':>7}{'went on':>9}{'reported, worst':>17}{'recovered, worst':>18}{'broken':>8}")
+        print(f"\n{'fault':24}{'times':>6}{'went on':>9}{'patience':>10}{'serving':>9}{'reported, worst':>17}{'recovered, worst':>18}{'broken':>8}")
         for name, row in self.rows.items():
             reported = f"{row.reported_s:.2f} s" if row.reported_s else "-"
-            print(f"{name:24}{row.count:6}{row.ended:7}{row.went_on:9}{reported:>17}{row.recovered_s:>15.1f} s{row.broken:8}")
+            print(f"{name:24}{row.count:6}{row.went_on:9}{row.patience_over:10}{row.serving_gone:9}{reported:>17}{row.recovered_s:>15.1f} s{row.broken:8}")
         total = sum(row.count for row in self.rows.values())
         print(f"{total} faults, {len(self.failures)} broken promises")
 
@@ -257,7 +273,7 @@ def main():
     kinds = [name for name in KINDS if (name not in ("2 % of packets lost", "data flow lost") or o.guests == ("packets" in name)) and (not o.only or any(w in name for w in o.only.split(",")))]
     model = str(pathlib.Path(o.model).resolve())
     # Guests are a hundred times slower, and everything about them is late.
-    o.short, o.long, o.moment, slack, o.recover = (16, 500, 1.0, 10.0, 180) if o.guests else (16, 8000, 0.5, 0.0, 60)
+    o.short, o.long, o.moment, slack, o.recover, o.whole = (16, 500, 1.0, 10.0, 180, 300) if o.guests else (16, 8000, 0.5, 0.0, 60, 60)
     o.slack = slack if o.slack is None else o.slack
     context = 512 if o.guests else 8192
     try:

@@ -152,7 +152,7 @@ class GuestCluster:
     def request(self, tokens, protocol="http"):
         """Requests by a client outside the guests, through the first guest's other network card."""
         address = f"127.0.0.1:{self.first.machine.ports[8080 if protocol == 'http' else 7070]}"
-        return cluster.Request(cluster.client(protocol, address, tokens), self.rack.folder / "request")
+        return cluster.Request(cluster.client(protocol, address, tokens), self.rack.folder)
 
     def health(self):
         command = [*cluster.client("http", f"127.0.0.1:{self.first.machine.ports[8080]}", 0), "--health", "--timeout", "20"]

@@ -164,7 +164,7 @@ class NetCluster(NetRack):
         server = self.servers["a"]
         command = cluster.client(protocol, "127.0.0.1:8080" if protocol == "http" else "127.0.0.1:7070", tokens) if self.serving \
             else cluster.join(self.larder, server.name, self.manifest, self.key, self.model, tokens)
-        return cluster.Request(server.command(command), self.folder / "request")
+        return cluster.Request(server.command(command), self.folder)
 
     def health(self):
         """The serving socket's answer to GET /health: "200 ...", "503 ..."; empty if nothing answers."""

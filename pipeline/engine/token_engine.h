@@ -1,0 +1,61 @@
+// TokenEngine: what a Scheduler drives: micro-batches of rows in, logits out. It is an Engine or, in tests
+// and simulations, something that behaves like one. Only one thread may use it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/pulse.h"
+
+namespace larder::pipeline::inline engine {
+
+// One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted.
+struct TokenRow {
+  int32_t token = 0;
+  SlotId slot{0};
+  uint32_t position = 0;
+  bool logits = false;
+};
+
+struct EngineLimits {
+  size_t slots = 1, context = 0, vocab = 0;
+  size_t max_rows = 0;       // of a micro-batch
+  size_t max_logits = 0;     // rows of a micro-batch that may want logits
+  size_t max_in_flight = 1;  // micro-batches
+  // Where the slots of each attention socket end; empty: attention is colocated.
+  std::vector<SlotId> attention_slot_ends;
+  bool can_be_lost = false;  // it includes other threads or processes, which can be lost and come back
+};
+
+class TokenEngine {
+ public:
+  virtual ~TokenEngine() = default;
+  virtual const EngineLimits& limits() const = 0;  // constant
+
+  // Submits a micro-batch of 1 to max_rows rows. At most max_in_flight micro-batches may await their Collect.
+  // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence,
+  // or rewrite its end: the sequence is cut there. Two micro-batches in flight may continue the same slot (a
+  // long prompt). Throws ChainLostError, as Collect does; then nothing is in flight, every slot is empty, and
+  // the next Submit tries to connect again.
+  virtual void Submit(std::span<const TokenRow> rows) = 0;
+  // Completes the oldest micro-batch. A row whose output is not finite gets a fault(); that is not an
+  // exception.
+  virtual void Collect() = 0;
+  // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain has been
+  // lost; after that, tries to connect again, for a second or two.
+  virtual void Reconnect() = 0;
+
+  // Logits, [vocab], of the i-th row of the last collected micro-batch that wanted them; valid until the next
+  // one.
+  virtual std::span<const float> logits(size_t i) const = 0;
+  // Why the same row's logits are meaningless; empty: they are good.
+  virtual const std::string& fault(size_t i) const = 0;
+  // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
+  virtual Pulse& pulse() = 0;
+};
+
+}  // namespace larder::pipeline::engine

@@ -1,0 +1,234 @@
+// Policies: what they let a micro-batch have, and what holds for all of them over random arrivals, ends,
+// cancellations and losses.
+#include "pipeline/scheduler/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "pipeline/scheduler/scheduler.h"
+#include "pipeline/scheduler/scheduler_testing.h"
+#include "pipeline/scheduler/simulated_engine_testing.h"
+
+namespace larder::pipeline::inline scheduler {
+namespace {
+
+constexpr double kMs = 1e6;
+
+TEST(Policy, HasItsName) {
+  for (const Policy policy : {Policy::kMixed, Policy::kDecodeFirst, Policy::kPhases, Policy::kAuto})
+    EXPECT_EQ(PolicyByName(PolicyName(policy)), policy);
+  EXPECT_FALSE(PolicyByName("fair"));
+}
+
+TEST(MixedPolicy, PromptsGetWhatTheStallAllows) {
+  const auto rows = [](const PolicyOptions& options, ScheduleView view) {
+    view.slots = 8;
+    view.max_rows = 256;
+    return MakePolicy(options)->Budget(view).prompt_rows;
+  };
+  const ScheduleView known = {
+      .prefilling = 1, .decoding = 3, .decode_step_ns = 20 * kMs, .prompt_row_ns = 1 * kMs};
+  EXPECT_EQ(rows({}, known), 180u) << "200 ms";
+  EXPECT_EQ(rows({.max_stall_ms = 50}, known), 30u);
+  EXPECT_EQ(rows({.max_stall_ms = 10}, known), 8u) << "never nothing";
+  EXPECT_EQ(rows({.max_stall_ms = 0}, known), 256u);
+  EXPECT_EQ(rows({.prompt_rows = 33}, known), 33u);
+  EXPECT_EQ(rows({}, {.prefilling = 1, .decoding = 3}), 32u) << "costs are not known";
+  EXPECT_EQ(rows({.max_stall_ms = 10}, {.prefilling = 1}), 256u) << "nobody waits";
+  EXPECT_EQ(rows({}, {.decoding = 3}), 0u);
+}
+
+// What a Phased policy says of a view.
+bool Decodes(SchedulePolicy& policy, const ScheduleView& view) {
+  const RowBudget budget = policy.Budget(view);
+  EXPECT_NE(budget.decode_rows == 0, budget.prompt_rows == 0) << "either prompts or answers";
+  return budget.decode_rows > 0;
+}
+
+TEST(PhasesPolicy, ChangesAtHalfOfTheSlots) {
+  const auto policy = MakePolicy({.policy = Policy::kPhases});
+  const auto decodes = [&](size_t prefilling, size_t decoding) {
+    return Decodes(*policy, {.slots = 8, .max_rows = 64, .prefilling = prefilling, .decoding = decoding});
+  };
+  EXPECT_FALSE(decodes(8, 0));
+  EXPECT_FALSE(decodes(5, 3)) << "who is ready waits for the others";
+  EXPECT_TRUE(decodes(0, 8));
+  EXPECT_TRUE(decodes(3, 5));
+  EXPECT_FALSE(decodes(4, 4)) << "half of the slots have new prompts";
+  EXPECT_TRUE(decodes(0, 8));
+  EXPECT_FALSE(decodes(1, 0)) << "nobody decodes";
+  EXPECT_EQ(policy->transitions(), 4u);
+}
+
+TEST(DecodeFirstPolicy, ComputesPromptsOnlyWhileNobodyDecodes) {
+  const auto policy = MakePolicy({.policy = Policy::kDecodeFirst});
+  const auto decodes = [&](size_t prefilling, size_t decoding) {
+    return Decodes(*policy, {.slots = 8, .max_rows = 64, .prefilling = prefilling, .decoding = decoding});
+  };
+  EXPECT_FALSE(decodes(8, 0));
+  EXPECT_TRUE(decodes(0, 8));
+  EXPECT_TRUE(decodes(7, 1));
+  EXPECT_FALSE(decodes(8, 0));
+}
+
+TEST(PhasesPolicy, PromptsDoNotHoldAnswersForLongerThanTheStall) {
+  const auto policy = MakePolicy({.policy = Policy::kPhases, .max_stall_ms = 10});
+  const auto decodes = [&](double at_ms, size_t prefilling, size_t decoding) {
+    return Decodes(*policy, {.now_ns = static_cast<uint64_t>(at_ms * kMs),
+                             .slots = 8,
+                             .max_rows = 64,
+                             .prefilling = prefilling,
+                             .decoding = decoding});
+  };
+  EXPECT_FALSE(decodes(1, 8, 0));
+  EXPECT_FALSE(decodes(50, 8, 0)) << "nobody waits";
+  EXPECT_FALSE(decodes(55, 7, 1));
+  EXPECT_TRUE(decodes(61, 7, 1));
+  EXPECT_TRUE(decodes(65, 7, 1)) << "decoding has as long";
+  EXPECT_FALSE(decodes(71, 7, 1));
+}
+
+// Many sequences, some at once and some later; each with what it gets alone.
+struct Traffic {
+  Traffic(size_t count, const EngineLimits& limits, uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](size_t n) { return random() % n; };
+    std::vector<std::vector<int32_t>> beginnings(5);
+    for (auto& beginning : beginnings) {
+      for (size_t i = 0; i < 20; ++i) beginning.push_back(static_cast<int32_t>(below(limits.vocab)));
+    }
+    size_t step = 0;
+    for (size_t i = 0; i < count; ++i) {
+      Wish wish;
+      if (below(2) == 0) wish.prompt = beginnings[below(beginnings.size())];
+      const size_t more = 1 + below(below(10) == 0 ? 60 : 12);
+      for (size_t k = 0; k < more; ++k) wish.prompt.push_back(static_cast<int32_t>(below(limits.vocab)));
+      wish.most = 1 + below(below(20) == 0 ? 80 : 12);
+      wish.seed = static_cast<uint32_t>(1 + i);
+      wish.tenant = below(3);
+      if (below(10) == 0) wish.cancel_after = below(6);
+      step += below(4) == 0 ? below(20) : 0;
+      wish.arrives = step;
+      wishes.push_back(std::move(wish));
+    }
+  }
+  // The tokens that the sequence gets alone, with as many as fit.
+  static std::vector<int32_t> Alone(const Wish& wish, const EngineLimits& limits) {
+    Outcome outcome;
+    TestSequence sequence(wish, outcome);
+    uint64_t state = 0;
+    size_t length = wish.prompt.size();
+    for (const int32_t token : wish.prompt) state = SimulatedEngine::After(state, token);
+    std::vector<float> logits(limits.vocab);
+    for (;;) {
+      SimulatedEngine::LogitsOf(state, logits);
+      const std::optional<int32_t> next = sequence.Next(logits);
+      if (!next || length == limits.context) return outcome.tokens;
+      state = SimulatedEngine::After(state, *next);
+      ++length;
+    }
+  }
+  std::vector<Wish> wishes;
+};
+
+struct Case {
+  const char* name;
+  PolicyOptions policy;
+  double loss;
+  size_t sockets;  // attention sockets; 0: colocated
+};
+
+class PolicyProperty : public testing::TestWithParam<Case> {};
+
+TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
+  const Case& with = GetParam();
+  EngineLimits limits = {.slots = 8,
+                         .context = 128,
+                         .vocab = 24,
+                         .max_rows = 32,
+                         .max_logits = 16,
+                         .max_in_flight = with.sockets > 0 ? 3u : 1u,
+                         .can_be_lost = with.loss > 0};
+  for (size_t i = 1; i <= with.sockets; ++i)
+    limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
+  const Traffic traffic(20'000, limits, 7);
+  SimulatedClock clock;
+  SimulatedEngine engine(limits, clock, with.loss, 11);
+  Scheduler scheduler(engine, {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock});
+  TestIntake intake(traffic.wishes);
+  scheduler.Run(intake);
+
+  size_t lost = 0, whole = 0;
+  for (size_t i = 0; i < traffic.wishes.size(); ++i) {
+    const Wish& wish = traffic.wishes[i];
+    const Outcome& outcome = intake.outcomes[i];
+    ASSERT_TRUE(outcome.end) << "sequence " << i << " never ended";
+    std::vector<int32_t> alone = Traffic::Alone(wish, limits);
+    if (*outcome.end == SequenceEnd::kCancelled) {
+      EXPECT_LT(wish.cancel_after, SIZE_MAX);
+      ASSERT_LE(outcome.tokens.size(), alone.size());
+      alone.resize(outcome.tokens.size());
+    } else if (*outcome.end == SequenceEnd::kUnavailable) {
+      ++lost;
+      alone.resize(std::min(alone.size(), outcome.tokens.size()));
+    } else {
+      ++whole;
+      EXPECT_TRUE(*outcome.end == SequenceEnd::kComplete || *outcome.end == SequenceEnd::kContextFull);
+    }
+    ASSERT_EQ(outcome.tokens, alone) << "sequence " << i;
+    EXPECT_TRUE(with.loss > 0 || outcome.admissions <= 1);
+  }
+  EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
+  EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 1000 : 0u) << "given up after many losses in a row";
+  EXPECT_LE(engine.most_rows, limits.max_rows);
+  EXPECT_EQ(engine.in_flight(), 0u) << "nothing is left";
+  for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
+  EXPECT_EQ(scheduler.status().waiting.load(), 0u);
+  EXPECT_EQ(scheduler.status().lost.load() > 0, with.loss > 0);
+  EXPECT_EQ(scheduler.status().parked.load() > 0, with.loss > 0);
+  // Of mixed none; of the others at most two for each sequence that ends.
+  if (with.policy.policy == Policy::kMixed) {
+    EXPECT_EQ(scheduler.status().transitions.load(), 0u);
+  } else if (!with.policy.max_stall_ms) {
+    // Between two changes to decoding at least half of the slots got a sequence, or nobody decoded.
+    EXPECT_LE(scheduler.status().transitions.load(), traffic.wishes.size());
+    EXPECT_GT(scheduler.status().transitions.load(), 100u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Traffic, PolicyProperty,
+    testing::Values(Case{"mixed", {.policy = Policy::kMixed}, 0, 0},
+                    Case{"mixed_lost", {.policy = Policy::kMixed}, 0.02, 2},
+                    Case{"decode_first", {.policy = Policy::kDecodeFirst}, 0.01, 0},
+                    Case{"phases", {.policy = Policy::kPhases}, 0, 2},
+                    Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
+    [](const auto& of) { return of.param.name; });
+
+// A prompt that arrives while others decode to the end of a long context is not left behind.
+TEST(PolicyFairness, NobodyStarves) {
+  const EngineLimits limits = {.slots = 4, .context = 2048, .vocab = 24, .max_rows = 32, .max_logits = 16};
+  for (const Policy policy : {Policy::kMixed, Policy::kPhases}) {
+    std::vector<Wish> wishes;
+    // Two that go on for ever, and a stream of short ones beside them.
+    for (uint32_t i = 0; i < 2; ++i) wishes.push_back({.prompt = {1, 2, 3}, .most = 4000, .seed = 1 + i});
+    for (uint32_t i = 0; i < 200; ++i)
+      wishes.push_back({.prompt = std::vector<int32_t>(30, 5), .most = 5, .seed = 10 + i, .arrives = 5 * i});
+    SimulatedClock clock;
+    SimulatedEngine engine(limits, clock, 0, 1);
+    Scheduler scheduler(engine, {.policy = {.policy = policy}, .clock = &clock});
+    TestIntake intake(wishes);
+    scheduler.Run(intake);
+    for (const Outcome& outcome : intake.outcomes) EXPECT_TRUE(outcome.end);
+    // The long ones take some 2,040 steps each; the short ones go along with them.
+    EXPECT_LT(scheduler.status().steps.load(), 3500u) << PolicyName(policy);
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline::scheduler

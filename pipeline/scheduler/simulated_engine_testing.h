@@ -1,0 +1,115 @@
+// Test support: an engine of numbers. A sequence's logits are a function of its tokens, as a model's are, but
+// it computes none: hundreds of thousands of sequences take a second. It checks what an Engine would, has a
+// clock of its own, and can be lost. Included by tests only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "pipeline/chain/chain.h"
+#include "pipeline/engine/token_engine.h"
+
+namespace larder::pipeline::inline scheduler {
+
+class SimulatedClock final : public Clock {
+ public:
+  uint64_t now_ns() override { return now_ns_; }
+  void SleepMs(int ms) override { Advance(static_cast<uint64_t>(ms) * 1'000'000); }
+  void Advance(uint64_t ns) { now_ns_ += ns; }
+
+ private:
+  uint64_t now_ns_ = 1;
+};
+
+class SimulatedEngine final : public TokenEngine {
+ public:
+  // loss: the probability that a Submit or Collect finds the chain lost.
+  SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed)
+      : limits_(std::move(limits)), clock_(clock), loss_(loss), random_(seed), keys_(limits_.slots) {}
+
+  // The state after one more token; the first of a sequence follows 0.
+  static uint64_t After(uint64_t state, int32_t token) {
+    state = (state ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
+    return state ^ (state >> 29);
+  }
+  static void LogitsOf(uint64_t state, std::span<float> logits) {
+    for (float& logit : logits) {
+      state = After(state, 1);
+      logit = static_cast<float>(state >> 40);
+    }
+  }
+
+  const EngineLimits& limits() const override { return limits_; }
+  void Submit(std::span<const TokenRow> rows) override {
+    MaybeLose();
+    LARDER_CHECK(batches_.size() < limits_.max_in_flight && !rows.empty() && rows.size() <= limits_.max_rows);
+    std::vector<uint64_t>& wanted = batches_.emplace_back();
+    std::vector<bool> seen(limits_.slots);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const TokenRow& row = rows[i];
+      std::vector<uint64_t>& keys = keys_.at(row.slot.index());
+      const bool continues = i > 0 && rows[i - 1].slot == row.slot;
+      LARDER_CHECK(continues || !seen[row.slot.index()], "rows of slot {} are not adjacent", row.slot.value);
+      seen[row.slot.index()] = true;
+      LARDER_CHECK(row.token >= 0 && static_cast<size_t>(row.token) < limits_.vocab);
+      LARDER_CHECK(row.position < limits_.context &&
+                   (continues ? row.position == keys.size() : row.position <= keys.size()));
+      keys.resize(row.position);
+      keys.push_back(After(keys.empty() ? 0 : keys.back(), row.token));
+      if (row.logits) wanted.push_back(keys.back());
+    }
+    LARDER_CHECK(wanted.size() <= limits_.max_logits);
+    most_rows = std::max(most_rows, rows.size());
+    clock_.Advance(50'000 + 2'000 * rows.size());
+  }
+  void Collect() override {
+    LARDER_CHECK(!batches_.empty());
+    MaybeLose();
+    logits_.resize(batches_.front().size() * limits_.vocab);
+    for (size_t i = 0; i < batches_.front().size(); ++i)
+      LogitsOf(batches_.front()[i], std::span(logits_).subspan(i * limits_.vocab, limits_.vocab));
+    batches_.pop_front();
+  }
+  void Reconnect() override {
+    if (away_ > 0 && --away_ > 0) throw ChainLostError("still away");
+  }
+  std::span<const float> logits(size_t i) const override {
+    return std::span(logits_).subspan(i * limits_.vocab, limits_.vocab);
+  }
+  const std::string& fault(size_t) const override { return fault_; }
+  Pulse& pulse() override { return pulse_; }
+  size_t in_flight() const { return batches_.size(); }
+
+  size_t most_rows = 0;
+
+ private:
+  void MaybeLose() {
+    Reconnect();
+    if (std::uniform_real_distribution<>(0, 1)(random_) >= loss_) return;
+    away_ = 1 + static_cast<int>(random_() % 3);
+    batches_.clear();
+    for (auto& keys : keys_) keys.clear();
+    throw ChainLostError("lost on purpose");
+  }
+
+  const EngineLimits limits_;
+  SimulatedClock& clock_;
+  const double loss_;
+  std::mt19937 random_;
+  std::vector<std::vector<uint64_t>> keys_;    // [slot][position]: the state after it
+  std::deque<std::vector<uint64_t>> batches_;  // the states of rows that want logits
+  std::vector<float> logits_;
+  const std::string fault_;
+  Pulse pulse_;
+  int away_ = 0;  // attempts to connect until it is back
+};
+
+}  // namespace larder::pipeline::scheduler
