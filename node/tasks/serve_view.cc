@@ -187,6 +187,12 @@ void ServeView::FillStatus(serving::StatusView& view) const {
 
 void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
   for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().counters);
+  const pipeline::SchedulerStatus& status = scheduler_.status();
+  const auto load = [](const std::atomic<uint64_t>& number) {
+    return number.load(std::memory_order_relaxed);
+  };
+  metrics.SetScheduler(load(status.transitions), load(status.lost), load(status.parked),
+                       load(status.recomputed_tokens));
 }
 
 }  // namespace larder::node::tasks

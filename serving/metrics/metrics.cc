@@ -89,7 +89,7 @@ struct ServingMetrics::Families {
   std::array<Gauge*, kProtocols.size()> connections;
   std::array<Gauge*, kResources> held;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
-  Counter* failures;
+  Counter *failures, *transitions, *lost, *parked, *recomputed_tokens;
   RecentRate prompt_rate, generated_rate;
   mutable std::mutex sockets_mutex;  // of Socket::last
   std::vector<Socket> sockets;
@@ -138,6 +138,16 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   prefix_hits =
       &Counters("larder_prefix_hits_total", "Requests with a prefix found in a slot's KV cache.").Add({});
   generated_tokens = &Counters("larder_generated_tokens_total", "Tokens generated.").Add({});
+  transitions = &Counters("larder_schedule_transitions_total",
+                          "Changes between computing prompts and decoding (0 with --policy mixed).")
+                     .Add({});
+  lost = &Counters("larder_chain_lost_total", "Times that a socket or link of the cluster was lost.").Add({});
+  parked = &Counters("larder_requests_paused_total",
+                     "Requests with tokens that paused for a lost socket and went on from their tokens.")
+                .Add({});
+  recomputed_tokens = &Counters("larder_recomputed_tokens_total",
+                                "Tokens that such requests had in the KV cache, to be computed again.")
+                           .Add({});
 
   slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
   slots_used = &Gauges("larder_slots_used", "Slots in which a request is being answered.").Add({});
@@ -253,6 +263,14 @@ void ServingMetrics::SetAdmission(const Admission& admission) {
 }
 
 void ServingMetrics::SetFailures(uint64_t count) { Follow(*families_->failures, count); }
+
+void ServingMetrics::SetScheduler(uint64_t transitions, uint64_t lost, uint64_t parked,
+                                  uint64_t recomputed_tokens) {
+  Follow(*families_->transitions, transitions);
+  Follow(*families_->lost, lost);
+  Follow(*families_->parked, parked);
+  Follow(*families_->recomputed_tokens, recomputed_tokens);
+}
 
 void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {
   LARDER_CHECK(index < families_->sockets.size());

@@ -61,6 +61,9 @@ class ServingMetrics {
   void SetConnections(Protocol, size_t open);
   void SetAdmission(const Admission&);
   void SetFailures(uint64_t count);
+  // Counters of the scheduler. lost: times the chain was lost; parked: sequences that paused for it;
+  // recomputed_tokens: those that they had in the KV cache.
+  void SetScheduler(uint64_t transitions, uint64_t lost, uint64_t parked, uint64_t recomputed_tokens);
   void SetSocket(size_t socket, const SocketCounters&);
 
   std::string Render() const;  // text exposition format 0.0.4

@@ -105,6 +105,14 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_link_round_trip_seconds" + weights), 3e-6);
   EXPECT_EQ(e.Value(R"(larder_socket_frames_total{socket="attention \"a\\b\"\n"})"), 0);
 
+  metrics.SetScheduler(3, 1, 2, 150);
+  metrics.SetScheduler(4, 1, 2, 150);
+  const Exposition scheduler = ParseExposition(metrics.Render());
+  EXPECT_EQ(scheduler.Value("larder_schedule_transitions_total"), 4);
+  EXPECT_EQ(scheduler.Value("larder_chain_lost_total"), 1);
+  EXPECT_EQ(scheduler.Value("larder_requests_paused_total"), 2);
+  EXPECT_EQ(scheduler.Value("larder_recomputed_tokens_total"), 150);
+
   // A socket that was started again counts from 0.
   metrics.SetSocket(0, {.frames = 4, .step_ns = kMs});
   EXPECT_EQ(ParseExposition(metrics.Render()).Value("larder_socket_frames_total" + weights), 34);
