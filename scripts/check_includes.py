@@ -49,6 +49,7 @@ FLOORS = {
     "serving/metrics": (5.2, ["base", "serving/admission"]),
     "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling", "serving/admission", "serving/metrics"]),
     "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/admission", "serving/scheduling"]),
+    "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/api"]),
     "serving/page": (5.5, ["base"]),
     "serving/http": (5.6, ["base", "serving/api"]),
     "serving/net": (5.7, ["base", "model", "serving"]),

@@ -29,6 +29,7 @@ Command AddNode(CLI::App& program);
 Command AddStatus(CLI::App& program);
 Command AddUnit(CLI::App& program);
 Command AddServe(CLI::App& program);
+Command AddBatch(CLI::App& program);
 Command AddTune(CLI::App& program);
 
 }  // namespace larder::node::commands

@@ -25,6 +25,7 @@
 #include "node/options/sampling_options.h"
 #include "node/service/service_monitor.h"
 #include "node/service/signals.h"
+#include "node/tasks/completion_defaults.h"
 #include "node/tasks/serve_view.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/net/server.h"
@@ -269,30 +270,6 @@ std::vector<CpuId> HousekeepingCpus(const topology::Topology& machine,
   return machine.from_xml() ? std::vector<CpuId>() : !idle.empty() ? idle : siblings;
 }
 
-std::optional<model::ChatFormat> ChooseFormat(const ServeOptions& o, const model::Tokenizer& tokenizer) {
-  if (o.chat_template.empty()) return model::DetectChatFormat(tokenizer.chat_template());
-  if (const auto format = model::ChatFormatByName(o.chat_template)) return format;
-  throw CLI::ValidationError("--chat-template",
-                             fmt::format("'{}' is not known; see larder serve --help", o.chat_template));
-}
-
-serving::CompletionDefaults Defaults(const ServeOptions& o, const model::GgufFile& file,
-                                     std::shared_ptr<const model::Tokenizer> tokenizer) {
-  const model::ModelConfig config = model::ReadModelConfig(file);
-  const std::string stem = file.stem();
-  serving::CompletionDefaults defaults;
-  defaults.chat_format = ChooseFormat(o, *tokenizer);
-  defaults.sampling = ResolveSampling(o.sampling, *tokenizer, config.vocab);
-  if (o.sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
-  defaults.max_tokens = o.max_tokens;
-  defaults.vocab = config.vocab;
-  defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
-  defaults.model = o.alias.empty() ? stem : o.alias;
-  defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
-  defaults.tokenizer = std::move(tokenizer);
-  return defaults;
-}
-
 void PrintAddresses(const serving::Server& server, const ServeOptions& o) {
   const std::string& host = o.server.host;
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
@@ -442,7 +419,8 @@ int Serve(ServeOptions o) {
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
-  about.defaults = Defaults(o, *file, tokenizer);
+  about.defaults = DefaultsOf(*file, tokenizer, o.sampling, o.chat_template, o.alias);
+  about.defaults.max_tokens = o.max_tokens;
   const auto machine = ResolveTopology(o.model);
 
   o.model.measure_residency = true;  // for the metrics and the page

@@ -1,0 +1,22 @@
+// The defaults of clients' requests, from a model and the command line of `serve` or `batch`.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "model/gguf/gguf.h"
+#include "model/tokenizer/tokenizer.h"
+#include "node/options/sampling_options.h"
+#include "serving/api/completion_request.h"
+
+namespace larder::node::inline tasks {
+
+// chat_template: a format's name; empty: the one that the model's own template is. alias: the model's name
+// for clients; empty: the file's. The context is not known before the model is planned. Throws
+// CLI::ValidationError.
+serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
+                                       std::shared_ptr<const model::Tokenizer> tokenizer,
+                                       const SamplingOptions& sampling, const std::string& chat_template,
+                                       const std::string& alias);
+
+}  // namespace larder::node::tasks

@@ -1,0 +1,244 @@
+#include "serving/batch/batch_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "serving/api/completion_reply.h"
+
+namespace larder::serving::inline batch {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostLineBytes = size_t{64} << 20;
+constexpr uint64_t kFnvStart = 0xcbf29ce484222325u, kFnvPrime = 0x100000001b3u;
+
+uint64_t Fnv(uint64_t hash, std::string_view bytes) {
+  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * kFnvPrime;
+  return hash;
+}
+
+std::string Hex(uint64_t number) { return fmt::format("{:016x}", number); }
+
+const std::string& Text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end()) throw Error("{} is missing: expected a string", key);
+  if (!found->is_string()) throw Error("{} is {}: expected a string", key, Dump(*found));
+  return found->get_ref<const std::string&>();
+}
+
+Dialect DialectOf(const std::string& url) {
+  if (url == "/v1/completions") return Dialect::kCompletion;
+  if (url == "/v1/chat/completions") return Dialect::kChat;
+  throw Error("url is \"{}\": expected /v1/completions or /v1/chat/completions", url);
+}
+
+void WriteAll(int file, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) throw Error("{}: can't write: {}", path, std::strerror(errno));
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+Descriptor OpenFor(const std::string& path, int flags) {
+  Descriptor file(open(path.c_str(), flags | O_CLOEXEC, 0644));
+  if (!file) throw Error("{}: can't open: {}", path, std::strerror(errno));
+  return file;
+}
+
+}  // namespace
+
+BatchLine ReadBatchLine(std::string_view text) {
+  const json object = ParseJson(text);
+  if (!object.is_object()) throw Error("expected a JSON object");
+  BatchLine line;
+  line.custom_id = Text(object, "custom_id");
+  if (line.custom_id.empty()) throw Error("custom_id is empty: expected a name that no other line has");
+  if (const auto method = object.find("method"); method != object.end() && *method != "POST")
+    throw Error("method is {}: expected \"POST\"", Dump(*method));
+  line.dialect = DialectOf(Text(object, "url"));
+  const auto body = object.find("body");
+  if (body == object.end() || !body->is_object())
+    throw Error("body is missing: expected the request's object");
+  if (const auto stream = body->find("stream"); stream != body->end() && *stream != false)
+    throw Error("body.stream is {}: expected false in a batch", Dump(*stream));
+  line.body = Dump(*body);
+  return line;
+}
+
+IdHash HashOfId(std::string_view custom_id) {
+  const uint64_t high = Fnv(kFnvStart, custom_id);
+  return {high, Fnv(high ^ 0x9e3779b97f4a7c15u, custom_id)};
+}
+
+BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const CompletionDefaults&),
+                       const CompletionDefaults& defaults)
+    : path_(std::move(path)), file_(path_, std::ios::binary), hash_(kFnvStart) {
+  if (!file_) throw Error("{}: can't open: {}", path_, std::strerror(errno));
+  const auto problem = [&](std::string what) {
+    if (++wrong_lines_ <= kMostProblems) problems_.push_back(std::move(what));
+  };
+  std::string text;
+  while (ReadLine(text)) {
+    hash_ = Fnv(Fnv(hash_, text), "\n");
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      BatchLine line = ReadBatchLine(text);
+      check(line, defaults);
+      ids_.push_back({HashOfId(line.custom_id), ids_.size()});
+    } catch (const Error& error) {
+      problem(fmt::format("{}, line {}: {}", path_, number_, error.what()));
+    }
+  }
+  if (file_.bad()) throw Error("{}: can't read it: {}", path_, std::strerror(errno));
+  std::sort(ids_.begin(), ids_.end(), [](const Id& a, const Id& b) { return a.hash < b.hash; });
+  const auto twice =
+      std::adjacent_find(ids_.begin(), ids_.end(), [](const Id& a, const Id& b) { return a.hash == b.hash; });
+  if (twice != ids_.end()) {
+    const size_t at = std::max(twice[0].index, twice[1].index);
+    problem(fmt::format("{}: request {} has the custom_id of an earlier one", path_, at + 1));
+  }
+  if (wrong_lines_ == 0 && ids_.empty()) problem(fmt::format("{}: no request in it", path_));
+  file_.clear();
+  file_.seekg(0);
+  number_ = 0;
+}
+
+bool BatchInput::ReadLine(std::string& line) {
+  ++number_;
+  if (!std::getline(file_, line)) return false;
+  if (line.size() > kMostLineBytes) {
+    throw Error("{}, line {}: {} bytes; expected at most {}", path_, number_, line.size(), kMostLineBytes);
+  }
+  return true;
+}
+
+std::optional<size_t> BatchInput::Find(std::string_view custom_id) const {
+  const IdHash hash = HashOfId(custom_id);
+  const auto found = std::lower_bound(ids_.begin(), ids_.end(), hash,
+                                      [](const Id& a, const IdHash& b) { return a.hash < b; });
+  if (found == ids_.end() || found->hash != hash) return std::nullopt;
+  return found->index;
+}
+
+std::optional<BatchLine> BatchInput::Next() {
+  std::string text;
+  while (ReadLine(text)) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    std::optional<BatchLine> line;
+    try {
+      line = ReadBatchLine(text);
+    } catch (const Error&) {  // it was good when it was checked
+    }
+    if (!line || Find(line->custom_id) != index_)
+      throw Error("{}, line {}: changed while the job runs", path_, number_);
+    line->index = index_++;
+    line->number = number_;
+    return line;
+  }
+  if (index_ != ids_.size()) throw Error("{}: cut while the job runs", path_);
+  return std::nullopt;
+}
+
+void BatchJob::Save(const std::string& path) const {
+  const json object = {{"version", 1},
+                       {"input_hash", Hex(input_hash)},
+                       {"requests", requests},
+                       {"model", model},
+                       {"model_fingerprint", Hex(model_fingerprint)},
+                       {"engine", engine},
+                       {"options", options},
+                       {"seed", Hex(seed)},
+                       {"created", created}};
+  const std::string unfinished = path + ".new";
+  {
+    const Descriptor file = OpenFor(unfinished, O_WRONLY | O_CREAT | O_TRUNC);
+    WriteAll(file.get(), object.dump(2) + "\n", unfinished);
+    if (fsync(file.get()) != 0) throw Error("{}: can't write: {}", unfinished, std::strerror(errno));
+  }
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0)
+    throw Error("{}: can't rename it to {}: {}", unfinished, path, std::strerror(errno));
+}
+
+BatchJob BatchJob::Load(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error("{}: can't open: {}; without it a job can't go on", path, std::strerror(errno));
+  try {
+    const json object = json::parse(file);
+    const auto number = [&](const char* key) {
+      return std::stoull(object.at(key).get<std::string>(), nullptr, 16);
+    };
+    if (object.at("version") != 1) throw Error("{}: of another version of Larder", path);
+    return {.input_hash = number("input_hash"),
+            .requests = object.at("requests").get<size_t>(),
+            .model = object.at("model").get<std::string>(),
+            .model_fingerprint = number("model_fingerprint"),
+            .engine = object.at("engine").get<std::string>(),
+            .options = object.at("options").get<std::string>(),
+            .seed = number("seed"),
+            .created = object.at("created").get<int64_t>()};
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error("{}: not a job's file: {}", path, error.what());
+  }
+}
+
+std::string BatchJob::Differs(const BatchJob& begun) const {
+  if (input_hash != begun.input_hash) return "the input has changed";
+  if (model_fingerprint != begun.model_fingerprint) return "the model is another one";
+  if (model != begun.model)
+    return fmt::format("the model's name is \"{}\"; it was \"{}\"", model, begun.model);
+  if (engine != begun.engine) return fmt::format("this is {}; the job was begun by {}", engine, begun.engine);
+  if (options != begun.options)
+    return fmt::format("the options are \"{}\"; they were \"{}\"", options, begun.options);
+  return "";
+}
+
+BatchOutput BatchOutput::Create(const std::string& path) {
+  return {path, OpenFor(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND)};
+}
+
+BatchOutput BatchOutput::Resume(const std::string& path, const BatchInput& input, std::vector<bool>& done) {
+  Descriptor file = OpenFor(path, O_WRONLY | O_CREAT | O_APPEND);
+  std::ifstream before(path, std::ios::binary);
+  std::string text;
+  off_t whole_bytes = 0;
+  for (size_t number = 1; std::getline(before, text) && !before.eof(); ++number) {
+    whole_bytes += static_cast<off_t>(text.size()) + 1;
+    std::optional<size_t> index;
+    try {
+      index = input.Find(json::parse(text).at("custom_id").get<std::string>());
+    } catch (const std::exception&) {  // not an answer
+    }
+    if (!index) throw Error("{}, line {}: not an answer to a request of the input", path, number);
+    done[*index] = true;
+  }
+  if (ftruncate(file.get(), whole_bytes) != 0)
+    throw Error("{}: can't cut off its unfinished last line: {}", path, std::strerror(errno));
+  return {path, std::move(file)};
+}
+
+void BatchOutput::Append(const BatchLine& line, int status, const json& body) {
+  const std::string id = Hex(HashOfId(line.custom_id).high);
+  const json object = {{"id", "batch_req_" + id},
+                       {"custom_id", line.custom_id},
+                       {"response", {{"status_code", status}, {"request_id", "req_" + id}, {"body", body}}},
+                       {"error", nullptr}};
+  WriteAll(file_.get(), Dump(object) + "\n", path_);
+}
+
+void BatchOutput::Sync() {
+  if (fdatasync(file_.get()) != 0) throw Error("{}: can't write: {}", path_, std::strerror(errno));
+}
+
+}  // namespace larder::serving::batch

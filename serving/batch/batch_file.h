@@ -1,0 +1,113 @@
+// The files of a batch job: requests in, one a line, as OpenAI's batch API has them, and answers out. A job
+// is what makes an answer a function of its request: the seed and the time that requests without their own
+// get, and what the requests and the model were. It is kept beside the output, so that a job that was killed
+// goes on to the same bytes. One thread.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "serving/api/completion_request.h"
+
+namespace larder::serving::inline batch {
+
+struct BatchLine {
+  size_t index = 0;   // of the requests, from 0
+  size_t number = 0;  // of the file's lines, from 1
+  std::string custom_id;
+  Dialect dialect = Dialect::kCompletion;
+  std::string body;  // JSON
+};
+
+// Throws Error: what of the line is wrong, without its place.
+BatchLine ReadBatchLine(std::string_view text);
+
+// 128 bits of a custom_id, by which millions of them are told apart. Not for those who want to deceive: they
+// own the file.
+struct IdHash {
+  uint64_t high = 0, low = 0;
+  auto operator<=>(const IdHash&) const = default;
+};
+IdHash HashOfId(std::string_view custom_id);
+
+// The requests of a file. Holds 24 bytes a request, whatever their size.
+class BatchInput {
+ public:
+  static constexpr size_t kMostProblems = 10;
+
+  // Reads the file once and checks every line: what ReadBatchLine and `check` throw, and custom_ids that
+  // occur twice. Throws Error if it can't be read.
+  BatchInput(std::string path, void (*check)(const BatchLine&, const CompletionDefaults&),
+             const CompletionDefaults& defaults);
+
+  // What is wrong with it, one text a line of the file, of which the first kMostProblems are kept. The rest
+  // may be used only if nothing is.
+  const std::vector<std::string>& problems() const { return problems_; }
+  size_t wrong_lines() const { return wrong_lines_; }
+  size_t requests() const { return ids_.size(); }
+  uint64_t hash() const { return hash_; }  // of all bytes
+  // nullopt: no request has this custom_id.
+  std::optional<size_t> Find(std::string_view custom_id) const;
+  // The next request; nullopt: that was the last. Throws Error if the file has changed since it was checked.
+  std::optional<BatchLine> Next();
+
+ private:
+  struct Id {
+    IdHash hash;
+    size_t index = 0;
+  };
+  bool ReadLine(std::string& line);
+
+  const std::string path_;
+  std::ifstream file_;
+  size_t number_ = 0, index_ = 0;
+  uint64_t hash_ = 0;
+  std::vector<Id> ids_;  // by hash
+  std::vector<std::string> problems_;
+  size_t wrong_lines_ = 0;
+};
+
+// What decides the answers besides each request.
+struct BatchJob {
+  uint64_t input_hash = 0;
+  size_t requests = 0;
+  std::string model;  // its name for clients
+  uint64_t model_fingerprint = 0;
+  std::string engine;   // the program's version
+  std::string options;  // defaults of the requests, as text
+  uint64_t seed = 0;
+  int64_t created = 0;  // seconds since 1970
+
+  // Writes it to a new file, whole or not at all. Throws Error.
+  void Save(const std::string& path) const;
+  static BatchJob Load(const std::string& path);  // throws Error
+  // Why a job that was begun as `begun` cannot go on as this one; empty: it can.
+  std::string Differs(const BatchJob& begun) const;
+};
+
+// The answers. Each is appended as one line, when it is complete.
+class BatchOutput {
+ public:
+  // A new file. Throws Error, also if it exists.
+  static BatchOutput Create(const std::string& path);
+  // What a job has written so far: marks the requests that have an answer in `done`, and cuts off a line that
+  // is not whole. Throws Error if a line is of no request of `input`.
+  static BatchOutput Resume(const std::string& path, const BatchInput& input, std::vector<bool>& done);
+
+  // Throws Error, with nothing half-written that Resume would not cut off.
+  void Append(const BatchLine& line, int status, const nlohmann::json& body);
+  void Sync();  // to the disk
+
+ private:
+  BatchOutput(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  std::string path_;
+  Descriptor file_;
+};
+
+}  // namespace larder::serving::batch
