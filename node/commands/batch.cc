@@ -15,6 +15,7 @@
 #include "kernels/formats/numerics.h"
 #include "model/config/split.h"
 #include "node/commands/command.h"
+#include "node/options/answer_options.h"
 #include "node/options/count_option.h"
 #include "node/options/load.h"
 #include "node/options/model_options.h"
@@ -31,9 +32,8 @@ namespace {
 struct BatchOptions {
   ModelOptions model;
   SamplingOptions sampling;
-  std::string input, output, alias, chat_template;
-  std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
-  int64_t max_tokens = -1;
+  AnswerOptions answers;
+  std::string input, output;
   double patience_s = 600;
   bool resume = false, restart = false;
 };
@@ -55,20 +55,6 @@ void Describe(CLI::App& command, BatchOptions& o) {
   AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)", 1)
       ->group(job);
   command
-      .add_option("-n,--predict,--n-predict", o.max_tokens,
-                  "tokens to generate if a request sets no limit; -1: until the text ends (default: -1)")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
-      ->group(job);
-  command
-      .add_option(
-          "--policy", o.policy,
-          "prompts against answers: mixed (both in each step), decode_first, phases or auto, which is "
-          "mixed (default: auto)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
-      ->group(job);
-  command
       .add_option(
           "--patience", o.patience_s,
           "seconds that the job waits for a lost socket of the cluster; then it ends, and --resume goes "
@@ -77,14 +63,7 @@ void Describe(CLI::App& command, BatchOptions& o) {
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->group(job);
-  command.add_option("-a,--alias", o.alias, "the model's name in requests and answers (default: the file's)")
-      ->type_name("NAME")
-      ->group(job);
-  command
-      .add_option("--chat-template", o.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
-      ->type_name("NAME")
-      ->group(job);
+  AddAnswerOptions(command, o.answers, job);
   AddSamplingOptions(command, o.sampling, "one for the job, from which each request gets its own");
   AddModelOptions(command, o.model, {});
 }
@@ -99,8 +78,8 @@ std::string OptionsText(const BatchOptions& o, size_t context) {
       "{} "
       "context {} chat {}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n, p.presence_penalty,
-      p.frequency_penalty, bias, o.sampling.ignore_eos, o.max_tokens, context,
-      o.chat_template.empty() ? "auto" : o.chat_template);
+      p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, context,
+      o.answers.chat_template.empty() ? "auto" : o.answers.chat_template);
 }
 
 uint64_t DrawSeed() {
@@ -155,8 +134,7 @@ int Run(BatchOptions o) {
   const auto where = LoadManifest(o.model);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
-  serving::CompletionDefaults defaults = DefaultsOf(*file, tokenizer, o.sampling, o.chat_template, o.alias);
-  defaults.max_tokens = o.max_tokens;
+  serving::CompletionDefaults defaults = DefaultsOf(*file, tokenizer, o.sampling, o.answers);
   const PlannedModel planned =
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
   defaults.context = planned.plan.context;
@@ -174,9 +152,9 @@ int Run(BatchOptions o) {
   serving::BatchOutput output = OpenJob(o, *input, job, done);
 
   const auto engine = LoadEngine(file, planned, o.model);
-  pipeline::Scheduler scheduler(*engine,
-                                {.policy = {.policy = *pipeline::PolicyByName(o.policy), .max_stall_ms = 0},
-                                 .patience_ms = static_cast<int>(o.patience_s * 1000)});
+  pipeline::Scheduler scheduler(
+      *engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy), .max_stall_ms = 0},
+                .patience_ms = static_cast<int>(o.patience_s * 1000)});
   serving::ServingMetrics metrics({});
   const size_t in_flight = 2 * planned.plan.slots;
   serving::GenerationService service({.tokenizer = tokenizer,

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "node/commands/command.h"
+#include "node/options/answer_options.h"
 #include "node/options/api_key_file.h"
 #include "node/options/count_option.h"
 #include "node/options/load.h"
@@ -42,11 +43,10 @@ struct ServeOptions {
   ModelOptions model;
   SamplingOptions sampling;
   serving::ServerOptions server;
-  std::string alias, chat_template, key_file;
+  AnswerOptions answers;
+  std::string key_file;
   std::string socket;  // the manifest's serving socket that this process is; empty: none
-  int64_t max_tokens = -1;
   size_t queue = 256;
-  std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
   double max_stall_ms = -1;  // not given
   size_t prefill_budget = 0;
   std::string held = "256M";
@@ -146,14 +146,6 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   command
       .add_option(
-          "--policy", o.policy,
-          "prompts against answers: mixed (both in each step), decode_first, phases or auto, which is "
-          "mixed (default: auto)")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"auto", "mixed", "decode_first", "phases"}).description(""))
-      ->group(requests);
-  command
-      .add_option(
           "--max-stall-ms", o.max_stall_ms,
           "how long prompts may keep an answer's next token waiting; 0: without limit (default: 200; of "
           "decode_first and phases 0)")
@@ -168,20 +160,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
       .add_flag("--cache-prompt,!--no-cache-prompt", o.reuse,
                 "reuse the KV cache of an idle slot for the beginning of a prompt (default: on)")
       ->group(requests);
-  command
-      .add_option("-n,--predict,--n-predict", o.max_tokens,
-                  "tokens to generate if a request sets no limit; -1: until the text ends (default: -1)")
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 40).description(""))
-      ->group(requests);
-  command.add_option("-a,--alias", o.alias, "the model's name for clients (default: the file's)")
-      ->type_name("NAME")
-      ->group(requests);
-  command
-      .add_option("--chat-template", o.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
-      ->type_name("NAME")
-      ->group(requests);
+  AddAnswerOptions(command, o.answers, requests);
   command
       .add_option("--socket", o.socket,
                   "run as the manifest's serving socket of this name, as `larder node` does (with --join)")
@@ -375,7 +354,7 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
 }
 
 pipeline::PolicyOptions PolicyOf(const ServeOptions& o) {
-  pipeline::PolicyOptions policy = {.policy = *pipeline::PolicyByName(o.policy),
+  pipeline::PolicyOptions policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                     .prompt_rows = o.prefill_budget};
   if (o.max_stall_ms >= 0) policy.max_stall_ms = o.max_stall_ms;
   return policy;
@@ -419,8 +398,7 @@ int Serve(ServeOptions o) {
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
   serving::ReadyServer about;
-  about.defaults = DefaultsOf(*file, tokenizer, o.sampling, o.chat_template, o.alias);
-  about.defaults.max_tokens = o.max_tokens;
+  about.defaults = DefaultsOf(*file, tokenizer, o.sampling, o.answers);
   const auto machine = ResolveTopology(o.model);
 
   o.model.measure_residency = true;  // for the metrics and the page

@@ -78,17 +78,17 @@ json ToJson(const Schedule& s, size_t rows) {
 Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
   ExpectKeys(object, {"for_rows", "rows", "panels", "load", "prefetch", "prefetch_bytes", "slice_blocks",
                       "slice_panels", "slice_rows", "slice_unpacked"});
-  constexpr size_t kMost = 1 << 20;
-  if (Number(object, "for_rows", kMost) != rows) throw Error("'for_rows' is not {}", rows);
+  constexpr size_t kMostTuned = 1 << 20;
+  if (Number(object, "for_rows", kMostTuned) != rows) throw Error("'for_rows' is not {}", rows);
   Schedule s;
-  s.tile = {.rows = Number(object, "rows", kMost),
-            .panels = Number(object, "panels", kMost),
+  s.tile = {.rows = Number(object, "rows", kMostTuned),
+            .panels = Number(object, "panels", kMostTuned),
             .load = static_cast<ActLoad>(OneOf(object, "load", kernels::kActLoadNames)),
             .prefetch = static_cast<Prefetch>(OneOf(object, "prefetch", kernels::kPrefetchNames)),
-            .prefetch_bytes = Number(object, "prefetch_bytes", kMost)};
-  s.slice = {.blocks = Number(object, "slice_blocks", kMost),
-             .panels = Number(object, "slice_panels", kMost),
-             .rows = Number(object, "slice_rows", kMost),
+            .prefetch_bytes = Number(object, "prefetch_bytes", kMostTuned)};
+  s.slice = {.blocks = Number(object, "slice_blocks", kMostTuned),
+             .panels = Number(object, "slice_panels", kMostTuned),
+             .rows = Number(object, "slice_rows", kMostTuned),
              .unpacked = Bool(object, "slice_unpacked")};
   if (s.slice.rows == 0) s.slice.rows = SIZE_MAX;
   if (!kernels::ScheduleFits(isa, s))

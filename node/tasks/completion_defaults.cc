@@ -23,17 +23,17 @@ std::optional<model::ChatFormat> ChooseFormat(const std::string& name, const mod
 
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
-                                       const SamplingOptions& sampling, const std::string& chat_template,
-                                       const std::string& alias) {
+                                       const SamplingOptions& sampling, const AnswerOptions& answers) {
   const model::ModelConfig config = model::ReadModelConfig(file);
   const std::string stem = file.stem();
   serving::CompletionDefaults defaults;
-  defaults.chat_format = ChooseFormat(chat_template, *tokenizer);
+  defaults.chat_format = ChooseFormat(answers.chat_template, *tokenizer);
   defaults.sampling = ResolveSampling(sampling, *tokenizer, config.vocab);
   if (sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
+  defaults.max_tokens = answers.max_tokens;
   defaults.vocab = config.vocab;
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
-  defaults.model = alias.empty() ? stem : alias;
+  defaults.model = answers.alias.empty() ? stem : answers.alias;
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
   defaults.tokenizer = std::move(tokenizer);
   return defaults;

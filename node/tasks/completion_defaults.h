@@ -6,6 +6,7 @@
 
 #include "model/gguf/gguf.h"
 #include "model/tokenizer/tokenizer.h"
+#include "node/options/answer_options.h"
 #include "node/options/sampling_options.h"
 #include "serving/api/completion_request.h"
 
@@ -16,7 +17,6 @@ namespace larder::node::inline tasks {
 // CLI::ValidationError.
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
-                                       const SamplingOptions& sampling, const std::string& chat_template,
-                                       const std::string& alias);
+                                       const SamplingOptions& sampling, const AnswerOptions& answers);
 
 }  // namespace larder::node::tasks

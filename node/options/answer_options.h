@@ -1,0 +1,22 @@
+// The options of commands that answer requests, `serve` and `batch`, whose names and meanings are the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "pipeline/scheduler/policy.h"
+
+namespace CLI {
+class App;
+}
+
+namespace larder::node::inline options {
+
+struct AnswerOptions {
+  std::string alias, chat_template;
+  std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
+  int64_t max_tokens = -1;
+};
+void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group);
+
+}  // namespace larder::node::options
