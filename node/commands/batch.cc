@@ -51,7 +51,7 @@ void Describe(CLI::App& command, BatchOptions& o) {
       ->required()
       ->group(job);
   command.add_flag("--resume", o.resume, "go on with a job that was interrupted or killed")->group(job);
-  command.add_flag("--restart", o.restart, "begin anew: remove the output")->group(job);
+  command.add_flag("--restart", o.restart, "begin the job anew: removes what it has written")->group(job);
   AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)", 1)
       ->group(job);
   command
@@ -101,20 +101,24 @@ std::unique_ptr<serving::BatchInput> CheckedInput(const BatchOptions& o,
 serving::BatchOutput OpenJob(const BatchOptions& o, const serving::BatchInput& input, serving::BatchJob& job,
                              std::vector<bool>& done) {
   const std::string path = o.output + ".job";
-  if (o.restart) {
-    std::error_code error;
+  std::error_code error;
+  if (std::filesystem::equivalent(o.input, o.output, error))
+    throw Error("{}: is the input; expected another file for the output", o.output);
+  bool begun = std::filesystem::exists(path);
+  if (o.restart && begun) {  // the job's own file goes last: without it the output is a file like any other
+    error.clear();
     std::filesystem::remove(o.output, error);
     if (!error) std::filesystem::remove(path, error);
     if (error) throw Error("{}: can't remove it: {}", o.output, error.message());
+    begun = false;
   }
-  const bool begun = std::filesystem::exists(path);
   if (begun && !o.resume) {
     throw Error("{}: a job that was begun; --resume goes on with it, --restart begins anew", path);
   }
   if (!begun) {
     if (std::filesystem::exists(o.output))
-      throw Error("{}: exists, and is not of a job; choose another name, or --restart to remove it",
-                  o.output);
+      throw Error("{}: exists, and is not of a job (there is no {}); choose another name, or remove it",
+                  o.output, path);
     job.Save(path);
     return serving::BatchOutput::Create(o.output);
   }

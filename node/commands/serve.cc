@@ -127,7 +127,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->group(requests);
   command
       .add_option("--patience", o.patience_s,
-                  "seconds that requests wait for a lost socket of the cluster; then 503 (default: 5)")
+                  "seconds that requests, running ones too, wait for a lost socket of the cluster; then 503 "
+                  "(default: 5)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))

@@ -63,9 +63,6 @@ namespace {
 
 using serving::FinishReason;
 
-// No waiting for a lost peer to come back: a person can ask again.
-constexpr pipeline::SchedulerOptions kAlone = {.patience_ms = 0};
-
 // The one sequence: the prompt, and what becomes of it, for the scheduler.
 class Text : public pipeline::Sequence {
  public:
@@ -176,13 +173,13 @@ class Text : public pipeline::Sequence {
 Generator::Generator(pipeline::Engine& engine, std::shared_ptr<const model::Tokenizer> tokenizer,
                      serving::SamplingParams params)
     : engine_(engine),
-      scheduler_(std::in_place, engine, kAlone),
+      scheduler_(std::in_place, engine, pipeline::SchedulerOptions{}),
       tokenizer_(std::move(tokenizer)),
       params_(std::move(params)),
       sampler_(params_, engine.plan().config.vocab) {}
 
 void Generator::Clear() {
-  scheduler_.emplace(engine_, kAlone);
+  scheduler_.emplace(engine_, pipeline::SchedulerOptions{});
   sampler_ = serving::Sampler(params_, engine_.plan().config.vocab);
 }
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -84,6 +86,11 @@ BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const C
                        const CompletionDefaults& defaults)
     : path_(std::move(path)), file_(path_, std::ios::binary), hash_(kFnvStart) {
   if (!file_) throw Error("{}: can't open: {}", path_, std::strerror(errno));
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path_, error))
+    throw Error(
+        "{}: not a file: expected one, since it is read twice; write what comes from a pipe to a file",
+        path_);
   const auto problem = [&](std::string what) {
     if (++wrong_lines_ <= kMostProblems) problems_.push_back(std::move(what));
   };

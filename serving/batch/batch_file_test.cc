@@ -83,6 +83,8 @@ TEST_F(BatchFileTest, KeepsTheFirstProblemsAndCountsAll) {
   EXPECT_EQ(input.wrong_lines(), 16u);
   EXPECT_NE(input.problems()[2].find("in, line 3: custom_id is missing"), std::string::npos);
   EXPECT_EQ(Input("\n\n").problems().size(), 1u) << "no request at all";
+  EXPECT_THROW(BatchInput("/dev/null", kAllGood, {}), Error) << "not a file";
+  EXPECT_THROW(BatchInput(folder_ / "none", kAllGood, {}), Error);
 }
 
 TEST_F(BatchFileTest, AnInputThatChangesUnderTheJobIsAnError) {

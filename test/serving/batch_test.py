@@ -155,7 +155,9 @@ class BatchTest(unittest.TestCase):
         self.assertIn("the input has changed", self.batch(given, "out.jsonl", "--resume").stderr)
         self.whole(given, "out.jsonl", "--restart")
         (self.folder / "mine.txt").write_text("not a job's\n")
-        self.assertIn("is not of a job", self.batch(given, "mine.txt").stderr)
+        for options in ([], ["--restart"], ["--resume"]):
+            self.assertIn("is not of a job", self.batch(given, "mine.txt", *options).stderr)
+            self.assertIn("is the input", self.batch(given, "in.jsonl", *options).stderr)
         self.assertEqual((self.folder / "mine.txt").read_text(), "not a job's\n")
 
     def test_the_whole_file_is_read_before_anything_is_run(self):
