@@ -86,8 +86,8 @@ BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const C
                        const CompletionDefaults& defaults)
     : path_(std::move(path)), file_(path_, std::ios::binary), hash_(kFnvStart) {
   if (!file_) throw Error("{}: can't open: {}", path_, std::strerror(errno));
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path_, error))
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path_, ignored))
     throw Error(
         "{}: not a file: expected one, since it is read twice; write what comes from a pipe to a file",
         path_);
