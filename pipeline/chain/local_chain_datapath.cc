@@ -6,7 +6,6 @@
 namespace larder::pipeline::inline chain {
 
 void LocalChain::Submit(model::BatchRows& batch, uint32_t first_half) {
-  if (ended_ns_ != 0) SocketStatus::Add(status_.wait_ns, CounterNs() - ended_ns_);
   batch_ = batch;
   first_half_ = first_half;
 }
@@ -16,12 +15,13 @@ void LocalChain::Collect() {
   SocketStatus::Add(status_.frames_started, 1);
   stage_.Execute(batch_, first_half_);
   SocketStatus::Add(status_.frames_finished, 1);
+  const uint64_t last_ended_ns = ended_ns_;
   ended_ns_ = CounterNs();
   const uint64_t took_ns = ended_ns_ - began_ns;
   const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, took_ns);
   SocketStatus::Add(status_.rows, batch_.rows);
   SocketStatus::Add(status_.step_ns, took_ns - inside_ns);
-  SocketStatus::Add(status_.wait_ns, inside_ns);
+  SocketStatus::Add(status_.wait_ns, inside_ns + (last_ended_ns != 0 ? began_ns - last_ended_ns : 0));
 }
 
 }  // namespace larder::pipeline::chain

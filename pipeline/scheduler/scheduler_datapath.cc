@@ -22,7 +22,8 @@ bool Scheduler::FillBatch() {
   rows_.clear();
   batch.parts.clear();
   batch.prefill_rows = batch.decode_rows = 0;
-  const RowBudget budget = policy_->Budget({.now_ns = clock_->now_ns(),
+  batch.submitted_ns = clock_->now_ns();
+  const RowBudget budget = policy_->Budget({.now_ns = batch.submitted_ns,
                                             .slots = slots_.size(),
                                             .max_rows = limits_.max_rows,
                                             .prefilling = prefilling_.size(),
@@ -83,7 +84,6 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
 }
 
 void Scheduler::Submit(ScheduledBatch& batch) {
-  batch.submitted_ns = clock_->now_ns();
   engine_.Submit(rows_);
   size_t row = 0;
   for (const Part& part : batch.parts) {
