@@ -10,11 +10,22 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "base/descriptor.h"
 #include "base/error.h"
 
 namespace larder {
+
+// Throws Error, which calls the file `name`; some of the bytes may be written then.
+inline void WriteAll(const Descriptor& file, std::string_view bytes, const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(file.get(), bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) throw Error("{}: can't write: {}", name, std::strerror(errno));
+    bytes.remove_prefix(static_cast<size_t>(put));
+  }
+}
 
 // A file that is called PATH.tmp until Commit() renames it; without Commit() the destructor removes it.
 class NewFile {
@@ -33,15 +44,7 @@ class NewFile {
   ~NewFile() {
     if (fd_) ::unlink(temporary_.c_str());
   }
-  void Write(const char* data, size_t bytes) {
-    while (bytes > 0) {
-      const ssize_t put = ::write(fd_.get(), data, bytes);
-      if (put < 0 && errno == EINTR) continue;
-      if (put <= 0) throw Error("{}: can't write: {}", temporary_, std::strerror(errno));
-      data += put;
-      bytes -= static_cast<size_t>(put);
-    }
-  }
+  void Write(const char* data, size_t bytes) { WriteAll(fd_, {data, bytes}, temporary_); }
   // The file gets its name after its bytes are on the disk, and the name is on the disk when this returns. So
   // a power cut leaves a complete file or none, never a file of zeros.
   void Commit() {

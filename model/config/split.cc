@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "model/gguf/gguf_impl.h"
 
 namespace larder::model::inline config {
@@ -32,11 +33,6 @@ bool Flag(const GgufFile& file, const char* key) {
   const auto value = file.FindBool(key);
   if (!value) throw Error("{}: key '{}' is missing, expected with '{}'", file.path(), key, kPart);
   return *value;
-}
-
-uint64_t Mix(uint64_t hash, std::string_view bytes) {  // FNV-1a
-  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
 }
 
 // blk.N.* of the stage's layers, and the tensor outside layers that every stage needs.
@@ -176,17 +172,17 @@ uint64_t Fingerprint(const GgufFile& file) {
     if (IsReadableType(tensor.gguf_type)) tensors.push_back(&tensor);
   }
   std::ranges::sort(tensors, {}, [](const TensorInfo* tensor) -> const std::string& { return tensor->name; });
-  uint64_t hash = 0xcbf29ce484222325u;
+  uint64_t hash = kFnvStart;
   std::string row;
   for (const TensorInfo* tensor : tensors) {
     hash =
-        Mix(hash, fmt::format("{}:{}:{}:{};", tensor->name, tensor->gguf_type, tensor->rows, tensor->cols));
+        Fnv1a(fmt::format("{}:{}:{}:{};", tensor->name, tensor->gguf_type, tensor->rows, tensor->cols), hash);
     row.resize(RowBytes(tensor->type, tensor->cols));
     // Rows from the first to the last, evenly spread; all rows of a short tensor.
     const size_t rows = std::min(tensor->rows, kFingerprintRows);
     for (size_t i = 0; i < rows; ++i) {
       file.ReadRows(*tensor, rows == 1 ? 0 : i * (tensor->rows - 1) / (rows - 1), 1, row.data());
-      hash = Mix(hash, row);
+      hash = Fnv1a(row, hash);
     }
   }
   return hash;

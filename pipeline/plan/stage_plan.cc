@@ -5,6 +5,7 @@
 
 #include "attention_node/kv_region.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "kernels/formats/act_block.h"
 #include "kernels/formats/numerics.h"
 #include "weight_node/activations.h"
@@ -181,11 +182,7 @@ bool StagePlan::resident() const {
   return std::all_of(l3_groups.begin(), l3_groups.end(), [](const PlanL3Group& l3) { return l3.resident(); });
 }
 
-uint64_t HashOf(const nlohmann::json& key) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : key.dump()) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
-}
+uint64_t HashOf(const nlohmann::json& key) { return Fnv1a(key.dump()); }
 
 nlohmann::json KeyOf(const model::ModelConfig& config) {
   return {kernels::kArithmeticVersion,

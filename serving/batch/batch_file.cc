@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fnv.h"
+#include "base/new_file.h"
 #include "serving/api/completion_reply.h"
 
 namespace larder::serving::inline batch {
@@ -20,12 +22,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMostLineBytes = size_t{64} << 20;
-constexpr uint64_t kFnvStart = 0xcbf29ce484222325u, kFnvPrime = 0x100000001b3u;
-
-uint64_t Fnv(uint64_t hash, std::string_view bytes) {
-  for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * kFnvPrime;
-  return hash;
-}
 
 std::string Hex(uint64_t number) { return fmt::format("{:016x}", number); }
 
@@ -40,15 +36,6 @@ Dialect DialectOf(const std::string& url) {
   if (url == "/v1/completions") return Dialect::kCompletion;
   if (url == "/v1/chat/completions") return Dialect::kChat;
   throw Error("url is \"{}\": expected /v1/completions or /v1/chat/completions", url);
-}
-
-void WriteAll(int file, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw Error("{}: can't write: {}", path, std::strerror(errno));
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
 }
 
 Descriptor OpenFor(const std::string& path, int flags) {
@@ -78,8 +65,8 @@ BatchLine ReadBatchLine(std::string_view text) {
 }
 
 IdHash HashOfId(std::string_view custom_id) {
-  const uint64_t high = Fnv(kFnvStart, custom_id);
-  return {high, Fnv(high ^ 0x9e3779b97f4a7c15u, custom_id)};
+  const uint64_t high = Fnv1a(custom_id);
+  return {high, Fnv1a(custom_id, high ^ 0x9e3779b97f4a7c15u)};
 }
 
 BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const CompletionDefaults&),
@@ -96,7 +83,7 @@ BatchInput::BatchInput(std::string path, void (*check)(const BatchLine&, const C
   };
   std::string text;
   while (ReadLine(text)) {
-    hash_ = Fnv(Fnv(hash_, text), "\n");
+    hash_ = Fnv1a("\n", Fnv1a(text, hash_));
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
       BatchLine line = ReadBatchLine(text);
@@ -166,14 +153,10 @@ void BatchJob::Save(const std::string& path) const {
                        {"options", options},
                        {"seed", Hex(seed)},
                        {"created", created}};
-  const std::string unfinished = path + ".new";
-  {
-    const Descriptor file = OpenFor(unfinished, O_WRONLY | O_CREAT | O_TRUNC);
-    WriteAll(file.get(), object.dump(2) + "\n", unfinished);
-    if (fsync(file.get()) != 0) throw Error("{}: can't write: {}", unfinished, std::strerror(errno));
-  }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0)
-    throw Error("{}: can't rename it to {}: {}", unfinished, path, std::strerror(errno));
+  const std::string text = object.dump(2) + "\n";
+  NewFile file(path);
+  file.Write(text.data(), text.size());
+  file.Commit();
 }
 
 BatchJob BatchJob::Load(const std::string& path) {
@@ -241,7 +224,7 @@ void BatchOutput::Append(const BatchLine& line, int status, const json& body) {
                        {"custom_id", line.custom_id},
                        {"response", {{"status_code", status}, {"request_id", "req_" + id}, {"body", body}}},
                        {"error", nullptr}};
-  WriteAll(file_.get(), Dump(object) + "\n", path_);
+  WriteAll(file_, Dump(object) + "\n", path_);
 }
 
 void BatchOutput::Sync() {

@@ -145,7 +145,7 @@ TEST_F(BatchFileTest, AJobIsReadAsItWasWritten) {
                         .seed = ~uint64_t{0},
                         .created = 1'700'000'000};
   job.Save(folder_ / "job");
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "job.new"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "job.tmp"));
   const BatchJob read = BatchJob::Load(folder_ / "job");
   EXPECT_EQ(read.seed, job.seed);
   EXPECT_EQ(read.created, job.created);
