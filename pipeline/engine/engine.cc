@@ -16,7 +16,8 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
       weight_bytes_(plan.weight_bytes),
       kv_token_bytes_(plan.kv_slot_bytes / plan.options.context),
       lengths_(plan.options.slots, 0) {
-  for (const PlanAttentionSocket& socket : plan.attention) slot_ends_.push_back(socket.end_slot());
+  for (const PlanAttentionSocket& socket : plan.attention)
+    limits_.attention_slot_ends.push_back(socket.end_slot());
   auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
   local_ = local.get();
   Begin(std::move(local));
@@ -27,7 +28,7 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(ends),
       file_(std::move(file)),
-      slot_ends_(chain.slot_ends),
+      limits_{.attention_slot_ends = chain.slot_ends},
       weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
       kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context),
       lengths_(chain.slots, 0) {
@@ -41,14 +42,14 @@ void Engine::Begin(std::unique_ptr<Chain> chain) {
   seen_.resize(lengths_.size());
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_rows()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
-  left_.resize(slot_ends_.size());
+  left_.resize(limits_.attention_slot_ends.size());
   limits_ = {.slots = lengths_.size(),
              .context = plan_.options.context,
              .vocab = plan_.config.vocab,
              .max_rows = max_rows(),
              .max_logits = max_logits(),
              .max_in_flight = max_in_flight(),
-             .attention_slot_ends = slot_ends_,
+             .attention_slot_ends = std::move(limits_.attention_slot_ends),
              .can_be_lost = chain_->can_be_lost()};
   faulty_.resize(max_rows());
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);

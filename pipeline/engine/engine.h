@@ -110,7 +110,6 @@ class Engine final : public TokenEngine {
   std::unique_ptr<Chain> chain_;
   LocalChain* local_ = nullptr;  // the chain is one of these two
   ChainClient* client_ = nullptr;
-  std::vector<SlotId> slot_ends_;  // see EngineLimits::attention_slot_ends
   EngineLimits limits_;
   uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
   std::vector<size_t> lengths_;  // [slot]: tokens in its KV cache

@@ -69,10 +69,11 @@ bool Engine::PaysInHalves(std::span<const TokenRow> rows) const {
 // Sorts order_ by half and attention socket; returns the rows of the first half. Each socket's rows are cut
 // in the middle, so that all sockets have work in both halves.
 uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves) {
+  const std::span<const SlotId> ends = limits_.attention_slot_ends;
   std::fill(left_.begin(), left_.end(), 0);  // [socket]: rows that still go to the first half
   for (size_t i = 0; i < rows.size(); ++i) {
-    const auto end = std::upper_bound(slot_ends_.begin(), slot_ends_.end(), rows[i].slot);
-    socket_of_[i] = static_cast<uint32_t>(end - slot_ends_.begin());
+    const auto end = std::upper_bound(ends.begin(), ends.end(), rows[i].slot);
+    socket_of_[i] = static_cast<uint32_t>(end - ends.begin());
     ++left_[socket_of_[i]];
   }
   for (uint32_t& n : left_) n = in_halves ? (n + 1) / 2 : n;
@@ -92,7 +93,7 @@ uint32_t Engine::OrderForSockets(std::span<const TokenRow> rows, bool in_halves)
 
 void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   std::iota(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(rows.size()), 0u);
-  batch.first_half = !slot_ends_.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
+  batch.first_half = !limits_.attention_slot_ends.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
   batch.rows = static_cast<uint32_t>(rows.size());
   batch.logit_rows = 0;
   for (uint32_t i = 0; i < batch.rows; ++i) {

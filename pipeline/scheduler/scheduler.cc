@@ -40,14 +40,14 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
       options_(options),
       clock_(options.clock != nullptr ? options.clock : &own_clock_),
       policy_(MakePolicy(options.policy)),
-      slots_(engine.limits().slots),
-      ready_(engine.limits().slots),
-      batches_(engine.limits().max_in_flight),
-      slot_status_(engine.limits().slots) {
+      slots_(limits_.slots),
+      ready_(limits_.slots),
+      batches_(limits_.max_in_flight),
+      slot_status_(limits_.slots) {
   // Reserves all that steps need, so that they do not allocate.
-  for (Slot& slot : slots_) slot.tokens.reserve(engine.limits().context);
-  for (ScheduledBatch& batch : batches_) batch.parts.reserve(engine.limits().max_rows);
-  rows_.reserve(engine.limits().max_rows);
+  for (Slot& slot : slots_) slot.tokens.reserve(limits_.context);
+  for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_rows);
+  rows_.reserve(limits_.max_rows);
   prefilling_.reserve(slots_.size());
 }
 
@@ -199,7 +199,6 @@ std::unique_ptr<Scheduler::Active> Scheduler::Park(SlotId id) {
     }
     LARDER_CHECK(active->replay.size() == all);
   }
-  active->rows_in_flight = 0;
   --actives_;
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
   return active;
@@ -273,20 +272,18 @@ void Scheduler::ChainWasLost(const std::string& why) {
   std::vector<std::unique_ptr<Active>> again;
   for (SlotId id(0); id.index() < slots_.size(); ++id) {
     Slot& slot = slots_[id.index()];
-    Set(slot_status_[id.index()].cached_tokens, 0);
-    if (!slot.active) {
-      slot.tokens.clear();
-      continue;
-    }
-    slot.active->rows_in_flight = 0;
-    if (slot.active->ended) {
-      FreeIfDone(id);
-    } else if (++slot.active->losses > kMostLosses) {
-      End(id, SequenceEnd::kUnavailable, why);
-    } else {
-      again.push_back(Park(id));
+    if (slot.active) {
+      slot.active->rows_in_flight = 0;
+      if (slot.active->ended) {
+        FreeIfDone(id);
+      } else if (++slot.active->losses > kMostLosses) {
+        End(id, SequenceEnd::kUnavailable, why);
+      } else {
+        again.push_back(Park(id));
+      }
     }
     slot.tokens.clear();
+    Set(slot_status_[id.index()].cached_tokens, 0);
   }
   prefilling_.clear();
   ready_.clear();
