@@ -1,9 +1,9 @@
-// LayerSpec: a layer as data: its tensors with names and shapes, its operations in the order in which a token
-// passes through them, and its rotation. ReadModelConfig makes it from a file's metadata. The check of
-// tensors, the reference, the Programs and synthetic models iterate over it; none of them has a tensor's name
-// or the order of operations in its own code. The sizes of a shard (weight_node/shard_plan.h) follow its five
-// matrices. A
-// family of models is an entry of Families(). Plain data, made at set-up, constant afterwards.
+// LayerSpec: a layer as data: its tensors with names and shapes, its operations in the order in which a
+// token passes through them, and its rotation. ReadModelConfig makes it from a file's metadata. The check of
+// tensors, the reference, the Programs and synthetic models iterate over it; none of them has a tensor's
+// name or the order of operations in its own code. The sizes of a shard (weight_node/shard_plan.h) follow
+// its five matrices. A family of models is an entry of Families(). Plain data, made at set-up, constant
+// afterwards.
 #pragma once
 
 #include <cstddef>

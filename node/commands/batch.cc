@@ -6,7 +6,6 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -74,17 +73,11 @@ std::string OptionsText(const BatchOptions& o, size_t context) {
   std::string bias;
   for (const std::string& one : o.sampling.logit_bias) bias += " " + one;
   return fmt::format(
-      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} ignore-eos {} n "
-      "{} "
-      "context {} chat {}",
+      "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} ignore-eos {} "
+      "n {} context {} chat {}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n, p.presence_penalty,
       p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, context,
       o.answers.chat_template.empty() ? "auto" : o.answers.chat_template);
-}
-
-uint64_t DrawSeed() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
 }
 
 // The requests, all of which are good. Throws Error after it has said what is wrong.
@@ -150,7 +143,7 @@ int Run(BatchOptions o) {
       .model_fingerprint = model::Fingerprint(*file),
       .engine = fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
       .options = OptionsText(o, defaults.context),
-      .seed = o.sampling.seed == "-1" ? DrawSeed() : defaults.sampling.seed,
+      .seed = defaults.sampling.seed,
       .created = static_cast<int64_t>(std::time(nullptr))};
   std::vector<bool> done(input->requests());
   serving::BatchOutput output = OpenJob(o, *input, job, done);

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -47,7 +48,7 @@ struct ServeOptions {
   std::string key_file;
   std::string socket;  // the manifest's serving socket that this process is; empty: none
   size_t queue = 256;
-  double max_stall_ms = -1;  // not given
+  std::optional<double> max_stall_ms;
   size_t prefill_budget = 0;
   std::string held = "256M";
   bool reuse = true;
@@ -354,13 +355,6 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
-pipeline::PolicyOptions PolicyOf(const ServeOptions& o) {
-  pipeline::PolicyOptions policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
-                                    .prompt_rows = o.prefill_budget};
-  if (o.max_stall_ms >= 0) policy.max_stall_ms = o.max_stall_ms;
-  return policy;
-}
-
 int Serve(ServeOptions o) {
   IgnoreBrokenPipes();
   ApiKeyFile keys(o.server.api_keys, o.key_file);
@@ -412,7 +406,9 @@ int Serve(ServeOptions o) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
-  pipeline::Scheduler scheduler(*engine, {.policy = PolicyOf(o),
+  pipeline::Scheduler scheduler(*engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
+                                                     .max_stall_ms = o.max_stall_ms,
+                                                     .prompt_rows = o.prefill_budget},
                                           .reuse_prefixes = o.reuse,
                                           .patience_ms = static_cast<int>(o.patience_s * 1000)});
   const ServeView view(

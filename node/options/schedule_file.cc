@@ -78,17 +78,17 @@ json ToJson(const Schedule& s, size_t rows) {
 Schedule FromJson(const json& object, kernels::Isa isa, size_t rows) {
   ExpectKeys(object, {"for_rows", "rows", "panels", "load", "prefetch", "prefetch_bytes", "slice_blocks",
                       "slice_panels", "slice_rows", "slice_unpacked"});
-  constexpr size_t kMostTuned = 1 << 20;
-  if (Number(object, "for_rows", kMostTuned) != rows) throw Error("'for_rows' is not {}", rows);
+  constexpr size_t kLargest = 1 << 20;
+  if (Number(object, "for_rows", kLargest) != rows) throw Error("'for_rows' is not {}", rows);
   Schedule s;
-  s.tile = {.rows = Number(object, "rows", kMostTuned),
-            .panels = Number(object, "panels", kMostTuned),
+  s.tile = {.rows = Number(object, "rows", kLargest),
+            .panels = Number(object, "panels", kLargest),
             .load = static_cast<ActLoad>(OneOf(object, "load", kernels::kActLoadNames)),
             .prefetch = static_cast<Prefetch>(OneOf(object, "prefetch", kernels::kPrefetchNames)),
-            .prefetch_bytes = Number(object, "prefetch_bytes", kMostTuned)};
-  s.slice = {.blocks = Number(object, "slice_blocks", kMostTuned),
-             .panels = Number(object, "slice_panels", kMostTuned),
-             .rows = Number(object, "slice_rows", kMostTuned),
+            .prefetch_bytes = Number(object, "prefetch_bytes", kLargest)};
+  s.slice = {.blocks = Number(object, "slice_blocks", kLargest),
+             .panels = Number(object, "slice_panels", kLargest),
+             .rows = Number(object, "slice_rows", kLargest),
              .unpacked = Bool(object, "slice_unpacked")};
   if (s.slice.rows == 0) s.slice.rows = SIZE_MAX;
   if (!kernels::ScheduleFits(isa, s))

@@ -12,9 +12,8 @@
 
 namespace larder::node::inline tasks {
 
-// chat_template: a format's name; empty: the one that the model's own template is. alias: the model's name
-// for clients; empty: the file's. The context is not known before the model is planned. Throws
-// CLI::ValidationError.
+// Without an alias the model's name is the file's. The context is not known before the model is planned.
+// Throws CLI::ValidationError.
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
                                        const SamplingOptions& sampling, const AnswerOptions& answers);
