@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/layer/step_kind.h"
+#include "model/step/step_kind.h"
 
 namespace larder::attention_node {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/temporary_folder_testing.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "model/synth/synth.h"
 
 namespace larder::attention_node {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/range.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 
 namespace larder::attention_node {
 

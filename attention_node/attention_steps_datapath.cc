@@ -3,8 +3,8 @@
 #include "attention_node/attention_share.h"
 #include "attention_node/attention_steps.h"
 #include "kernels/formats/kv_page.h"
-#include "model/layer/batch_rows.h"
-#include "model/layer/step_kind.h"
+#include "model/step/batch_rows.h"
+#include "model/step/step_kind.h"
 #include "threadpool/timeline.h"
 
 namespace larder::attention_node {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/temporary_folder_testing.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "model/synth/synth.h"
 #include "weight_node/weight_node.h"
 

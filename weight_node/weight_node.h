@@ -21,7 +21,7 @@
 #include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
-#include "model/layer/step_kind.h"
+#include "model/step/step_kind.h"
 #include "sync/epoch_flag.h"
 #include "threadpool/program.h"
 #include "weight_node/activations.h"

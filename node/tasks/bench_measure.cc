@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/tune/vnni_peak.h"
-#include "model/layer/step_kind.h"
+#include "model/step/step_kind.h"
 #include "node/service/signals.h"
 #include "node/tasks/given_sequences.h"
 #include "pipeline/scheduler/scheduler.h"

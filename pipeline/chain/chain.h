@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/stage/packed_weights.h"
 
 namespace larder::pipeline::inline chain {

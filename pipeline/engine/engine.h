@@ -12,7 +12,7 @@
 
 #include "base/ids.h"
 #include "model/gguf/gguf.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/chain/chain.h"
 #include "pipeline/chain/chain_client.h"
 #include "pipeline/chain/local_chain.h"

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "model/layer/step_kind.h"
+#include "model/step/step_kind.h"
 #include "pipeline/engine/engine_testing.h"
 
 namespace larder::pipeline::inline engine {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/gguf/gguf.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/attention_socket.h"
 #include "pipeline/stage/exchange.h"

@@ -1,7 +1,7 @@
 #include "pipeline/stage/attention_socket.h"
 
 #include "base/error.h"
-#include "model/layer/step_kind.h"
+#include "model/step/step_kind.h"
 #include "weight_node/panel_map.h"
 
 namespace larder::pipeline::inline stage {

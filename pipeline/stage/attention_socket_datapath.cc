@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/stage/attention_socket.h"
 #include "sync/copy_once.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "model/gguf/gguf.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/packed_weights.h"
 #include "pipeline/stage/stage_options.h"

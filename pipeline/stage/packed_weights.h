@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/gguf/gguf.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/residency.h"
 #include "pipeline/stage/stage_options.h"

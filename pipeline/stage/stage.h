@@ -16,7 +16,7 @@
 
 #include "attention_node/attention_node.h"
 #include "model/gguf/gguf.h"
-#include "model/layer/batch_rows.h"
+#include "model/step/batch_rows.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/attention_client.h"

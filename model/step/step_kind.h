@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace larder::model::inline layer {
+namespace larder::model::inline step {
 
 // The kind of a step, for timelines, traces and the test that counts synchronisation points. Some occur only
 // as a part of a step (threadpool/timeline.h): the queries' rotation and quantisation, and what follows it in
@@ -30,4 +30,4 @@ enum class StepKind : uint16_t {
   kLmHead
 };
 
-}  // namespace larder::model::layer
+}  // namespace larder::model::step

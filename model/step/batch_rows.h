@@ -7,7 +7,7 @@
 
 #include "base/ids.h"
 
-namespace larder::model::inline layer {
+namespace larder::model::inline step {
 
 struct BatchRows {
   uint32_t rows = 0;                    // tokens in this micro-batch
@@ -21,4 +21,4 @@ struct BatchRows {
   float* sending = nullptr;             // stages before the last: [rows][dim], the residual to send
 };
 
-}  // namespace larder::model::layer
+}  // namespace larder::model::step
