@@ -35,10 +35,6 @@ std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions)
   return split;
 }
 
-KvRegion MakeKvRegion(const KvShape& shape, const AttentionNodeOptions& options) {
-  return {shape, options.kv_table ? *options.kv_table : KvTable::Contiguous(shape), options.node};
-}
-
 }  // namespace
 
 AttentionNode::AttentionNode(const model::ModelConfig& config, const model::GgufFile& file,
@@ -46,7 +42,7 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
     : config_(config),
       options_(options),
       io_(io),
-      kv_(MakeKvRegion(KvShape(config, options.slots, options.context), options)),
+      kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
       scores_(kernels::Gemm::Make(options.isa,
                                   kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
                                                      .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
@@ -211,6 +207,10 @@ void AttentionNode::AddHead(size_t thread, size_t layer, size_t kv_head, size_t 
     steps.back().signal = done;
     steps.back().waiters = options_.done_waiters;
   }
+}
+
+void AttentionNode::Map(const model::BatchRows& batch) {
+  for (uint32_t i = 0; i < batch.kv_updates; ++i) kv_.Map(batch.kv_update[i]);
 }
 
 }  // namespace larder::attention_node

@@ -5,7 +5,6 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "kernels/gemm/gemm.h"
 #include "model/config/config.h"
 #include "model/gguf/gguf.h"
+#include "model/step/batch_rows.h"
 #include "sync/epoch_flag.h"
 #include "threadpool/program.h"
 
@@ -27,8 +27,8 @@ struct AttentionNodeOptions {
   size_t threads = 1;
   size_t slots = 1;
   size_t context = 4096;  // positions per slot
+  size_t kv_chunks = 0;   // of all slots together; 0: a full context for each
   NumaNodeId node;
-  std::optional<KvTable> kv_table;  // where chunks lie; nullopt: KvTable::Contiguous
   size_t halves = 1;  // parts of a micro-batch that are in work at once, each with flags of its own
   // How those wait that the steps signal: this socket's own threads, and the ones that `done` flags are for.
   sync::WaitPolicy::Mode own_waiters = sync::WaitPolicy::Mode::kAdaptive;
@@ -68,6 +68,8 @@ class AttentionNode {
   }
 
   const KvRegion& kv() const { return kv_; }
+  // Makes the micro-batch's changes to the KV table; before its steps. Each must have passed KvRegion::Check.
+  void Map(const model::BatchRows& batch);
 
  private:
   // What a half's threads share.

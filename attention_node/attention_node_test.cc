@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <numeric>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -61,7 +62,8 @@ class AttentionNodeTest : public testing::Test {
   }
   std::vector<std::vector<float>> Run(const std::vector<std::vector<Row>>& batches, size_t threads,
                                       kernels::Isa isa, const kernels::KernelTuning& tuning,
-                                      std::optional<KvTable> table = {}, size_t context = kContext) {
+                                      std::span<const std::vector<model::KvUpdate>> updates = {},
+                                      size_t context = kContext) {
     size_t most = 0;
     for (const auto& batch : batches) most = std::max(most, batch.size());
     std::vector<float> qkv(most * columns_), out(most * config_.q_rows());
@@ -71,8 +73,7 @@ class AttentionNodeTest : public testing::Test {
                         .threads = threads,
                         .slots = kSlots,
                         .context = context,
-                        .node = NumaNodeId(0),
-                        .kv_table = std::move(table)},
+                        .node = NumaNodeId(0)},
                        {.qkv = qkv.data(),
                         .qkv_stride = columns_,
                         .group_stride = group_columns_,
@@ -100,7 +101,13 @@ class AttentionNodeTest : public testing::Test {
       rows.rows = static_cast<uint32_t>(batch.size());
       rows.slot = slots.data();
       rows.position = positions.data();
-      const bool attends = &batch - batches.data() >= appended_;
+      const auto of_batch = static_cast<size_t>(&batch - batches.data());
+      if (of_batch < updates.size()) {
+        rows.kv_updates = static_cast<uint32_t>(updates[of_batch].size());
+        rows.kv_update = updates[of_batch].data();
+      }
+      node.Map(rows);
+      const bool attends = of_batch >= static_cast<size_t>(appended_);
       for (const threadpool::Kernel kernel : {AppendStep, AttentionStep, MergeStep}) {
         for (const auto& of_thread : steps) {
           for (const threadpool::Step& step : of_thread) {
@@ -273,18 +280,38 @@ TEST_F(AttentionNodeTest, SameBitsWhereverChunksLie) {
   const kernels::Isa isa = kernels::BestIsa();
   const auto expected = Run({all}, 2, isa);
   constexpr size_t kChunks = 2, kContextOfTable = kChunks * kernels::kChunkPositions;
-  const KvTable contiguous = KvTable::Contiguous(KvShape(config_, kSlots, kContextOfTable));
-  std::vector<std::pair<SlotId, size_t>> places;
-  for (SlotId slot(0); slot.index() < kSlots; ++slot) {
-    for (size_t chunk = 0; chunk < kChunks; ++chunk) places.emplace_back(slot, chunk);
-  }
-  std::vector<std::pair<SlotId, size_t>> permuted = places;
-  while (std::next_permutation(permuted.begin(), permuted.end())) {
-    KvTable table = contiguous;
-    for (size_t i = 0; i < places.size(); ++i) {
-      table.at(places[i].first, places[i].second) = contiguous.at(permuted[i].first, permuted[i].second);
+  std::vector<uint32_t> chunks(kSlots * kChunks);
+  std::iota(chunks.begin(), chunks.end(), 0u);
+  do {
+    std::vector<std::vector<model::KvUpdate>> updates(1);
+    for (uint32_t i = 0; i < chunks.size(); ++i)
+      updates[0].push_back({SlotId(static_cast<int32_t>(i / kChunks)), i % uint32_t{kChunks}, chunks[i]});
+    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), updates, kContextOfTable) == expected);
+  } while (std::next_permutation(chunks.begin(), chunks.end()));
+}
+
+// A sequence that begins with another one's chunks, the last of them copied, attends as if it had computed
+// them itself, and does not disturb the other one.
+TEST_F(AttentionNodeTest, SharedAndCopiedChunksAreTheSequencesOwn) {
+  constexpr uint32_t kShared = 256 + 77;  // the second chunk is copied: its last page is half full
+  qkv_[1] = qkv_[0];
+  const std::vector<Row> first = Positions(0, 0, kShared + 5), second = Positions(1, kShared, kShared + 40),
+                         on = Positions(0, kShared + 5, kShared + 12);
+  // Other keys from the seam on: what the first sequence has there must not be seen by the second.
+  for (size_t i = kShared * columns_; i < qkv_[1].size(); ++i) qkv_[1][i] = -qkv_[1][i];
+  for (const kernels::Isa isa : {kernels::Isa::kScalar, kernels::BestIsa()}) {
+    for (const size_t threads : {size_t{1}, size_t{3}}) {
+      const auto alone = Run({Positions(1, 0, kShared), second}, threads, isa);
+      const auto other = Run({first, on}, threads, isa);
+      const std::vector<std::vector<model::KvUpdate>> updates = {
+          {}, {{SlotId(1), 0, 0, 0, 0}, {SlotId(1), 1, 7, 1, 77}}};
+      const auto shared = Run({first, Both(second, on)}, threads, isa, kernels::DefaultTuning(isa), updates);
+      ASSERT_EQ(shared.size(), first.size() + second.size() + on.size());
+      for (size_t i = 0; i < second.size(); ++i)
+        ASSERT_TRUE(shared[first.size() + i] == alone[kShared + i]) << i;
+      for (size_t i = 0; i < on.size(); ++i)
+        ASSERT_TRUE(shared[first.size() + second.size() + i] == other[first.size() + i]) << i;
     }
-    ASSERT_TRUE(Run({all}, 2, isa, kernels::DefaultTuning(isa), table, kContextOfTable) == expected);
   }
 }
 
@@ -294,30 +321,52 @@ TEST(KvRegion, ChunksFillTheRegionAndDoNotOverlap) {
   model_shape.kv_heads = 2;
   model_shape.head_size = 40;
   const model::ModelConfig config = model::ConfigOfShape(model_shape, "test");
-  const KvShape shape(config, 2, 300);  // the last chunk has only three pages
-  ASSERT_EQ(shape.chunks, 2u);
-  const KvRegion region(shape, KvTable::Contiguous(shape), NumaNodeId(0));
-  std::vector<bool> taken(shape.bytes(), false);
-  const auto take = [&](const uint8_t* begin, size_t bytes) {
-    const auto first = static_cast<size_t>(begin - reinterpret_cast<const uint8_t*>(region.arena().data()));
-    for (size_t i = first; i < first + bytes; ++i) {
-      ASSERT_FALSE(taken.at(i));
-      taken[i] = true;
-    }
-  };
-  for (SlotId slot(0); slot.index() < shape.slots; ++slot) {
-    for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
-      const size_t pages = chunk == 0 ? 16 : 3;
-      for (size_t layer = 0; layer < shape.layers; ++layer) {
-        for (size_t head = 0; head < shape.kv_heads; ++head) {
-          const KvChunk at = region.chunk(slot, chunk, layer, head);
-          take(at.keys, pages * shape.key_page_bytes);
-          take(at.values, pages * shape.value_page_bytes);
+  for (const size_t context : {size_t{300}, size_t{100}}) {  // 100: chunks of seven pages
+    const KvShape shape(config, 2, context);
+    const size_t pages = context == 300 ? 16 : 7;
+    ASSERT_EQ(shape.chunks, context == 300 ? 2u : 1u);
+    ASSERT_EQ(shape.pool, 2 * shape.chunks);
+    const KvRegion region(shape, NumaNodeId(0));
+    std::vector<bool> taken(shape.bytes(), false);
+    const auto take = [&](const uint8_t* begin, size_t bytes) {
+      const auto first = static_cast<size_t>(begin - reinterpret_cast<const uint8_t*>(region.arena().data()));
+      for (size_t i = first; i < first + bytes; ++i) {
+        ASSERT_FALSE(taken.at(i));
+        taken[i] = true;
+      }
+    };
+    for (SlotId slot(0); slot.index() < shape.slots; ++slot) {
+      for (size_t chunk = 0; chunk < shape.chunks; ++chunk) {
+        for (size_t layer = 0; layer < shape.layers; ++layer) {
+          for (size_t head = 0; head < shape.kv_heads; ++head) {
+            const KvChunk at = region.chunk(slot, chunk, layer, head);
+            take(at.keys, pages * shape.key_page_bytes);
+            take(at.values, pages * shape.value_page_bytes);
+          }
         }
       }
     }
+    EXPECT_TRUE(std::all_of(taken.begin(), taken.end(), [](bool is_taken) { return is_taken; }));
   }
-  EXPECT_TRUE(std::all_of(taken.begin(), taken.end(), [](bool is_taken) { return is_taken; }));
+}
+
+TEST(KvRegion, UpdatesOutsideAreRefused) {
+  const model::ModelConfig config = model::ConfigOfShape(model::ModelShape{}, "test");
+  const KvRegion region(KvShape(config, 2, 600, 4), NumaNodeId(0));
+  EXPECT_EQ(region.Check({SlotId(1), 2, 3, 0, 0}), nullptr);
+  EXPECT_STREQ(region.Check({SlotId(2), 0, 0, 0, 0}), "KV for a slot that does not exist");
+  EXPECT_STREQ(region.Check({SlotId(-1), 0, 0, 0, 0}), "KV for a slot that does not exist");
+  EXPECT_STREQ(region.Check({SlotId(0), 3, 0, 0, 0}), "KV beyond the context");
+  EXPECT_STREQ(region.Check({SlotId(0), 0, 4, 0, 0}), "a KV chunk that does not exist");
+  EXPECT_STREQ(region.Check({SlotId(0), 0, 0, 4, 1}), "a KV chunk that does not exist");
+}
+
+TEST(KvShape, PoolsAreSharesOfTheTokens) {
+  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 0), 32u);
+  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 1), 4u) << "one full context at least";
+  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 2600), 11u);
+  EXPECT_EQ(KvShape::PoolChunks(2, 8, 1000, 5200), 6u);
+  EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 1 << 20), 32u);
 }
 
 TEST(WorkBegin, PartsCoverAllWorkInOrderAndAreEqual) {

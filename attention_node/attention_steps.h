@@ -48,7 +48,8 @@ struct AttentionScratch {
   float* query;            // [32 * blocks]
 };
 
-// Appends the keys and values of all rows for one KV head: (norm), rotate, quantise, store in the KV region.
+// Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values of all
+// its rows: (norm), rotate, quantise, store in the KV region.
 struct AppendOperand {
   const AttentionShape* shape;
   AttentionScratch scratch;

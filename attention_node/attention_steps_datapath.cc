@@ -149,6 +149,9 @@ void AppendStep(const void* operand, void* batch) {
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const AttentionShape& shape = *op.shape;
   const KvShape& kv = shape.kv->shape();
+  for (uint32_t i = 0; i < rows.kv_updates; ++i) {
+    if (rows.kv_update[i].copied_positions > 0) shape.kv->Copy(rows.kv_update[i], op.layer, op.kv_head);
+  }
   model::Q8Block blocks[kMaxHeadBlocks];
   for (uint32_t m = 0; m < rows.rows; ++m) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;

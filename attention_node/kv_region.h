@@ -1,7 +1,8 @@
-// KvRegion: the KV cache of one attention socket, INT8, in chunks of kChunkPositions positions, the unit that
-// attention works on. A slot is a list of chunks, and a table gives each chunk's place. A chunk holds for
-// each layer and KV head its key pages and its value pages (kernels/formats/kv_page.h), each contiguous. The
-// thread that appends for a head touches its pages first.
+// KvRegion: the KV cache of one attention socket, INT8: a pool of chunks of kChunkPositions positions, the
+// unit that attention works on, and a table of the chunks that each slot is a list of. Several slots may list
+// the same chunk: the common beginning of their sequences, which nobody writes any more. A chunk holds for
+// each layer and KV head its key pages, then its value pages (kernels/formats/kv_page.h). The thread that
+// appends for a head touches its pages first, so a chunk that was never used takes no memory.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "base/ids.h"
 #include "kernels/formats/kv_page.h"
 #include "model/config/config.h"
+#include "model/step/kv_update.h"
 #include "topology/arena.h"
 
 namespace larder::attention_node {
@@ -23,40 +25,37 @@ struct KvShape {
     return std::clamp<size_t>(config.trained_context, 1, 4096);
   }
 
-  KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens)
+  // The chunks for `slots` of all the `all_slots`, if these have kv_tokens tokens together (0: full
+  // contexts): their share, at least one full context, at most one for each.
+  static size_t PoolChunks(size_t slots, size_t all_slots, size_t context, size_t kv_tokens) {
+    const size_t chunks = CeilDiv(context, kernels::kChunkPositions);
+    if (kv_tokens == 0) return slots * chunks;
+    const size_t share = CeilDiv(CeilDiv(kv_tokens * slots, all_slots), kernels::kChunkPositions);
+    return std::clamp(share, chunks, slots * chunks);
+  }
+
+  // pool: chunks of all slots together; 0: a full context for each.
+  KvShape(const model::ModelConfig& config, size_t slot_count, size_t context_tokens, size_t pool_chunks = 0)
       : layers(config.layers),
         kv_heads(config.kv_heads),
         blocks(CeilDiv(config.head_size, kernels::kBlock)),
         slots(slot_count),
         context(context_tokens),
-        pages(CeilDiv(context_tokens, kernels::kPagePositions)),
         chunks(CeilDiv(context_tokens, kernels::kChunkPositions)),
+        pool(pool_chunks == 0 ? slot_count * chunks : pool_chunks),
+        pages(CeilDiv(std::min(context_tokens, kernels::kChunkPositions), kernels::kPagePositions)),
         key_page_bytes(kernels::kKeyPanel.bytes(blocks)),
         value_page_bytes(kernels::ValuePage{blocks}.bytes()),
         head_bytes(pages * (key_page_bytes + value_page_bytes)) {}
-  size_t layers, kv_heads, blocks, slots, context, pages, chunks, key_page_bytes, value_page_bytes,
-      head_bytes;
-  uint64_t slot_bytes() const { return static_cast<uint64_t>(layers) * kv_heads * head_bytes; }
-  uint64_t bytes() const { return slots * slot_bytes(); }
-};
-
-// The places of each slot's chunks, in bytes from the region's start, for layer 0 and KV head 0. The other
-// layers and heads follow at multiples of KvShape::head_bytes. A slot's last chunk may have fewer pages, and
-// its place has room for those only.
-class KvTable {
- public:
-  struct Place {
-    uint64_t keys, values;
-  };
-  // Places each slot's chunks one after the other: per layer and KV head all key pages, then all value pages.
-  static KvTable Contiguous(const KvShape&);
-
-  Place& at(SlotId slot, size_t chunk) { return places_[slot.index() * chunks_ + chunk]; }
-  const Place& at(SlotId slot, size_t chunk) const { return places_[slot.index() * chunks_ + chunk]; }
-
- private:
-  size_t chunks_ = 0;          // per slot
-  std::vector<Place> places_;  // [slot][chunk]
+  size_t layers, kv_heads, blocks, slots, context;
+  size_t chunks;  // of a slot at full context
+  size_t pool;    // chunks that there are
+  size_t pages;   // of a chunk
+  size_t key_page_bytes, value_page_bytes;
+  size_t head_bytes;  // of a chunk, for one layer and KV head
+  uint64_t chunk_bytes() const { return static_cast<uint64_t>(layers) * kv_heads * head_bytes; }
+  uint64_t slot_bytes() const { return chunks * chunk_bytes(); }  // a sequence at full context
+  uint64_t bytes() const { return pool * chunk_bytes(); }
 };
 
 // The key pages and value pages of one chunk, for one layer and KV head.
@@ -67,21 +66,34 @@ struct KvChunk {
 
 class KvRegion {
  public:
-  // The table's places must lie within the shape's bytes and must not overlap.
-  KvRegion(const KvShape&, const KvTable&, NumaNodeId node);
+  // Until they are mapped, the slots list the pool's chunks in order, each slot its own if there are enough.
+  KvRegion(const KvShape&, NumaNodeId node);
   const KvShape& shape() const { return shape_; }
-  // chunk: position / kChunkPositions.
-  KvChunk chunk(SlotId slot, size_t chunk, size_t layer, size_t kv_head) const {
-    const KvChunk& first = first_[slot.index() * shape_.chunks + chunk];
-    const size_t at = (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
-    return {first.keys + at, first.values + at};
+  // index: position / kChunkPositions.
+  KvChunk chunk(SlotId slot, size_t index, size_t layer, size_t kv_head) const {
+    return At(table_[slot.index() * shape_.chunks + index], layer, kv_head);
   }
+  // Null, or why the update cannot be one of this region.
+  const char* Check(const model::KvUpdate&) const;
+  // Lists the update's chunk. Between micro-batches; it must have passed Check.
+  void Map(const model::KvUpdate& update) {
+    table_[update.slot.index() * shape_.chunks + update.index] = update.chunk;
+  }
+  // Copies what the update says for one layer and KV head, in whole pages.
+  void Copy(const model::KvUpdate&, size_t layer, size_t kv_head) const;
   const topology::Arena& arena() const { return arena_; }
 
  private:
+  KvChunk At(uint32_t chunk, size_t layer, size_t kv_head) const {
+    uint8_t* keys =
+        base_ + chunk * shape_.chunk_bytes() + (layer * shape_.kv_heads + kv_head) * shape_.head_bytes;
+    return {keys, keys + shape_.pages * shape_.key_page_bytes};
+  }
+
   KvShape shape_;
   topology::Arena arena_;
-  std::vector<KvChunk> first_;  // the table as addresses for layer 0 and KV head 0: [slot][chunk]
+  uint8_t* base_;
+  std::vector<uint32_t> table_;  // [slot][index]: the chunk
 };
 
 }  // namespace larder::attention_node

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/ids.h"
+#include "model/step/kv_update.h"
 
 namespace larder::model::inline step {
 
@@ -17,6 +18,8 @@ struct BatchRows {
   const uint32_t* position = nullptr;   // [rows]
   uint32_t logit_rows = 0;              // rows whose next-token logits are wanted
   const uint32_t* logit_row = nullptr;  // [logit_rows], ascending indices into rows
+  uint32_t kv_updates = 0;              // changes to the KV table, before its rows
+  const KvUpdate* kv_update = nullptr;  // [kv_updates]
   const float* received = nullptr;      // stages after the first: [rows][dim], the residual that was received
   float* sending = nullptr;             // stages before the last: [rows][dim], the residual to send
 };

@@ -22,7 +22,8 @@ void ChainClient::Submit(model::BatchRows& batch, uint32_t first_half) {
                                 .rows = batch.rows,
                                 .first_half = first_half,
                                 .logit_rows = batch.logit_rows,
-                                .residual_rows = batch.rows};
+                                .residual_rows = batch.rows,
+                                .kv_updates = batch.kv_updates};
   if (!SendFrame(header, &batch)) Lost();
   ++sent_;
 }
@@ -53,11 +54,12 @@ bool ChainClient::SendFrame(StageFrameHeader header, model::BatchRows* batch) {
     std::copy_n(batch->slot, batch->rows, view.slot());
     std::copy_n(batch->position, batch->rows, view.position());
     std::copy_n(batch->logit_row, batch->logit_rows, view.logit_row());
+    std::copy_n(batch->kv_update, batch->kv_updates, view.kv_update(batch->rows));
     batch->sending = view.residual();
     SocketStatus::Add(status_.frames_started, 1);
     ends_.Embed(*batch);
   }
-  out_.EndSend(shape_.bytes(header.residual_rows));
+  out_.EndSend(shape_.bytes(header.residual_rows, header.kv_updates));
   SocketStatus::Add(status_.link_ns, started - before);
   const uint64_t left = CounterNs();
   SocketStatus::Add(status_.step_ns, left - started);

@@ -76,10 +76,7 @@ ChainPlan ChainOf(const Manifest& manifest, const Plan& cluster) {
                             .layers = stage.layers,
                             .endpoint = receiving(i + 1, i + 1),
                             .next = receiving(next, i + 1)});
-    if (stage.plan.separated() && chain.slot_ends.empty()) {
-      for (const PlanAttentionSocket& socket : stage.plan.attention)
-        chain.slot_ends.push_back(socket.end_slot());
-    }
+    chain.DivideLike(stage.plan);
   }
   chain.serving = receiving(0, 0);
   chain.first = receiving(1, 0);

@@ -1,6 +1,8 @@
 #include "pipeline/chain/chain_plan.h"
 
 #include "base/error.h"
+#include "base/memory.h"
+#include "kernels/formats/kv_page.h"
 #include "pipeline/plan/stage_plan.h"
 
 namespace larder::pipeline::inline chain {
@@ -14,7 +16,9 @@ StageFrameShape ChainPlan::frame_shape() const {
           .context = context,
           .max_in_flight = max_in_flight,
           .stages = stages.size(),
-          .slot_ends = slot_ends};
+          .slot_ends = slot_ends,
+          .slot_chunks = CeilDiv(context, kernels::kChunkPositions),
+          .chunk_ends = chunk_ends};
 }
 
 rdma::LinkShape ChainPlan::link_shape() const {
@@ -22,15 +26,31 @@ rdma::LinkShape ChainPlan::link_shape() const {
   return {.frame_bytes = frame_shape().bytes(), .slots = max_in_flight + 1};
 }
 
+void ChainPlan::DivideLike(const StagePlan& plan) {
+  if (!slot_ends.empty()) return;
+  chunk_ends = {plan.kv_chunks};
+  if (!plan.separated()) return;
+  chunk_ends.clear();
+  for (const PlanAttentionSocket& socket : plan.attention) {
+    slot_ends.push_back(socket.end_slot());
+    chunk_ends.push_back(socket.first_chunk + socket.kv_chunks);
+  }
+}
+
 void ChainPlan::CheckStage(const StagePlan& plan) const {
   if (plan.options.slots != slots) {
     throw Error("stage with {} slots in a chain of {}: all sockets that hold KV need the same (key slots)",
                 plan.options.slots, slots);
   }
+  if (plan.kv_chunks != chunk_ends.back()) {
+    throw Error(
+        "stage with {} KV chunks in a chain of {}: all sockets that hold KV need the same (key kv_tokens)",
+        plan.kv_chunks, chunk_ends.back());
+  }
   if (!plan.separated()) return;
-  std::vector<SlotId> ends;
-  for (const PlanAttentionSocket& socket : plan.attention) ends.push_back(socket.end_slot());
-  if (ends != slot_ends) {
+  ChainPlan own;
+  own.DivideLike(plan);
+  if (own.slot_ends != slot_ends || own.chunk_ends != chunk_ends) {
     throw Error(
         "the stage of attention socket '{}' divides the slots among its attention sockets differently from "
         "the other stages; expected as many attention sockets with the same slots (key slots) in each stage",

@@ -2,6 +2,7 @@
 
 namespace larder::pipeline::inline chain {
 
-FrameCopy::FrameCopy(const StageFrameShape& shape) : shape_(shape), bytes_(shape.residual_offset()) {}
+FrameCopy::FrameCopy(const StageFrameShape& shape)
+    : shape_(shape), bytes_(shape.residual_offset()), kv_update_(shape.max_kv_updates()) {}
 
 }  // namespace larder::pipeline::chain

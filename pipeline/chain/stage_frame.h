@@ -1,9 +1,9 @@
 // StageFrame: the message between two stages of a chain: a header, the rows' slots and positions, the list of
-// those that want logits, each socket's report about itself, and the rows' residuals in float32, so that
-// splitting a model changes no bit. The sizes follow from the chain's shape, which both ends know; no
-// pointer, shape or type is sent. A frame comes from another machine, which may still write to the received
-// memory. So FrameCopy copies all that is used as an index or a size, checks every field of the copy against
-// the shape, and its users read only the copy.
+// those that want logits, each socket's report about itself, the rows' residuals in float32, so that
+// splitting a model changes no bit, and at its end the changes to the tables of KV chunks. The sizes follow
+// from the chain's shape, which both ends know; no pointer, shape or type is sent. A frame comes from another
+// machine, which may still write to the received memory. So FrameCopy copies all that is used as an index or
+// a size, checks every field of the copy against the shape, and its users read only the copy.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,13 @@
 
 #include "base/ids.h"
 #include "base/memory.h"
+#include "model/step/kv_update.h"
 #include "pipeline/stage/socket_status.h"
 
 namespace larder::pipeline::inline chain {
 
 inline constexpr uint64_t kStageFrameMagic = 0x31454d415246524cull;  // "LRFRAME1"
-inline constexpr uint32_t kStageFrameVersion = 2;
+inline constexpr uint32_t kStageFrameVersion = 3;
 
 struct StageFrameHeader {
   enum class Kind : uint32_t { kRows = 1, kStop = 2 };
@@ -34,7 +35,7 @@ struct StageFrameHeader {
   uint32_t first_half = 0;     // rows of the first half; 0: not cut
   uint32_t logit_rows = 0;     // rows that want logits
   uint32_t residual_rows = 0;  // equals rows; from the last stage, logit_rows
-  uint32_t reserved = 0;
+  uint32_t kv_updates = 0;     // from the last stage 0
 };
 static_assert(sizeof(StageFrameHeader) == 56 && std::is_trivially_copyable_v<StageFrameHeader>);
 
@@ -54,9 +55,18 @@ struct StageFrameShape {
   size_t stages = 0;
   // Where the slots of each attention socket end; rows of a half are in this order. Empty: any order.
   std::vector<SlotId> slot_ends;
+  size_t slot_chunks = 1;          // KV chunks of a slot
+  std::vector<size_t> chunk_ends;  // ChainPlan::chunk_ends
 
-  size_t bytes() const { return residual_offset() + max_rows * dim * sizeof(float); }
-  size_t bytes(size_t residual_rows) const { return residual_offset() + residual_rows * dim * sizeof(float); }
+  size_t max_kv_updates() const { return model::MaxKvUpdates(max_rows); }
+  size_t bytes() const { return bytes(max_rows, max_kv_updates()); }
+  size_t bytes(size_t residual_rows, size_t kv_updates) const {
+    return kv_update_offset(residual_rows) + kv_updates * sizeof(model::KvUpdate);
+  }
+  // Behind the residuals, so that a frame is no longer than what it has to say.
+  size_t kv_update_offset(size_t residual_rows) const {
+    return residual_offset() + residual_rows * dim * sizeof(float);
+  }
   size_t slot_offset() const { return sizeof(StageFrameHeader); }
   size_t position_offset() const { return slot_offset() + max_rows * sizeof(SlotId); }
   size_t logit_row_offset() const { return position_offset() + max_rows * sizeof(uint32_t); }
@@ -90,6 +100,9 @@ class StageFrameView {
   As<SocketReport>* report() const {
     return reinterpret_cast<As<SocketReport>*>(bytes_ + shape_.report_offset());
   }
+  As<model::KvUpdate>* kv_update(size_t residual_rows) const {
+    return reinterpret_cast<As<model::KvUpdate>*>(bytes_ + shape_.kv_update_offset(residual_rows));
+  }
   As<float>* residual() const { return reinterpret_cast<As<float>*>(bytes_ + shape_.residual_offset()); }
 
  private:
@@ -115,6 +128,7 @@ class FrameCopy {
   const uint32_t* position() const { return view().position(); }
   const uint32_t* logit_row() const { return view().logit_row(); }
   const SocketReport* report() const { return view().report(); }
+  const model::KvUpdate* kv_update() const { return kv_update_.data(); }
   const float* residual() const { return residual_; }  // in the link's slot, until EndReceive()
 
  private:
@@ -123,6 +137,7 @@ class FrameCopy {
 
   const StageFrameShape& shape_;
   std::vector<std::byte> bytes_;  // up to the residuals
+  std::vector<model::KvUpdate> kv_update_;
   const float* residual_ = nullptr;
 };
 

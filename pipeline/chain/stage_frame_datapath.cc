@@ -1,4 +1,6 @@
 // Copies and checks a frame that came over a link: plain arithmetic, once per frame, over few rows.
+#include <algorithm>
+
 #include "pipeline/chain/stage_frame.h"
 #include "sync/copy_once.h"
 
@@ -40,7 +42,23 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, cons
   if (header.logit_rows > shape.max_logit_rows) return "more rows with logits than there is room for";
   if (header.residual_rows != (from_last ? header.logit_rows : header.rows))
     return "residuals of rows other than those it names";
-  if (frame_bytes < shape.bytes(header.residual_rows)) return "fewer bytes than its rows need";
+  if (header.kv_updates > (from_last ? 0 : shape.max_kv_updates()))
+    return "more changes to the KV table than there is room for";
+  if (frame_bytes < shape.bytes(header.residual_rows, header.kv_updates))
+    return "fewer bytes than its rows need";
+  return nullptr;
+}
+
+// Checks that slots, places and chunks exist, each on its attention socket.
+const char* CheckKvUpdates(std::span<const model::KvUpdate> updates, const StageFrameShape& shape) {
+  for (const model::KvUpdate& update : updates) {
+    const auto end = std::upper_bound(shape.slot_ends.begin(), shape.slot_ends.end(), update.slot);
+    const auto socket = static_cast<size_t>(end - shape.slot_ends.begin());
+    Range<size_t> chunks{0, 0};
+    if (socket < shape.chunk_ends.size())
+      chunks = {socket == 0 ? 0 : shape.chunk_ends[socket - 1], shape.chunk_ends[socket]};
+    if (const char* wrong = update.Problem(shape.slots, shape.slot_chunks, chunks)) return wrong;
+  }
   return nullptr;
 }
 
@@ -61,7 +79,8 @@ void FrameCopy::CopyField(std::span<const std::byte> frame, size_t offset, size_
 }
 
 const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, bool from_last) {
-  if (frame.size() < shape_.bytes(0) || frame.size() > shape_.bytes()) return "a size that no frame can have";
+  if (frame.size() < shape_.bytes(0, 0) || frame.size() > shape_.bytes())
+    return "a size that no frame can have";
   CopyField(frame, 0, sizeof(StageFrameHeader));
   if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
@@ -70,7 +89,11 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));
   CopyField(frame, shape_.report_offset(), shape_.reports() * sizeof(SocketReport));
-  residual_ = View(frame.data(), shape_).residual();
+  const View sent(frame.data(), shape_);
+  residual_ = sent.residual();
+  sync::CopyOnce(kv_update_.data(), sent.kv_update(header().residual_rows),
+                 header().kv_updates * sizeof(model::KvUpdate));
+  if (const char* wrong = CheckKvUpdates({kv_update_.data(), header().kv_updates}, shape_)) return wrong;
   if (const char* wrong = CheckLogitRows(view())) return wrong;
   if (const char* wrong = CheckRows(view(), shape_, 0, header().first_half)) return wrong;
   return CheckRows(view(), shape_, header().first_half, header().rows);

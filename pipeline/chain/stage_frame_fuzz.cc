@@ -23,11 +23,19 @@ void Check(const uint8_t* data, size_t size) {
     // What Stage::Execute() and Head() require, as checks that abort.
     LARDER_CHECK(header.rows >= 1 && header.rows <= shape.max_rows && header.first_half < header.rows);
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
-    LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows));
+    LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows, header.kv_updates));
     for (uint32_t m = 0; m < header.rows; ++m) {
       LARDER_CHECK(copy.slot()[m].index() < shape.slots && copy.position()[m] < shape.context);
     }
     for (uint32_t i = 0; i < header.logit_rows; ++i) LARDER_CHECK(copy.logit_row()[i] < header.rows);
+    for (uint32_t i = 0; i < header.kv_updates; ++i) {
+      const model::KvUpdate& update = copy.kv_update()[i];
+      const size_t first = update.slot < shape.slot_ends[0] ? 0 : 6, end = first == 0 ? 6 : 15;
+      const Range<size_t> chunks{first, end};
+      LARDER_CHECK(update.slot.index() < shape.slots && update.index < shape.slot_chunks);
+      LARDER_CHECK(chunks.contains(update.chunk));
+      LARDER_CHECK(update.copied_positions == 0 || chunks.contains(update.copied_from));
+    }
     // AttentionClient::Send() requires the rows of each half in the order of attention sockets.
     const uint32_t ends[] = {header.first_half, header.rows};
     for (uint32_t half = 0, m = 0; half < 2; ++half) {

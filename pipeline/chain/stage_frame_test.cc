@@ -14,7 +14,7 @@ namespace {
 TEST(StageFrameTest, AValidOneIsAccepted) {
   TestFrame frame(TestFrameShape());
   EXPECT_EQ(frame.Check(), nullptr);
-  frame.bytes.resize(frame.shape.bytes(6));
+  frame.bytes.resize(frame.shape.bytes(6, 2));
   EXPECT_EQ(frame.Check(), nullptr) << "only its own rows need to have come";
 }
 
@@ -22,6 +22,9 @@ TEST(StageFrameTest, FromTheLastStageResidualsAreThoseOfLogitRows) {
   TestFrame frame(TestFrameShape());
   EXPECT_STREQ(frame.Check(true), "residuals of rows other than those it names");
   frame.view().header().residual_rows = 2;
+  EXPECT_STREQ(frame.Check(true), "more changes to the KV table than there is room for")
+      << "stages use them up";
+  frame.view().header().kv_updates = 0;
   EXPECT_EQ(frame.Check(true), nullptr);
   EXPECT_STREQ(frame.Check(false), "residuals of rows other than those it names");
 }
@@ -31,7 +34,7 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
   const std::vector<std::pair<const char*, Spoil>> table = {
       {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(10); }},
       {"a size that no frame can have", [](TestFrame& f) { f.bytes.resize(f.bytes.size() + 1); }},
-      {"fewer bytes than its rows need", [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6) - 1); }},
+      {"fewer bytes than its rows need", [](TestFrame& f) { f.bytes.resize(f.shape.bytes(6, 2) - 1); }},
       {"not a stage's frame (wrong magic number)", [](TestFrame& f) { f.view().header().magic ^= 1; }},
       {"another frame version", [](TestFrame& f) { f.view().header().version = 1; }},
       {"another plan's frame", [](TestFrame& f) { f.view().header().plan_hash ^= 1; }},
@@ -58,6 +61,15 @@ TEST(StageFrameTest, EachWrongFieldIsRefusedByName) {
       {"a slot that does not exist", [](TestFrame& f) { f.view().slot()[0] = SlotId(-1); }},
       {"a position beyond the context", [](TestFrame& f) { f.view().position()[2] = 100; }},
       {"a gap in the positions of a slot", [](TestFrame& f) { f.view().position()[1] = 12; }},
+      {"more changes to the KV table than there is room for",
+       [](TestFrame& f) { f.view().header().kv_updates = 521; }},
+      {"KV for a slot that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(5); }},
+      {"KV for a slot that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].slot = SlotId(-2); }},
+      {"KV beyond the context", [](TestFrame& f) { f.view().kv_update(6)[0].index = 3; }},
+      {"a KV chunk that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].chunk = 15; }},
+      {"a KV chunk that does not exist",
+       [](TestFrame& f) { f.view().kv_update(6)[0].chunk = 6; }},  // another's
+      {"a KV chunk that does not exist", [](TestFrame& f) { f.view().kv_update(6)[1].copied_from = 5; }},
       {"rows out of the attention sockets' order", [](TestFrame& f) { f.view().slot()[3] = SlotId(0); }},
   };
   for (const auto& [expected, spoil] : table) {
@@ -81,12 +93,14 @@ TEST(StageFrameTest, WhatWasTakenDoesNotChange) {
   EXPECT_EQ(copy.position()[2], 99u);
   EXPECT_EQ(copy.logit_row()[1], 5u);
   EXPECT_EQ(copy.report()[1].here_ns, 77u);
+  EXPECT_EQ(copy.kv_update()[1], (model::KvUpdate{SlotId(3), 0, 6, 14, 9}));
   EXPECT_EQ(static_cast<const void*>(copy.residual()), frame.view().residual()) << "read where it came";
 }
 
 TEST(StageFrameTest, WithoutAttentionSocketsAnyOrderWillDo) {
   StageFrameShape shape = TestFrameShape();
   shape.slot_ends.clear();
+  shape.chunk_ends = {15};
   TestFrame frame(shape);
   frame.view().slot()[3] = SlotId(0);
   EXPECT_EQ(frame.Check(), nullptr);
@@ -103,7 +117,8 @@ TEST(StageFrameTest, FieldsDoNotOverlap) {
   EXPECT_LE(shape.logit_row_offset() + shape.max_rows * 4, shape.report_offset());
   EXPECT_EQ(shape.reports(), 2 * (1 + 2u));  // two stages, each with two attention sockets
   EXPECT_LE(shape.report_offset() + shape.reports() * sizeof(SocketReport), shape.residual_offset());
-  EXPECT_EQ(shape.bytes(), shape.residual_offset() + shape.max_rows * shape.dim * 4);
+  EXPECT_EQ(shape.kv_update_offset(8), shape.residual_offset() + shape.max_rows * shape.dim * 4);
+  EXPECT_EQ(shape.bytes(), shape.kv_update_offset(8) + 520 * sizeof(model::KvUpdate));
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ inline StageFrameShape TestFrameShape() {
           .context = 100,
           .max_in_flight = 3,
           .stages = 2,
-          .slot_ends = {SlotId(2), SlotId(5)}};
+          .slot_ends = {SlotId(2), SlotId(5)},
+          .slot_chunks = 3,
+          .chunk_ends = {6, 15}};
 }
 
 struct TestFrame {
@@ -28,7 +30,8 @@ struct TestFrame {
                        .rows = 6,
                        .first_half = 4,
                        .logit_rows = 2,
-                       .residual_rows = 6};
+                       .residual_rows = 6,
+                       .kv_updates = 2};
     const int32_t slots[] = {1, 1, 3, 4, 0, 2};
     const uint32_t positions[] = {10, 11, 99, 0, 5, 6};
     for (size_t m = 0; m < 6; ++m) {
@@ -37,6 +40,8 @@ struct TestFrame {
     }
     view().logit_row()[0] = 1;
     view().logit_row()[1] = 5;
+    view().kv_update(6)[0] = {SlotId(1), 2, 5, 0, 0};
+    view().kv_update(6)[1] = {SlotId(3), 0, 6, 14, 9};
   }
   StageFrameView<std::byte> view() { return {bytes.data(), shape}; }
   const char* Check(bool from_last = false) const { return FrameCopy(shape).Take(bytes, 7, from_last); }

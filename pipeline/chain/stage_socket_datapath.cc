@@ -27,7 +27,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     const StageFrameHeader& header = frame_.header();
     to.header() = header;
     if (header.kind == StageFrameHeader::Kind::kStop) {
-      out.EndSend(shape_.bytes(0));
+      out.EndSend(shape_.bytes(0, 0));
       in.EndReceive();
       return Outcome::kStopped;
     }
@@ -41,12 +41,17 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
                            .position = frame_.position(),
                            .logit_rows = header.logit_rows,
                            .logit_row = frame_.logit_row(),
+                           .kv_updates = header.kv_updates,
+                           .kv_update = frame_.kv_update(),
                            .received = frame_.residual(),
                            .sending = to.residual()};
     stage_.Execute(frame, stage_.separated() ? header.first_half : 0);
     in.EndReceive();
     const uint32_t residual_rows = last ? header.logit_rows : header.rows;
+    const uint32_t kv_updates = last ? 0 : header.kv_updates;
     to.header().residual_rows = residual_rows;
+    to.header().kv_updates = kv_updates;
+    std::copy_n(frame_.kv_update(), kv_updates, to.kv_update(residual_rows));
     const uint64_t done = CounterNs();
     // Time spent waiting for attention sockets, layer by layer, does not count as this socket's computing.
     const uint64_t inside_ns = std::min(stage_.waited_ns() - waited_ns, done - started);
@@ -56,7 +61,7 @@ StageSocket::Outcome StageSocket::Run(rdma::FrameLink& in, rdma::FrameLink& out,
     SocketStatus::Add(status_.link_ns, started - came);
     SocketStatus::Add(status_.step_ns, done - started - inside_ns);
     WriteReports(to, done - came);
-    out.EndSend(shape_.bytes(residual_rows));
+    out.EndSend(shape_.bytes(residual_rows, kv_updates));
     before = done;
   }
 }

@@ -59,11 +59,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
                                    .slots = socket.slots});
     }
     test.stages.push_back(MakeStagePlan(model::LayersOf(config, first, stage.layers), machine, options));
-    if (test.stages.back().separated()) {
-      test.chain.slot_ends.clear();
-      for (const auto& socket : test.stages.back().attention)
-        test.chain.slot_ends.push_back(socket.end_slot());
-    }
+    test.chain.DivideLike(test.stages.back());
     test.chain.stages.push_back({fmt::format("stage{}", first), first, stage.layers, {}});
     first += stage.layers;
   }

@@ -14,13 +14,17 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
       plan_(plan),
       file_(std::move(file)),
       weight_bytes_(plan.weight_bytes),
-      kv_token_bytes_(plan.kv_slot_bytes / plan.options.context),
-      lengths_(plan.options.slots, 0) {
-  for (const PlanAttentionSocket& socket : plan.attention)
+      kv_token_bytes_(plan.kv_slot_bytes / plan.options.context) {
+  limits_.slots = plan.options.slots;
+  std::vector<size_t> chunk_ends;
+  for (const PlanAttentionSocket& socket : plan.attention) {
     limits_.attention_slot_ends.push_back(socket.end_slot());
+    chunk_ends.push_back(socket.first_chunk + socket.kv_chunks);
+  }
+  if (chunk_ends.empty()) chunk_ends.push_back(plan.kv_chunks);
   auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
   local_ = local.get();
-  Begin(std::move(local));
+  Begin(std::move(local), std::move(chunk_ends));
 }
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const StagePlan& ends,
@@ -28,22 +32,27 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& cha
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(ends),
       file_(std::move(file)),
-      limits_{.attention_slot_ends = chain.slot_ends},
+      limits_{.slots = chain.slots, .attention_slot_ends = chain.slot_ends},
       weight_bytes_(weight_node::LayerBytes(chain.config, 0, chain.config.layers)),
-      kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context),
-      lengths_(chain.slots, 0) {
+      kv_token_bytes_(attention_node::KvShape(chain.config, 1, chain.context).slot_bytes() / chain.context) {
   auto client = std::make_unique<ChainClient>(chain, plan_, std::move(stages), *file_, options, status_);
   client_ = client.get();
-  Begin(std::move(client));
+  Begin(std::move(client), chain.chunk_ends);
 }
 
-void Engine::Begin(std::unique_ptr<Chain> chain) {
+void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends) {
   chain_ = std::move(chain);
-  seen_.resize(lengths_.size());
+  seen_.resize(limits_.slots);
+  kv_ = std::make_unique<KvChunks>(KvChunksShape{.slots = limits_.slots,
+                                                 .context = plan_.options.context,
+                                                 .chunk_positions = kernels::kChunkPositions,
+                                                 .slot_ends = limits_.attention_slot_ends,
+                                                 .chunk_ends = std::move(chunk_ends),
+                                                 .max_updates = model::MaxKvUpdates(max_rows())});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_rows()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
   left_.resize(limits_.attention_slot_ends.size());
-  limits_ = {.slots = lengths_.size(),
+  limits_ = {.slots = limits_.slots,
              .context = plan_.options.context,
              .vocab = plan_.config.vocab,
              .max_rows = max_rows(),
@@ -75,8 +84,8 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
     throw Error("token id {} is outside the vocabulary of {} ({} tokens)", row.token, plan_.config.name,
                 plan_.config.vocab);
   }
-  if (row.slot.index() >= lengths_.size())
-    throw Error("slot {} does not exist; the plan has {}", row.slot.value, lengths_.size());
+  if (row.slot.index() >= slots())
+    throw Error("slot {} does not exist; the plan has {}", row.slot.value, slots());
   if (row.position >= plan_.options.context) {
     throw Error("position {} is beyond the context of {} tokens; start with a larger -c", row.position,
                 plan_.options.context);
@@ -85,13 +94,21 @@ void Engine::ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const {
               EndBefore(rows, i));
 }
 
+void Engine::ThrowNoRoom(const TokenRow& row) const {
+  throw Error(
+      "no room in the KV cache for position {} of slot {}: its socket's {} chunks of {} tokens are all "
+      "taken; "
+      "start with a larger --kv-tokens, or fewer slots",
+      row.position, row.slot.value, kv_->pool(kv_->socket_of(row.slot)), kernels::kChunkPositions);
+}
+
 template <typename Call>
 void Engine::OverChain(Call call) {
   try {
     call();
   } catch (const ChainLostError&) {
     in_flight_ = 0;
-    std::fill(lengths_.begin(), lengths_.end(), 0);
+    kv_->ResetAll();
     throw;
   }
 }
@@ -164,7 +181,5 @@ std::span<const float> Engine::logits(size_t i) const {
 }
 
 size_t Engine::max_logits() const { return packed().max_logit_rows(); }
-
-void Engine::Reset(SlotId slot) { lengths_.at(slot.index()) = 0; }
 
 }  // namespace larder::pipeline::engine

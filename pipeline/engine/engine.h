@@ -16,6 +16,7 @@
 #include "pipeline/chain/chain.h"
 #include "pipeline/chain/chain_client.h"
 #include "pipeline/chain/local_chain.h"
+#include "pipeline/engine/kv_chunks.h"
 #include "pipeline/engine/token_engine.h"
 #include "pipeline/plan/stage_plan.h"
 #include "pipeline/stage/socket_status.h"
@@ -47,7 +48,7 @@ class Engine final : public TokenEngine {
   // For a single stage 1, since the next step's tokens depend on this step's logits.
   size_t max_in_flight() const { return batches_.size(); }
   size_t max_rows() const { return packed().max_rows(); }
-  size_t slots() const { return lengths_.size(); }
+  size_t slots() const { return limits_.slots; }
 
   // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the next one.
   std::span<const float> logits(size_t i) const override;
@@ -55,8 +56,9 @@ class Engine final : public TokenEngine {
   const std::string& fault(size_t i) const override;
   size_t max_logits() const;
 
-  void Reset(SlotId slot);  // forgets the slot's sequence
-  size_t length(SlotId slot) const { return lengths_.at(slot.index()); }
+  KvChunks& kv() override { return *kv_; }
+  void Reset(SlotId slot) { kv_->Reset(slot); }  // forgets the slot's sequence
+  size_t length(SlotId slot) const { return kv_->length(slot); }
   const StagePlan& plan() const { return plan_; }
   const SocketStatus& status() const { return status_; }  // this socket's; any thread
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
@@ -75,23 +77,30 @@ class Engine final : public TokenEngine {
   // Rows in the order of computation: by half, then by attention socket. Capacity: max_rows().
   struct MicroBatch {
     explicit MicroBatch(size_t max_rows)
-        : token(max_rows), slot(max_rows), position(max_rows), logit_row(max_rows), logit_at(max_rows) {}
-    uint32_t rows = 0, logit_rows = 0;
+        : token(max_rows),
+          slot(max_rows),
+          position(max_rows),
+          logit_row(max_rows),
+          logit_at(max_rows),
+          kv_update(model::MaxKvUpdates(max_rows)) {}
+    uint32_t rows = 0, logit_rows = 0, kv_updates = 0;
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
     std::vector<int32_t> token;
     std::vector<SlotId> slot;
     std::vector<uint32_t> position, logit_row;
     std::vector<uint32_t> logit_at;  // index into logit_row of the caller's i-th row with logits
+    std::vector<model::KvUpdate> kv_update;
     model::BatchRows rows_of() const;
   };
 
   LocalChain& local() const;
-  void Begin(std::unique_ptr<Chain> chain);
+  void Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends);
   // Calls `call`. If it throws ChainLostError, forgets what was in flight, empties every slot, and rethrows.
   template <typename Call>
   void OverChain(Call call);
-  // What Submit and Collect call that may throw: wrong rows, a lost chain.
+  // What Submit and Collect call that may throw: wrong rows, no KV chunk left, a lost chain.
   [[noreturn]] void ThrowWrongRow(std::span<const TokenRow> rows, size_t i) const;  // see Check
+  [[noreturn]] void ThrowNoRoom(const TokenRow& row) const;
   void SubmitToChain(const MicroBatch& batch);
   void CollectFromChain();
   void DescribeFaults(const MicroBatch& batch);
@@ -100,6 +109,7 @@ class Engine final : public TokenEngine {
   size_t EndBefore(std::span<const TokenRow> rows, size_t i) const;
   bool PaysInHalves(std::span<const TokenRow> rows) const;
   uint32_t OrderForSockets(std::span<const TokenRow> rows, bool in_halves);
+  void Reserve(std::span<const TokenRow> rows);
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
   bool FindFaults(const MicroBatch& batch);
 
@@ -112,8 +122,8 @@ class Engine final : public TokenEngine {
   ChainClient* client_ = nullptr;
   EngineLimits limits_;
   uint64_t weight_bytes_ = 0, kv_token_bytes_ = 0;
-  std::vector<size_t> lengths_;  // [slot]: tokens in its KV cache
-  std::vector<uint64_t> seen_;   // [slot]: the last Check() that saw it
+  std::unique_ptr<KvChunks> kv_;
+  std::vector<uint64_t> seen_;  // [slot]: the last Check() that saw it
   uint64_t checks_ = 0;
   std::vector<MicroBatch> batches_;  // a ring: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;

@@ -10,6 +10,7 @@ namespace larder::pipeline::inline engine {
 void Engine::Submit(std::span<const TokenRow> rows) {
   LARDER_CHECK(in_flight_ < max_in_flight() && !rows.empty() && rows.size() <= max_rows());
   Check(rows);
+  Reserve(rows);
   MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];
   Fill(rows, batch);
   ++in_flight_;
@@ -30,7 +31,7 @@ void Engine::Collect() {
 // Where the sequence of row i ends before it.
 size_t Engine::EndBefore(std::span<const TokenRow> rows, size_t i) const {
   const TokenRow& row = rows[i];
-  return i > 0 && rows[i - 1].slot == row.slot ? rows[i - 1].position + 1 : lengths_[row.slot.index()];
+  return i > 0 && rows[i - 1].slot == row.slot ? rows[i - 1].position + 1 : kv_->length(row.slot);
 }
 
 void Engine::Check(std::span<const TokenRow> rows) {
@@ -39,7 +40,7 @@ void Engine::Check(std::span<const TokenRow> rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const TokenRow& row = rows[i];
     if (row.token < 0 || static_cast<size_t>(row.token) >= plan_.config.vocab ||
-        row.slot.index() >= lengths_.size() || row.position >= plan_.options.context) {
+        row.slot.index() >= slots() || row.position >= plan_.options.context) {
       ThrowWrongRow(rows, i);
     }
     const bool continues = i > 0 && rows[i - 1].slot == row.slot;
@@ -51,6 +52,14 @@ void Engine::Check(std::span<const TokenRow> rows) {
     wanted += row.logits;
   }
   if (wanted > max_logits()) ThrowWrongRow(rows, rows.size());
+}
+
+void Engine::Reserve(std::span<const TokenRow> rows) {
+  for (size_t i = 0, end = 0; i < rows.size(); i = end) {
+    while (end < rows.size() && rows[end].slot == rows[i].slot) ++end;
+    const size_t last = rows[end - 1].position + 1;
+    if (kv_->Reserve(rows[i].slot, rows[i].position, last) < last) ThrowNoRoom(rows[i]);
+  }
 }
 
 // Halves let weight and attention sockets compute at the same time, but each half reads all weights. That
@@ -108,8 +117,12 @@ void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   uint32_t wanted = 0;
   for (uint32_t i = 0; i < batch.rows; ++i) {
     if (rows[i].logits) batch.logit_at[wanted++] = rank_[i];
-    lengths_[rows[i].slot.index()] = rows[i].position + 1;
+    kv_->Extend(rows[i].slot, rows[i].position + 1);
   }
+  const std::span<const model::KvUpdate> updates = kv_->updates();
+  std::copy(updates.begin(), updates.end(), batch.kv_update.begin());
+  batch.kv_updates = static_cast<uint32_t>(updates.size());
+  kv_->ClearUpdates();
 }
 
 model::BatchRows Engine::MicroBatch::rows_of() const {
@@ -118,7 +131,9 @@ model::BatchRows Engine::MicroBatch::rows_of() const {
           .slot = slot.data(),
           .position = position.data(),
           .logit_rows = logit_rows,
-          .logit_row = logit_row.data()};
+          .logit_row = logit_row.data(),
+          .kv_updates = kv_updates,
+          .kv_update = kv_update.data()};
 }
 
 // Makes the micro-batch the last collected one. Returns whether one of its outputs is not finite.

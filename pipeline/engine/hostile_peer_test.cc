@@ -146,11 +146,22 @@ TEST_F(HostileChain, AStageUsesNothingThatThePeerCanStillChange) {
   const std::vector<float> before = Talk(3, {});
   ASSERT_FALSE(before.empty());
   answered_ = 0;
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 40; ++round) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     Talk(10, [&](std::byte* bytes) -> std::vector<Flipper::Word> {
       const StageFrameView<std::byte> view(bytes, shape);
-      switch (round % 6) {
+      switch (round % 8) {
+        case 6:
+          return {{&view.header().kv_updates, 0, hostile}};
+        case 7: {
+          view.header().kv_updates = 1;
+          model::KvUpdate& update = view.kv_update(kRows)[0];
+          update = {SlotId(0), 0, 1, 0, 5};
+          return {{&update.index, 0, hostile},
+                  {&update.chunk, 1, hostile},
+                  {&update.copied_from, 0, hostile},
+                  {&update.copied_positions, 5, hostile}};
+        }
         case 0:
           return {{&view.header().rows, kRows, hostile}};
         case 1:
@@ -194,7 +205,7 @@ TEST_F(HostileChainOfManyLogits, MoreThanThereIsRoomForAreRefused) {
         view.position()[m] = m;
         view.logit_row()[m] = m;
       }
-      return {{&view.header().reserved, 0, 0}};
+      return {{&view.header().first_half, 0, 0}};
     });
     return status_.wrong_frames.load();
   };
@@ -251,12 +262,14 @@ class HostileWeights {
       message = {.kind = frame == frames ? FrameMessage::Kind::kStop : FrameMessage::Kind::kRows,
                  .base_epoch = epoch,
                  .halves = 1,
-                 .reserved = 0,
+                 .kv_updates = 2,
                  .half = {{.rows = kRows, .first_row = 0}, {}}};
       for (uint32_t m = 0; m < kRows; ++m) {
         message.slot()[m] = SlotId(m < kRows / 2 ? 0 : 1);
         message.position(max_rows)[m] = m % (kRows / 2);
       }
+      message.kv_update(max_rows)[0] = {SlotId(0), 0, 1, 0, 0};
+      message.kv_update(max_rows)[1] = {SlotId(1), 0, 0, 1, 3};
       std::unique_ptr<Flipper> flipper;
       if (words && frame < frames) flipper = std::make_unique<Flipper>(words(message));
       // Signals all of the frame's heads at once; the contents of the rows do not matter.
@@ -289,7 +302,13 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
   for (int round = 0; round < 30; ++round) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     weights.Talk(10, [&](FrameMessage& message) -> std::vector<Flipper::Word> {
-      switch (round % 5) {
+      switch (round % 7) {
+        case 5:
+          return {{&message.kv_updates, 2, hostile}};
+        case 6:
+          return {{&message.kv_update(max_rows)[0].chunk, 1, hostile},
+                  {&message.kv_update(max_rows)[1].copied_from, 1, hostile},
+                  {&message.kv_update(max_rows)[1].copied_positions, 3, hostile}};
         case 0:
           return {{&message.halves, 1, hostile}};
         case 1:
@@ -321,13 +340,17 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"a position beyond the context", [=](FrameMessage& m) { m.position(max_rows)[3] = 1u << 30; }},
       // A tile of three rows would take these positions to be `context` and beyond.
       {"a gap in the positions of a slot", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},
+      {"more changes to the KV table than there is room for", [](FrameMessage& m) { m.kv_updates = 10'000; }},
+      {"a KV chunk that does not exist", [=](FrameMessage& m) { m.kv_update(max_rows)[0].chunk = 2; }},
+      {"a KV chunk that does not exist", [=](FrameMessage& m) { m.kv_update(max_rows)[1].copied_from = 2; }},
+      {"KV beyond the context", [=](FrameMessage& m) { m.kv_update(max_rows)[1].index = 1; }},
       {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
   };
   for (const auto& [expected, spoil] : table) {
     const std::string said =
         weights.Talk(1, [&spoil = spoil](FrameMessage& message) -> std::vector<Flipper::Word> {
           spoil(message);
-          return {{&message.reserved, 0, 0}};
+          return {{&message.half[1].rows, 0, 0}};
         });
     EXPECT_NE(said.find(expected), std::string::npos) << expected << ": " << said;
   }

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "base/pulse.h"
+#include "pipeline/engine/kv_chunks.h"
 
 namespace larder::pipeline::inline engine {
 
@@ -45,6 +46,9 @@ class TokenEngine {
   // Completes the oldest micro-batch. A row whose output is not finite gets a fault(); that is not an
   // exception.
   virtual void Collect() = 0;
+  // Which KV chunks the slots list. The caller reserves what the rows of a Submit need; Submit reserves what
+  // is missing, and throws Error if there is no chunk. It is empty after a ChainLostError.
+  virtual KvChunks& kv() = 0;
   // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain has been
   // lost; after that, tries to connect again, for a second or two.
   virtual void Reconnect() = 0;

@@ -161,6 +161,10 @@ void ReadModel(const toml::table& table, const std::string& path, Manifest* mani
     manifest->context = static_cast<size_t>(*context);
   if (const auto slots = fields.Integer("slots", 1, kMaxSlots, "a number of slots"))
     manifest->slots = static_cast<size_t>(*slots);
+  constexpr int64_t kMostKvTokens = int64_t{1} << 40;
+  if (const auto tokens =
+          fields.Integer("kv_tokens", 1, kMostKvTokens, "tokens that the KV caches hold together"))
+    manifest->kv_tokens = static_cast<size_t>(*tokens);
   constexpr const char* kIsas = "\"auto\", \"scalar\", \"avx2\", \"avx-vnni\" or \"avx512-vnni\"";
   const auto isa = fields.String("isa", kIsas);
   if (isa && *isa != "auto") {

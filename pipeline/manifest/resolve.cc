@@ -200,7 +200,10 @@ class Resolver {
     size_t context = manifest_.context;
     if (context == 0) context = attention_node::KvShape::DefaultContext(*config_);
     const size_t slots = TotalSlots();
-    const uint64_t kv = attention_node::KvShape(*config_, slots, context).bytes();
+    const uint64_t kv = attention_node::KvShape(
+                            *config_, slots, context,
+                            attention_node::KvShape::PoolChunks(slots, slots, context, manifest_.kv_tokens))
+                            .bytes();
     const std::string figures = fmt::format(
         "{:.1f} MB of weights, {:.1f} MB of KV cache ({} slot{} of {} tokens), L3 budget {:.1f} MB of this "
         "socket, {:.1f} MB of all",

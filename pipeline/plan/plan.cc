@@ -111,6 +111,7 @@ class Planner {
     options.isolated = options_.isolated || socket.isolated;
     options.attention.clear();
     if (options.context == 0) options.context = manifest_.context;
+    if (options.kv_tokens == 0) options.kv_tokens = manifest_.kv_tokens;
     if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
@@ -188,6 +189,7 @@ class Planner {
       for (const std::string& note : own.notes) stage_notes_[note].push_back(stage.socket);
       plan_.context = own.options.context;
       plan_.slots = own.options.slots;
+      plan_.kv_tokens = own.options.kv_tokens;
       if (!stage.resident && manifest_.require_resident) {
         throw Error(
             "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; [model] "
@@ -199,6 +201,21 @@ class Planner {
     // A micro-batch passes through every stage, so the smallest L2 limits its rows.
     plan_.max_batch_tokens = max_batch_tokens;
     for (PlacedStage& stage : plan_.stages) stage.plan.options.max_batch_tokens = max_batch_tokens;
+    ShareKvChunks();
+  }
+
+  // A chunk of a sequence has one number in all stages, so a colocated stage has as many as the attention
+  // sockets of the others together.
+  void ShareKvChunks() {
+    size_t chunks = 0;
+    for (const PlacedStage& stage : plan_.stages) {
+      if (stage.plan.separated()) chunks = stage.plan.kv_chunks;
+    }
+    for (PlacedStage& stage : plan_.stages) {
+      if (chunks == 0 || stage.plan.separated()) continue;
+      stage.plan.kv_bytes = stage.plan.kv_bytes / stage.plan.kv_chunks * chunks;
+      stage.plan.kv_chunks = chunks;
+    }
   }
 
   model::ModelConfig ConfigOf(const PlacedStage& stage) const {
@@ -350,6 +367,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
   plan.serving_resident = stage.resident;
   plan.context = own.options.context;
   plan.slots = own.options.slots;
+  plan.kv_tokens = own.options.kv_tokens;
   plan.max_batch_tokens = own.options.max_batch_tokens;
   plan.notes = own.notes;
   plan.stages.push_back(std::move(stage));

@@ -49,15 +49,18 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
 }
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
+  const uint64_t chunk_bytes = attention_node::KvShape(plan.config, 1, plan.options.context).chunk_bytes();
   SlotId first_slot(0);
   for (const PlanOptions::Attention& socket : plan.options.attention) {
     if (socket.slots == 0 || socket.cores.empty())
       throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
-    PlanAttentionSocket out{.name = socket.name,
-                            .threads = {},
-                            .first_slot = first_slot,
-                            .slots = socket.slots,
-                            .kv_bytes = socket.slots * plan.kv_slot_bytes};
+    PlanAttentionSocket out{
+        .name = socket.name, .threads = {}, .first_slot = first_slot, .slots = socket.slots};
+    out.kv_chunks = attention_node::KvShape::PoolChunks(socket.slots, plan.options.slots,
+                                                        plan.options.context, plan.options.kv_tokens);
+    out.first_chunk = plan.kv_chunks;
+    out.kv_bytes = out.kv_chunks * chunk_bytes;
+    plan.kv_chunks += out.kv_chunks;
     const auto cpus = socket.cpus.empty() ? topology.CpusOf(socket.cores) : socket.cpus;
     const auto groups = topology.GroupsOf(socket.cores);
     for (size_t t = 0; t < socket.cores.size(); ++t) {
@@ -160,8 +163,10 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.embedding_bytes = config.tied_embeddings || !config.ends ? 0 : weight_node::EmbeddingBytes(config);
   const attention_node::KvShape kv(config, o.slots, o.context);
   plan.kv_slot_bytes = kv.slot_bytes();
-  plan.kv_bytes = kv.bytes();
   PlanAttention(plan, topology);
+  if (!plan.separated())
+    plan.kv_chunks = attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context, o.kv_tokens);
+  plan.kv_bytes = plan.kv_chunks * kv.chunk_bytes();
   NoteResidency(plan);
   if (topology.from_xml()) {
     plan.notes.push_back(
@@ -214,7 +219,7 @@ uint64_t StagePlan::ExchangeHash() const {
   key.push_back({options.context, options.slots, options.max_batch_tokens, options.few_rows, threads.size(),
                  config.first_layer, config.ends, fingerprint});
   for (const PlanAttentionSocket& socket : attention)
-    key.push_back({socket.name, socket.threads.size(), socket.slots});
+    key.push_back({socket.name, socket.threads.size(), socket.slots, socket.kv_chunks});
   return HashOf(key);
 }
 
@@ -229,9 +234,13 @@ std::string StagePlan::Table() const {
       fmt::format("weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
                   embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
                                   : std::string(" (embeddings tied)"));
-  out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
-                     options.slots == 1 ? "" : "s", options.context, kv_bytes * 1e-6,
-                     kv_slot_bytes / options.context);
+  out +=
+      fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
+                  options.slots == 1 ? "" : "s", options.context,
+                  options.kv_tokens == 0 ? std::string()
+                                         : fmt::format(", {} chunks of {} tokens together", kv_chunks,
+                                                       std::min(options.context, kernels::kChunkPositions)),
+                  kv_bytes * 1e-6, kv_slot_bytes / options.context);
   out +=
       fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",

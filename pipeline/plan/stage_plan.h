@@ -22,6 +22,9 @@ struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
   size_t context = 0;  // positions per slot; 0: the model's trained context, at most 4096
   size_t slots = 1;    // sequences that the KV cache holds
+  // Tokens that the KV caches of all slots hold together; sequences that outgrow them wait, and are computed
+  // again. 0: a full context for each slot.
+  size_t kv_tokens = 0;
   // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as many as
   // weight_node::OwnNormRows says.
   size_t few_rows = 0;
@@ -70,6 +73,9 @@ struct PlanAttentionSocket {
   std::vector<PlanThread> threads;
   SlotId first_slot{0};  // it holds slots [first_slot, end_slot())
   size_t slots = 0;
+  // The pool of these slots (attention_node/kv_region.h): chunks [first_chunk, first_chunk + kv_chunks) of
+  // the stage's.
+  size_t first_chunk = 0, kv_chunks = 0;
   uint64_t kv_bytes = 0;
   SlotId end_slot() const { return SlotId(first_slot.value + static_cast<int32_t>(slots)); }
 };
@@ -86,8 +92,9 @@ struct StagePlan {
   uint64_t fingerprint = 0;
   uint64_t weight_bytes = 0;     // packed, read for each token (layers and lm_head)
   uint64_t embedding_bytes = 0;  // looked up, not read in full (untied embeddings)
-  uint64_t kv_slot_bytes = 0;
-  uint64_t kv_bytes = 0;
+  uint64_t kv_slot_bytes = 0;    // a sequence at full context
+  size_t kv_chunks = 0;          // of all its attention sockets, or its own
+  uint64_t kv_bytes = 0;         // theirs
   // What the user should know: does not fit, unknown L3, fewer KV heads than threads.
   std::vector<std::string> notes;
 

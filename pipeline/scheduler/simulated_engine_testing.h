@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <random>
@@ -15,6 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "pipeline/chain/chain.h"
+#include "pipeline/engine/kv_memory_testing.h"
 #include "pipeline/engine/token_engine.h"
 
 namespace larder::pipeline::inline scheduler {
@@ -31,9 +33,18 @@ class SimulatedClock final : public Clock {
 
 class SimulatedEngine final : public TokenEngine {
  public:
-  // loss: the probability that a Submit or Collect finds the chain lost.
-  SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed)
-      : limits_(std::move(limits)), clock_(clock), loss_(loss), random_(seed), keys_(limits_.slots) {}
+  // loss: the probability that a Submit or Collect finds the chain lost. kv_chunks: of kChunkPositions, for
+  // each attention socket; 0: a full context for each slot.
+  SimulatedEngine(EngineLimits limits, SimulatedClock& clock, double loss, uint32_t seed,
+                  size_t kv_chunks = 0)
+      : limits_(std::move(limits)),
+        clock_(clock),
+        loss_(loss),
+        random_(seed),
+        kv_(ChunksOf(limits_, kv_chunks)),
+        keys_(kv_.shape()) {}
+
+  static constexpr size_t kChunkPositions = 16;
 
   // The state after one more token; the first of a sequence follows 0.
   static uint64_t After(uint64_t state, int32_t token) {
@@ -53,18 +64,27 @@ class SimulatedEngine final : public TokenEngine {
     LARDER_CHECK(batches_.size() < limits_.max_in_flight && !rows.empty() && rows.size() <= limits_.max_rows);
     std::vector<uint64_t>& wanted = batches_.emplace_back();
     std::vector<bool> seen(limits_.slots);
+    for (size_t i = 0, end = 0; i < rows.size(); i = end) {
+      while (end < rows.size() && rows[end].slot == rows[i].slot) ++end;
+      const size_t last = rows[end - 1].position + 1;
+      LARDER_CHECK(rows[i].position <= kv_.length(rows[i].slot));
+      LARDER_CHECK(kv_.Reserve(rows[i].slot, rows[i].position, last) == last, "no room for {} of slot {}",
+                   last, rows[i].slot.value);
+    }
+    keys_.Apply(kv_.updates());
+    kv_.ClearUpdates();
     for (size_t i = 0; i < rows.size(); ++i) {
       const TokenRow& row = rows[i];
-      std::vector<uint64_t>& keys = keys_.at(row.slot.index());
       const bool continues = i > 0 && rows[i - 1].slot == row.slot;
       LARDER_CHECK(continues || !seen[row.slot.index()], "rows of slot {} are not adjacent", row.slot.value);
       seen[row.slot.index()] = true;
       LARDER_CHECK(row.token >= 0 && static_cast<size_t>(row.token) < limits_.vocab);
       LARDER_CHECK(row.position < limits_.context &&
-                   (continues ? row.position == keys.size() : row.position <= keys.size()));
-      keys.resize(row.position);
-      keys.push_back(After(keys.empty() ? 0 : keys.back(), row.token));
-      if (row.logits) wanted.push_back(keys.back());
+                   (continues ? row.position == kv_.length(row.slot) : row.position <= kv_.length(row.slot)));
+      kv_.Extend(row.slot, row.position + 1);
+      const uint64_t before = row.position == 0 ? 0 : keys_.at(row.slot, row.position - 1);
+      keys_.at(row.slot, row.position) = After(before, row.token);
+      if (row.logits) wanted.push_back(keys_.at(row.slot, row.position));
     }
     LARDER_CHECK(wanted.size() <= limits_.max_logits);
     most_rows = std::max(most_rows, rows.size());
@@ -86,17 +106,35 @@ class SimulatedEngine final : public TokenEngine {
   }
   const std::string& fault(size_t) const override { return fault_; }
   Pulse& pulse() override { return pulse_; }
+  KvChunks& kv() override { return kv_; }
   size_t in_flight() const { return batches_.size(); }
 
   size_t most_rows = 0;
 
  private:
+  static KvChunksShape ChunksOf(const EngineLimits& limits, size_t kv_chunks) {
+    KvChunksShape shape{.slots = limits.slots,
+                        .context = limits.context,
+                        .chunk_positions = kChunkPositions,
+                        .slot_ends = limits.attention_slot_ends,
+                        .chunk_ends = {},
+                        .max_updates = model::MaxKvUpdates(limits.max_rows)};
+    for (size_t i = 0; i < std::max<size_t>(shape.slot_ends.size(), 1); ++i) {
+      const size_t slots = shape.slot_ends.empty() ? shape.slots
+                           : i == 0                ? shape.slot_ends[0].index()
+                                    : shape.slot_ends[i].index() - shape.slot_ends[i - 1].index();
+      const size_t chunks = kv_chunks != 0 ? kv_chunks : slots * shape.slot_chunks();
+      shape.chunk_ends.push_back((i == 0 ? 0 : shape.chunk_ends[i - 1]) + chunks);
+    }
+    return shape;
+  }
   void MaybeLose() {
     Reconnect();
     if (std::uniform_real_distribution<>(0, 1)(random_) >= loss_) return;
     away_ = 1 + static_cast<int>(random_() % 3);
     batches_.clear();
-    for (auto& keys : keys_) keys.clear();
+    kv_.ResetAll();
+    keys_ = KvMemory(kv_.shape());
     throw ChainLostError("lost on purpose");
   }
 
@@ -104,7 +142,8 @@ class SimulatedEngine final : public TokenEngine {
   SimulatedClock& clock_;
   const double loss_;
   std::mt19937 random_;
-  std::vector<std::vector<uint64_t>> keys_;    // [slot][position]: the state after it
+  KvChunks kv_;
+  KvMemory keys_;                              // [slot][position]: the state after it
   std::deque<std::vector<uint64_t>> batches_;  // the states of rows that want logits
   std::vector<float> logits_;
   const std::string fault_;

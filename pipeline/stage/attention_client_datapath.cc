@@ -15,7 +15,7 @@ FrameMessage& AttentionClient::BeginMessage(AttentionId socket, FrameMessage::Ki
   const sync::SendSlot slot = link.BeginSend();
   if (!slot) LinkFailed(socket);
   auto& message = *reinterpret_cast<FrameMessage*>(slot.bytes);
-  message = FrameMessage{.kind = kind, .base_epoch = base_epoch, .halves = 1, .reserved = 0, .half = {}};
+  message = FrameMessage{.kind = kind, .base_epoch = base_epoch, .halves = 1, .kv_updates = 0, .half = {}};
   return message;
 }
 
@@ -47,6 +47,7 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, u
     message.halves = halves;
     const SlotId first_slot = plan_.attention[socket.index()].first_slot;
     const SlotId end_slot = plan_.attention[socket.index()].end_slot();
+    const auto first_chunk = static_cast<uint32_t>(plan_.attention[socket.index()].first_chunk);
     uint32_t rows = 0;
     for (uint32_t h = 0; h < halves; ++h) {
       uint32_t& row = next[h];
@@ -56,6 +57,14 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, u
         message.position(max_rows)[rows] = frame.position[row];
       }
       message.half[h] = {.rows = row - first_row, .first_row = first_row};
+    }
+    for (uint32_t i = 0; i < frame.kv_updates; ++i) {
+      model::KvUpdate update = frame.kv_update[i];
+      if (update.slot < first_slot || update.slot >= end_slot) continue;
+      update.slot = SlotId(update.slot.value - first_slot.value);
+      update.chunk -= first_chunk;
+      if (update.copied_positions > 0) update.copied_from -= first_chunk;
+      message.kv_update(max_rows)[message.kv_updates++] = update;
     }
     senders_[socket.index()]->EndSend();
   }

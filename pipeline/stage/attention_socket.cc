@@ -77,6 +77,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index, const
       wait_(waits.attention.at(index.index())),
       slot_(plan.options.max_batch_tokens),
       position_(plan.options.max_batch_tokens),
+      kv_update_(model::MaxKvUpdates(plan.options.max_batch_tokens)),
       exchange_(exchange) {
   threadpool::Pool::TicksPerSecond();  // the first call measures it, so it is made before there are frames
   report_.status.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
@@ -96,6 +97,7 @@ AttentionSocket::AttentionSocket(const StagePlan& plan, AttentionId index, const
                                            .threads = socket.threads.size(),
                                            .slots = socket.slots,
                                            .context = plan.options.context,
+                                           .kv_chunks = socket.kv_chunks,
                                            .node = socket.threads[0].numa_node,
                                            .halves = kHalves,
                                            .own_waiters = wait_.mode,

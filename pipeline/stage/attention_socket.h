@@ -64,6 +64,7 @@ class AttentionSocket {
   FrameMessage message_{};
   std::vector<SlotId> slot_;
   std::vector<uint32_t> position_;
+  std::vector<model::KvUpdate> kv_update_;
   const Exchange& exchange_;
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // the current micro-batch's, for Hangs(); relaxed
   std::unique_ptr<threadpool::Pool> pool_;

@@ -29,6 +29,14 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
   const auto* sent = reinterpret_cast<const FrameMessage*>(message);
   sync::CopyOnce(slot_.data(), sent->slot(), *rows * sizeof(SlotId));
   sync::CopyOnce(position_.data(), sent->position(max_rows), *rows * sizeof(uint32_t));
+  const uint32_t updates = message_.kv_updates;
+  if (updates > kv_update_.size()) return "more changes to the KV table than there is room for";
+  sync::CopyOnce(kv_update_.data(), sent->kv_update(max_rows), updates * sizeof(model::KvUpdate));
+  for (uint32_t i = 0; i < updates; ++i) {
+    if (const char* wrong = node_->kv().Check(kv_update_[i])) return wrong;
+  }
+  halves[0].kv_updates = updates;  // each layer's first half makes the copies of both
+  halves[0].kv_update = kv_update_.data();
   const attention_node::KvShape& kv = node_->kv().shape();
   for (uint32_t m = 0; m < *rows; ++m) {
     if (slot_[m].index() >= kv.slots) return "a slot that does not exist";
@@ -74,6 +82,7 @@ const char* AttentionSocket::Run(SocketStatus& status) {
     base_epoch_.store(message_.base_epoch, std::memory_order_relaxed);
     halves_.store(message_.halves, std::memory_order_relaxed);
     SocketStatus::Add(status.frames_started, 1);
+    node_->Map(halves[0]);
     void* const parts[] = {&halves[0], &halves[1]};
     const uint64_t waited_ns = pool_->waited_ns();
     pool_->Execute(programs_[message_.halves - 1], parts, static_cast<uint32_t>(plan_.config.layers));

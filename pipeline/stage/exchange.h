@@ -22,6 +22,7 @@
 
 #include "base/ids.h"
 #include "model/config/config.h"
+#include "model/step/kv_update.h"
 #include "pipeline/stage/socket_status.h"
 #include "sync/epoch_flag.h"
 #include "weight_node/activations.h"
@@ -99,25 +100,34 @@ struct AttentionReport {
 };
 
 // The message of one frame, weight socket -> attention socket: its rows' slots (in the attention socket's own
-// numbering) and positions, those of the first half first. Fixed size, for the Plan's max_batch_tokens.
+// numbering) and positions, those of the first half first, and its KvUpdates, in the same numbering. Fixed
+// size, for the Plan's max_batch_tokens.
 struct FrameMessage {
   enum class Kind : uint32_t { kRows = 1, kStop = 2, kPing = 3 };
   Kind kind;
   // Must equal the receiver's own, since both pools have executed the same frames. kPing: the ping's number.
   uint32_t base_epoch;
   uint32_t halves;  // 1: not cut
-  uint32_t reserved;
+  uint32_t kv_updates;
   struct Half {
     uint32_t rows, first_row;
   } half[kHalves];
   static size_t Bytes(size_t max_rows) {
-    return RoundUp(sizeof(FrameMessage) + max_rows * 8, kCacheLineBytes);
+    return RoundUp(
+        sizeof(FrameMessage) + max_rows * 8 + model::MaxKvUpdates(max_rows) * sizeof(model::KvUpdate),
+        kCacheLineBytes);
   }
   SlotId* slot() { return reinterpret_cast<SlotId*>(this + 1); }
   const SlotId* slot() const { return reinterpret_cast<const SlotId*>(this + 1); }
   uint32_t* position(size_t max_rows) { return reinterpret_cast<uint32_t*>(slot() + max_rows); }
   const uint32_t* position(size_t max_rows) const {
     return reinterpret_cast<const uint32_t*>(slot() + max_rows);
+  }
+  model::KvUpdate* kv_update(size_t max_rows) {
+    return reinterpret_cast<model::KvUpdate*>(position(max_rows) + max_rows);
+  }
+  const model::KvUpdate* kv_update(size_t max_rows) const {
+    return reinterpret_cast<const model::KvUpdate*>(position(max_rows) + max_rows);
   }
 };
 static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);

@@ -175,7 +175,10 @@ TEST(FrameMessage, HasRoomForAllRows) {
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->slot()) - begin, 32);
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_rows)),
               reinterpret_cast<std::byte*>(message->slot() + max_rows));
-    EXPECT_LE(reinterpret_cast<std::byte*>(message->position(max_rows) + max_rows), begin + bytes);
+    EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_rows) + max_rows),
+              reinterpret_cast<std::byte*>(message->kv_update(max_rows)));
+    EXPECT_LE(reinterpret_cast<std::byte*>(message->kv_update(max_rows) + model::MaxKvUpdates(max_rows)),
+              begin + bytes);
   }
 }
 

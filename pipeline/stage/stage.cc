@@ -51,6 +51,7 @@ void Stage::PlaceAttention(const model::GgufFile& file) {
                                            .threads = plan().threads.size(),
                                            .slots = plan().options.slots,
                                            .context = plan().options.context,
+                                           .kv_chunks = plan().kv_chunks,
                                            .node = plan().threads[0].numa_node,
                                            .own_waiters = waits_of_sockets_.weight.mode},
       attention_node::AttentionIo{

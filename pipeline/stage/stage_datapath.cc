@@ -11,6 +11,7 @@ void Stage::Execute(model::BatchRows& batch, uint32_t first_half) {
     if (refresh_.Due(packed_.pool().next_base_epoch())) RefreshFlags();
     sockets_->Send(batch, first_half, packed_.pool().next_base_epoch());
   }
+  if (attention_) attention_->Map(batch);
   model::BatchRows halves[kHalves] = {batch, batch};
   halves[0].rows = first_half;
   halves[1].first_row = first_half;

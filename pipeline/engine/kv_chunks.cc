@@ -1,0 +1,48 @@
+#include "pipeline/engine/kv_chunks.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace larder::pipeline::inline engine {
+
+KvChunks::KvChunks(const KvChunksShape& shape)
+    : shape_(shape),
+      slot_chunks_(shape.slot_chunks()),
+      socket_(shape.slots),
+      lengths_(shape.slots),
+      listed_(shape.slots),
+      table_(shape.slots * slot_chunks_),
+      users_(shape.chunk_ends.back()),
+      pools_(shape.chunk_ends.size()),
+      updates_(shape.max_updates) {
+  LARDER_CHECK(shape_.chunk_ends.size() == std::max<size_t>(shape_.slot_ends.size(), 1));
+  for (SlotId slot(0); slot.index() < shape_.slots; ++slot) {
+    const auto& ends = shape_.slot_ends;
+    socket_[slot.index()] =
+        static_cast<uint32_t>(std::upper_bound(ends.begin(), ends.end(), slot) - ends.begin());
+  }
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    const size_t chunks = shape_.chunk_ends[i] - (i == 0 ? 0 : shape_.chunk_ends[i - 1]);
+    LARDER_CHECK(chunks >= slot_chunks_, "{} KV chunks; a slot has {}", chunks, slot_chunks_);
+    pools_[i].free_list.resize(chunks);
+  }
+  ResetAll();
+}
+
+void KvChunks::ResetAll() {
+  std::fill(lengths_.begin(), lengths_.end(), 0);
+  std::fill(listed_.begin(), listed_.end(), 0);
+  shared_ = 0;
+  updates_count_ = 0;
+  std::fill(users_.begin(), users_.end(), 0);
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    Pool& pool = pools_[i];
+    pool.free = pool.free_list.size();
+    // The last one is handed out first: chunks are used in order.
+    for (size_t k = 0; k < pool.free; ++k)
+      pool.free_list[k] = static_cast<uint32_t>(shape_.chunk_ends[i] - 1 - k);
+  }
+}
+
+}  // namespace larder::pipeline::engine

@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/memory.h"
+#include "pipeline/engine/kv_chunks.h"
+
+namespace larder::pipeline::inline engine {
+
+size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
+  size_t& length = lengths_[slot.index()];
+  LARDER_CHECK(begin <= length && begin <= end && end <= shape_.context);
+  const size_t in_chunk = begin % shape_.chunk_positions;  // positions of the last chunk that stay
+  if (begin < length) {
+    Cut(slot, CeilDiv(begin, shape_.chunk_positions));
+    length = begin;
+  }
+  if (in_chunk > 0 && end > begin) {
+    // The sequence goes on inside a chunk: in a copy, if others list it.
+    const size_t index = begin / shape_.chunk_positions;
+    const uint32_t chunk = entry(slot, index);
+    if (users_[chunk] > 1) {
+      Cut(slot, index + 1);
+      listed_[slot.index()] = index;
+      if (!Append(slot, chunk, in_chunk)) {
+        listed_[slot.index()] = index + 1;
+        return begin;
+      }
+      Release(pool_of(slot), chunk);
+    }
+  }
+  while (listed_[slot.index()] * shape_.chunk_positions < end && Append(slot, 0, 0)) {
+  }
+  return std::min(end, listed_[slot.index()] * shape_.chunk_positions);
+}
+
+size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
+  LARDER_CHECK(to != from && positions <= length(from));
+  Reset(to);
+  if (socket_of(to) != socket_of(from)) return 0;
+  const size_t whole = positions / shape_.chunk_positions, rest = positions % shape_.chunk_positions;
+  size_t& length = lengths_[to.index()];
+  // Updates that the next micro-batch's rows need are left free.
+  const size_t most = updates_.size() / 2;
+  for (size_t i = 0; i < whole && updates_count_ < most; ++i) {
+    const uint32_t chunk = entry(from, i);
+    shared_ += ++users_[chunk] == 2;
+    List(to, chunk, 0, 0);
+    length += shape_.chunk_positions;
+  }
+  if (length < whole * shape_.chunk_positions || rest == 0 || updates_count_ >= most) return length;
+  if (Append(to, entry(from, whole), rest)) length += rest;
+  return length;
+}
+
+void KvChunks::Reset(SlotId slot) {
+  Cut(slot, 0);
+  lengths_[slot.index()] = 0;
+}
+
+size_t KvChunks::own(SlotId slot) const {
+  size_t chunks = 0;
+  for (size_t i = 0; i < listed_[slot.index()]; ++i) chunks += users_[entry(slot, i)] == 1;
+  return chunks;
+}
+
+bool KvChunks::Append(SlotId slot, uint32_t copied_from, size_t copied_positions) {
+  Pool& pool = pool_of(slot);
+  if (pool.free == 0 || updates_count_ == updates_.size()) return false;
+  const uint32_t chunk = pool.free_list[--pool.free];
+  users_[chunk] = 1;
+  List(slot, chunk, copied_from, copied_positions);
+  return true;
+}
+
+void KvChunks::List(SlotId slot, uint32_t chunk, uint32_t copied_from, size_t copied_positions) {
+  size_t& listed = listed_[slot.index()];
+  updates_[updates_count_++] = {.slot = slot,
+                                .index = static_cast<uint32_t>(listed),
+                                .chunk = chunk,
+                                .copied_from = copied_from,
+                                .copied_positions = static_cast<uint32_t>(copied_positions)};
+  entry(slot, listed++) = chunk;
+}
+
+void KvChunks::Cut(SlotId slot, size_t chunks) {
+  size_t& listed = listed_[slot.index()];
+  while (listed > chunks) Release(pool_of(slot), entry(slot, --listed));
+}
+
+void KvChunks::Release(Pool& pool, uint32_t chunk) {
+  const uint32_t users = --users_[chunk];
+  shared_ -= users == 1;
+  if (users == 0) pool.free_list[pool.free++] = chunk;
+}
+
+}  // namespace larder::pipeline::engine

@@ -1,0 +1,175 @@
+// Chunks are handed out, shared, copied and given back: against sequences that each have a memory of their
+// own.
+#include "pipeline/engine/kv_chunks.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "pipeline/engine/kv_memory_testing.h"
+
+namespace larder::pipeline::inline engine {
+namespace {
+
+KvChunksShape Shape(size_t slots, size_t chunks, size_t max_updates = 1000) {
+  return {.slots = slots,
+          .context = 100,
+          .chunk_positions = 16,
+          .slot_ends = {},
+          .chunk_ends = {chunks},
+          .max_updates = max_updates};
+}
+
+// Submits positions [begin, end) of the slot.
+void Write(KvChunks& kv, SlotId slot, size_t begin, size_t end) {
+  ASSERT_EQ(kv.Reserve(slot, begin, end), end);
+  kv.Extend(slot, end);
+}
+
+TEST(KvChunks, SequencesTakeWhatTheyNeedAndGiveItBack) {
+  KvChunks kv(Shape(4, 12));
+  const AttentionId socket(0);
+  EXPECT_EQ(kv.free(socket), 12u);
+  Write(kv, SlotId(0), 0, 1);
+  EXPECT_EQ(kv.free(socket), 11u);
+  Write(kv, SlotId(0), 1, 16);
+  EXPECT_EQ(kv.free(socket), 11u);
+  Write(kv, SlotId(0), 16, 49);
+  EXPECT_EQ(kv.free(socket), 8u);
+  EXPECT_EQ(kv.own(SlotId(0)), 4u);
+  Write(kv, SlotId(0), 20, 21);  // the end is written again
+  EXPECT_EQ(kv.free(socket), 10u);
+  EXPECT_EQ(kv.length(SlotId(0)), 21u);
+  kv.Reset(SlotId(0));
+  EXPECT_EQ(kv.free(socket), 12u);
+  EXPECT_EQ(kv.length(SlotId(0)), 0u);
+}
+
+TEST(KvChunks, ReservingTwiceTakesNothingMore) {
+  KvChunks kv(Shape(2, 14));
+  ASSERT_EQ(kv.Reserve(SlotId(0), 0, 40), 40u);
+  const size_t updates = kv.updates().size();
+  ASSERT_EQ(kv.Reserve(SlotId(0), 0, 40), 40u);
+  EXPECT_EQ(kv.updates().size(), updates);
+  EXPECT_EQ(kv.free(AttentionId(0)), 11u);
+}
+
+TEST(KvChunks, SaysHowFarThereIsRoom) {
+  KvChunks kv(Shape(2, 7));
+  Write(kv, SlotId(0), 0, 80);
+  EXPECT_EQ(kv.Reserve(SlotId(1), 0, 100), 32u);
+  EXPECT_EQ(kv.free(AttentionId(0)), 0u);
+  kv.Reset(SlotId(0));
+  EXPECT_EQ(kv.Reserve(SlotId(1), 0, 100), 100u);
+}
+
+TEST(KvChunks, AForkSharesWholeChunksAndCopiesTheSeam) {
+  KvChunks kv(Shape(3, 21));
+  Write(kv, SlotId(0), 0, 50);
+  kv.ClearUpdates();
+  EXPECT_EQ(kv.Fork(SlotId(1), SlotId(0), 40), 40u);
+  EXPECT_EQ(kv.free(AttentionId(0)), 21u - 4 - 1);
+  EXPECT_EQ(kv.shared(), 2u);
+  EXPECT_EQ(kv.own(SlotId(0)), 2u);
+  ASSERT_EQ(kv.updates().size(), 3u);
+  EXPECT_EQ(kv.updates()[0].copied_positions, 0u);
+  EXPECT_EQ(kv.updates()[2].copied_positions, 8u);
+  EXPECT_EQ(kv.Fork(SlotId(2), SlotId(0), 32), 32u);
+  EXPECT_EQ(kv.free(AttentionId(0)), 21u - 4 - 1);
+  // Written again from inside a shared chunk: in a copy.
+  kv.ClearUpdates();
+  Write(kv, SlotId(0), 20, 22);
+  ASSERT_EQ(kv.updates().size(), 1u);
+  EXPECT_EQ(kv.updates()[0].copied_positions, 4u);
+  kv.Reset(SlotId(1));
+  kv.Reset(SlotId(0));
+  EXPECT_EQ(kv.shared(), 0u);
+  kv.Reset(SlotId(2));
+  EXPECT_EQ(kv.free(AttentionId(0)), 21u);
+}
+
+TEST(KvChunks, NothingIsSharedBetweenSockets) {
+  KvChunksShape shape = Shape(4, 14);
+  shape.slot_ends = {SlotId(1), SlotId(4)};
+  shape.chunk_ends = {7, 20};
+  KvChunks kv(shape);
+  EXPECT_EQ(kv.free(AttentionId(0)), 7u);
+  EXPECT_EQ(kv.free(AttentionId(1)), 13u);
+  Write(kv, SlotId(0), 0, 50);
+  Write(kv, SlotId(3), 0, 20);
+  for (const model::KvUpdate& update : kv.updates()) EXPECT_EQ(update.chunk < 7, update.slot == SlotId(0));
+  EXPECT_EQ(kv.Fork(SlotId(1), SlotId(0), 40), 0u);
+  EXPECT_EQ(kv.length(SlotId(1)), 0u);
+  EXPECT_EQ(kv.Fork(SlotId(2), SlotId(3), 17), 17u);
+}
+
+TEST(KvChunks, AForkLeavesUpdatesForTheRows) {
+  KvChunks kv(Shape(3, 21, 4));
+  Write(kv, SlotId(0), 0, 64);
+  kv.ClearUpdates();
+  EXPECT_EQ(kv.Fork(SlotId(1), SlotId(0), 60), 32u) << "two of four updates";
+  EXPECT_EQ(kv.Reserve(SlotId(1), 32, 64), 64u);
+}
+
+// Random sequences, cut, continued, forked, forgotten; each position has a value that only its own sequence
+// could have written.
+TEST(KvChunks, EverySequenceHasItsOwnValues) {
+  std::mt19937 random(5);
+  const auto below = [&](size_t n) { return random() % n; };
+  for (size_t round = 0; round < 60; ++round) {
+    KvChunksShape shape = Shape(6, 0, 40);
+    shape.slot_ends = {SlotId(4), SlotId(6)};
+    shape.chunk_ends = {7 + below(22), 0};
+    shape.chunk_ends[1] = shape.chunk_ends[0] + 7 + below(8);
+    KvChunks kv(shape);
+    KvMemory memory(shape);
+    std::vector<std::vector<uint64_t>> expected(shape.slots);
+    uint64_t next = 1;
+    for (size_t step = 0; step < 3000; ++step) {
+      const SlotId slot(static_cast<int32_t>(below(shape.slots)));
+      std::vector<uint64_t>& mine = expected[slot.index()];
+      const size_t what = below(10);
+      if (what == 0) {
+        kv.Reset(slot);
+        mine.clear();
+      } else if (what < 3) {
+        const SlotId from(static_cast<int32_t>(below(shape.slots)));
+        if (from == slot) continue;
+        const std::vector<uint64_t> theirs = expected[from.index()];
+        const size_t positions = below(theirs.size() + 1), got = kv.Fork(slot, from, positions);
+        ASSERT_LE(got, positions);
+        mine.assign(theirs.begin(), theirs.begin() + static_cast<std::ptrdiff_t>(got));
+      } else {
+        const size_t begin = below(4) == 0 ? below(mine.size() + 1) : mine.size();
+        const size_t end = std::min(begin + 1 + below(below(3) == 0 ? 40 : 4), shape.context);
+        const size_t room = kv.Reserve(slot, begin, end);
+        mine.resize(begin);
+        ASSERT_GE(room, begin);
+        ASSERT_LE(room, end);
+        if (room == begin) continue;
+        kv.Extend(slot, room);
+        for (size_t p = begin; p < room; ++p) mine.push_back(next++);
+        memory.Apply(kv.updates());  // rows and the changes before them go together, as in a micro-batch
+        kv.ClearUpdates();
+        for (size_t p = begin; p < room; ++p) memory.at(slot, p) = mine[p];
+      }
+      ASSERT_EQ(kv.length(slot), mine.size());
+      if (step % 50 != 0) continue;
+      memory.Apply(kv.updates());
+      kv.ClearUpdates();
+      for (SlotId id(0); id.index() < shape.slots; ++id) {
+        for (size_t p = 0; p < expected[id.index()].size(); ++p)
+          ASSERT_EQ(memory.at(id, p), expected[id.index()][p]) << "slot " << id.value << " position " << p;
+      }
+    }
+    kv.ResetAll();
+    EXPECT_EQ(kv.free(AttentionId(0)), shape.chunk_ends[0]);
+    EXPECT_EQ(kv.free(AttentionId(1)), shape.chunk_ends[1] - shape.chunk_ends[0]);
+    EXPECT_EQ(kv.shared(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace larder::pipeline::engine
