@@ -16,6 +16,7 @@ FLOORS = {
     "base": (0, []),
     "model/gguf": (1.0, ["base"]),
     "model/layer": (1.0, ["base"]),
+    "model/step": (1.0, ["base"]),
     "model/config": (1.1, ["base", "model/gguf", "model/layer"]),
     "model/tokenizer": (1.2, ["base", "model/gguf"]),
     "model/chat": (1.3, ["base", "model/tokenizer"]),

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/formats/kv_page.h"
 
 namespace larder::pipeline::inline engine {
 
