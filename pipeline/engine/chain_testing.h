@@ -32,7 +32,8 @@ struct TestChain {
 
 // The model's layers split into stages, all with `slots` slots.
 inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<TestStage>& stages,
-                               size_t slots, size_t max_in_flight, size_t max_batch_tokens = 64) {
+                               size_t slots, size_t max_in_flight, size_t max_batch_tokens = 64,
+                               size_t kv_tokens = 0) {
   const model::ModelConfig config = model::ReadModelConfig(file);
   const auto machine = topology::Topology::Detect();
   TestChain test;
@@ -46,6 +47,7 @@ inline TestChain MakeTestChain(const model::GgufFile& file, const std::vector<Te
   PlanOptions agreed;
   agreed.context = test.chain.context;
   agreed.slots = slots;
+  agreed.kv_tokens = kv_tokens;
   agreed.max_batch_tokens = max_batch_tokens;
   agreed.few_rows = std::min<size_t>(8, max_batch_tokens);
   size_t first = 0;

@@ -40,6 +40,7 @@ struct TestEngineOptions {
   kernels::Isa isa = kernels::BestIsa();
   std::optional<kernels::KernelTuning> tuning = {};  // nullopt: isa's default
   size_t slots = 1;
+  size_t kv_tokens = 0;  // 0: a full context for each slot
   size_t context = 768;
   size_t max_batch_tokens = 128;
   size_t few_rows = 32;
@@ -59,6 +60,7 @@ inline StagePlan MakeTestPlan(const model::GgufFile& file, const TestEngineOptio
   plan.isa = options.isa;
   plan.tuning = options.tuning;
   plan.slots = options.slots;
+  plan.kv_tokens = options.kv_tokens;
   plan.context = options.context;
   plan.max_batch_tokens = options.max_batch_tokens;
   plan.few_rows = options.few_rows;

@@ -140,7 +140,8 @@ struct Case {
   const char* name;
   PolicyOptions policy;
   double loss;
-  size_t sockets;  // attention sockets; 0: colocated
+  size_t sockets;        // attention sockets; 0: colocated
+  size_t kv_chunks = 0;  // of each socket; 0: a full context, 8 chunks, for each slot
 };
 
 class PolicyProperty : public testing::TestWithParam<Case> {};
@@ -156,9 +157,9 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                          .can_be_lost = with.loss > 0};
   for (size_t i = 1; i <= with.sockets; ++i)
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
-  const Traffic traffic(20'000, limits, 7);
+  const Traffic traffic(12'000, limits, 7);
   SimulatedClock clock;
-  SimulatedEngine engine(limits, clock, with.loss, 11);
+  SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks);
   Scheduler scheduler(engine, {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock});
   TestIntake intake(traffic.wishes);
   scheduler.Run(intake);
@@ -181,7 +182,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
       EXPECT_TRUE(*outcome.end == SequenceEnd::kComplete || *outcome.end == SequenceEnd::kContextFull);
     }
     ASSERT_EQ(outcome.tokens, alone) << "sequence " << i;
-    EXPECT_TRUE(with.loss > 0 || outcome.admissions <= 1);
+    EXPECT_TRUE(with.loss > 0 || with.kv_chunks > 0 || outcome.admissions <= 1);
   }
   EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
   EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 1000 : 0u) << "given up after many losses in a row";
@@ -190,7 +191,13 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
   EXPECT_EQ(scheduler.status().waiting.load(), 0u);
   EXPECT_EQ(scheduler.status().lost.load() > 0, with.loss > 0);
-  EXPECT_EQ(scheduler.status().parked.load() > 0, with.loss > 0);
+  EXPECT_EQ(scheduler.status().parked.load() > 0, with.loss > 0 || with.kv_chunks > 0);
+  EXPECT_EQ(scheduler.status().preempted.load() > 0, with.kv_chunks > 0);
+  EXPECT_GT(scheduler.status().reused_tokens.load(), 0u);
+  for (SlotId slot(0); slot.index() < limits.slots; ++slot) engine.kv().Reset(slot);
+  for (AttentionId socket(0); socket.index() < std::max<size_t>(with.sockets, 1); ++socket)
+    EXPECT_EQ(engine.kv().free(socket), engine.kv().pool(socket)) << "every chunk was given back";
+  EXPECT_EQ(engine.kv().shared(), 0u);
   // Of mixed none; of the others at most two for each sequence that ends.
   if (with.policy.policy == Policy::kMixed) {
     EXPECT_EQ(scheduler.status().transitions.load(), 0u);
@@ -206,6 +213,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"mixed", {.policy = Policy::kMixed}, 0, 0},
                     Case{"mixed_lost", {.policy = Policy::kMixed}, 0.02, 2},
                     Case{"decode_first", {.policy = Policy::kDecodeFirst}, 0.01, 0},
+                    Case{"mixed_tight", {.policy = Policy::kMixed}, 0, 0, 9},
+                    Case{"mixed_tight_lost", {.policy = Policy::kMixed}, 0.01, 2, 8},
+                    Case{"decode_first_tight", {.policy = Policy::kDecodeFirst}, 0, 2, 8},
+                    Case{"phases_tight", {.policy = Policy::kPhases}, 0, 0, 12},
                     Case{"phases", {.policy = Policy::kPhases}, 0, 2},
                     Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
     [](const auto& of) { return of.param.name; });

@@ -35,8 +35,8 @@ class Sequence {
   // Asked between steps; once true, it stays true. Any thread may cause it.
   virtual bool cancelled() const = 0;
   // The sequence has a slot, whose KV cache already has the first `reused` tokens of the prompt. Called again
-  // if it loses the slot, with the chain, before its first token; never after that: Next then goes on where
-  // it was.
+  // if it loses the slot, with the chain or to an older sequence, before its first token; never after that:
+  // Next then goes on where it was.
   virtual void Admitted(size_t reused) = 0;
   // Returns the next token, or nullopt if the sequence wants no more. logits: those after the last token,
   // valid during the call. The result may depend only on this sequence's logits so far; then its tokens do

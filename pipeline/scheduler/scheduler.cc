@@ -14,6 +14,9 @@ namespace {
 // A slot is not preferred for a cached prefix shorter than this and than half of the prompt, since all chat
 // prompts share the first tokens of the template.
 constexpr size_t kWorthReusing = 16;
+// A prompt waits for another's to be computed that has so many more of its tokens than any slot has now, or
+// any more if that one has the most now.
+constexpr size_t kWorthWaiting = 64;
 constexpr int kShortestPauseMs = 20, kLongestPauseMs = 500;  // between attempts to reconnect
 constexpr int kMostLosses = 8;  // of a sequence's slot without a token in between
 constexpr int kLookMs = 250;    // how often an idle pipeline is checked
@@ -37,6 +40,7 @@ std::string PromptProblem(size_t prompt_tokens, size_t context) {
 Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
     : engine_(engine),
       limits_(engine.limits()),
+      kv_(engine.kv()),
       options_(options),
       clock_(options.clock != nullptr ? options.clock : &own_clock_),
       policy_(MakePolicy(options.policy)),
@@ -49,6 +53,7 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_rows);
   rows_.reserve(limits_.max_rows);
   prefilling_.reserve(slots_.size());
+  ShowKvChunks();
 }
 
 Scheduler::~Scheduler() = default;
@@ -123,51 +128,126 @@ size_t Scheduler::SlotsOf(AttentionId socket) const {
   return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
 }
 
+bool Scheduler::MayReuse(const Slot& slot, const Active& active) const {
+  return options_.reuse_prefixes && slot.tenant == active.sequence->tenant();
+}
+
 size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
-  if (!options_.reuse_prefixes || slot.tenant != active.sequence->tenant()) return 0;
+  if (!MayReuse(slot, active)) return 0;
   const std::span<const int32_t> tokens = active.to_compute();
   const auto end = std::mismatch(slot.tokens.begin(), slot.tokens.end(), tokens.begin(), tokens.end());
   // The last token is always computed, since its logits are wanted.
   return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), tokens.size() - 1);
 }
 
-// Returns the idle slot with the longest cached prefix of the prompt, if one is worth reusing; else the least
-// recently used slot of the least busy attention socket.
-std::optional<SlotId> Scheduler::ChooseSlot(const Active& active) const {
+// Begins with the longest prefix that a slot has, if one is worth reusing: in that slot, if it is idle and
+// what it has beyond the prefix is not worth keeping; else in the idle slot of the same attention socket that
+// was unused for longest, with the prefix's chunks. Without a prefix: in such a slot of the least busy
+// socket. nullopt: no slot is idle.
+std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) const {
   const size_t prompt_tokens = active.to_compute().size();
   std::vector<size_t> used(std::max<size_t>(limits_.attention_slot_ends.size(), 1), 0);
-  for (SlotId id(0); id.index() < slots_.size(); ++id)
-    used[AttentionOf(id).index()] += slots_[id.index()].active != nullptr;
-  std::optional<SlotId> best;
-  const auto key = [&](SlotId id) {
+  std::vector<std::optional<SlotId>> oldest(used.size());  // [socket]: the idle slot unused for longest
+  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+    const Slot& slot = slots_[id.index()];
+    const size_t socket = AttentionOf(id).index();
+    used[socket] += slot.active != nullptr;
+    if (slot.active) continue;
+    if (!oldest[socket] || slot.last_used < slots_[oldest[socket]->index()].last_used) oldest[socket] = id;
+  }
+  std::optional<Place> best;
+  for (SlotId id(0); id.index() < slots_.size(); ++id) {
     const Slot& slot = slots_[id.index()];
     const size_t common = CommonPrefix(slot, active);
-    const bool worth = common >= std::min(kWorthReusing, (prompt_tokens + 1) / 2);
-    const AttentionId socket = AttentionOf(id);
-    const double share = static_cast<double>(used[socket.index()]) / static_cast<double>(SlotsOf(socket));
-    return std::tuple(worth ? SIZE_MAX - common : SIZE_MAX, share, slot.last_used);
+    if (common < std::min(kWorthReusing, (prompt_tokens + 1) / 2) || common == 0) continue;
+    if (best && best->tokens >= common) continue;
+    const std::optional<SlotId> other = oldest[AttentionOf(id).index()];
+    if (!other) continue;
+    const bool take = !slot.active && (*other == id || slot.tokens.size() - common < kWorthReusing);
+    best = Place{take ? id : *other, id, common};
+  }
+  if (best) return best;
+  const auto share = [&](size_t socket) {
+    return static_cast<double>(used[socket]) /
+           static_cast<double>(SlotsOf(AttentionId(static_cast<int32_t>(socket))));
   };
-  for (SlotId id(0); id.index() < slots_.size(); ++id) {
-    if (!slots_[id.index()].active && (!best || key(id) < key(*best))) best = id;
+  for (size_t socket = 0; socket < used.size(); ++socket) {
+    if (!oldest[socket]) continue;
+    const auto key = [&](size_t of, SlotId slot) {
+      return std::pair(share(of), slots_[slot.index()].last_used);
+    };
+    if (!best || key(socket, *oldest[socket]) < key(AttentionOf(best->slot).index(), best->slot))
+      best = Place{*oldest[socket], *oldest[socket], 0};
   }
   return best;
 }
 
+// Whether a slot that computes its prompt will soon have much more of this one than `place` has.
+bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const {
+  const std::span<const int32_t> tokens = active.to_compute();
+  return std::any_of(prefilling_.begin(), prefilling_.end(), [&](SlotId id) {
+    const Slot& slot = slots_[id.index()];
+    if (!MayReuse(slot, active) || AttentionOf(id) != AttentionOf(place.slot)) return false;
+    const std::span<const int32_t> theirs = slot.active->to_compute();
+    const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
+    const size_t common = std::min(static_cast<size_t>(end.first - theirs.begin()), tokens.size() - 1);
+    return common >= place.tokens + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
+  });
+}
+
+// Whether the attention socket has chunks for the prompt and the first token. If nothing runs there, it has.
+bool Scheduler::HasRoom(const Active& active, const Place& place) const {
+  const size_t positions = kv_.shape().chunk_positions;
+  const size_t needed = std::min(active.to_compute().size() / positions + 1, kv_.shape().slot_chunks()) -
+                        place.tokens / positions;
+  const AttentionId socket = AttentionOf(place.slot);
+  size_t room = kv_.free(socket);
+  bool runs = false;
+  for (SlotId id(0); id.index() < slots_.size() && room < needed; ++id) {
+    if (AttentionOf(id) != socket) continue;
+    runs = runs || slots_[id.index()].active;
+    if (!slots_[id.index()].active && id != place.source) room += kv_.own(id);
+  }
+  return room >= needed || !runs;
+}
+
+// Begins the first queued sequence that need not wait for a prefix. Returns whether one has begun.
+bool Scheduler::AdmitOne() {
+  const size_t looked_at = std::min(queue_.size(), slots_.size());
+  for (size_t i = 0; i < looked_at; ++i) {
+    const Active& next = *queue_[i];
+    const std::optional<Place> place = ChoosePlace(next);
+    if (!place) return false;
+    if (IsBeingComputed(next, *place)) continue;
+    if (!HasRoom(next, *place)) return false;
+    std::unique_ptr<Active> active = std::move(queue_[i]);
+    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
+    Begin(*place, std::move(active));
+    return true;
+  }
+  return false;
+}
+
 void Scheduler::Admit() {
-  while (!queue_.empty() && actives_ < slots_.size()) {
-    const std::optional<SlotId> slot = ChooseSlot(*queue_.front());
-    LARDER_CHECK(slot.has_value());
-    std::unique_ptr<Active> next = std::move(queue_.front());
-    queue_.pop_front();
-    Begin(*slot, std::move(next));
+  while (actives_ < slots_.size() && AdmitOne()) {
   }
   Set(status_.waiting, queue_.size());
 }
 
-void Scheduler::Begin(SlotId id, std::unique_ptr<Active> active) {
+void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
+  const SlotId id = place.slot;
   Slot& slot = slots_[id.index()];
-  const size_t reused = CommonPrefix(slot, *active);
-  slot.tokens.resize(reused);
+  size_t reused = place.tokens;
+  if (place.source != id) {
+    reused = kv_.Fork(id, place.source, reused);
+    const std::vector<int32_t>& theirs = slots_[place.source.index()].tokens;
+    // Not by assignment, which could give away what is reserved.
+    slot.tokens.assign(theirs.begin(), theirs.begin() + static_cast<std::ptrdiff_t>(reused));
+    slots_[place.source.index()].last_used = ++uses_;
+  } else {
+    slot.tokens.resize(reused);
+    if (reused == 0) kv_.Reset(id);
+  }
   slot.tenant = active->sequence->tenant();
   slot.last_used = ++uses_;
   slot.active = std::move(active);
@@ -180,6 +260,61 @@ void Scheduler::Begin(SlotId id, std::unique_ptr<Active> active) {
   Set(slot_status_[id.index()].cached_tokens, reused);
   Set(slot_status_[id.index()].generated_tokens, slot.active->generated);
   if (slot.active->generated == 0) slot.active->sequence->Admitted(reused);
+}
+
+// Forgets the slot's tokens, with their keys and values.
+void Scheduler::Forget(SlotId id) {
+  slots_[id.index()].tokens.clear();
+  kv_.Reset(id);
+  Set(slot_status_[id.index()].cached_tokens, 0);
+}
+
+// Reserves chunks for positions [begin, end) of the slot: forgets idle sequences, those unused for longest
+// first, then parks the youngest, as long as they are younger than this one and have no rows in a micro-batch
+// that is filled or in flight. Returns whether there is room.
+bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
+  const AttentionId socket = AttentionOf(id);
+  while (kv_.Reserve(id, begin, end) < end) {
+    if (kv_.free(socket) > 0) return false;  // it is the updates that are used up: in the next micro-batch
+    std::optional<SlotId> idle, youngest;
+    for (SlotId other(0); other.index() < slots_.size(); ++other) {
+      if (AttentionOf(other) != socket || other == id) continue;
+      const Slot& slot = slots_[other.index()];
+      const Active* active = slot.active.get();
+      if (active == nullptr) {
+        if (kv_.length(other) > 0 && (!idle || slot.last_used < slots_[idle->index()].last_used))
+          idle = other;
+      } else if (active->rows_in_flight == 0 && active->batch != batch_ &&
+                 active->order > slots_[id.index()].active->order &&
+                 (!youngest || active->order > slots_[youngest->index()].active->order)) {
+        youngest = other;
+      }
+    }
+    if (idle) {
+      Forget(*idle);
+    } else if (youngest) {
+      std::erase(prefilling_, *youngest);
+      ready_.Remove(*youngest);
+      SocketStatus::Add(status_.preempted, 1);
+      queue_.push_front(Park(*youngest));
+      Forget(*youngest);
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Scheduler::ShowKvChunks() {
+  size_t all = 0, free = 0;
+  for (AttentionId socket(0); socket.index() < std::max<size_t>(limits_.attention_slot_ends.size(), 1);
+       ++socket) {
+    all += kv_.pool(socket);
+    free += kv_.free(socket);
+  }
+  Set(status_.kv_chunks, all);
+  Set(status_.used_kv_chunks, all - free);
+  Set(status_.shared_kv_chunks, kv_.shared());
 }
 
 // Takes the sequence out of its slot, to be continued later in any slot, from its tokens alone. None of its
@@ -282,8 +417,7 @@ void Scheduler::ChainWasLost(const std::string& why) {
         again.push_back(Park(id));
       }
     }
-    slot.tokens.clear();
-    Set(slot_status_[id.index()].cached_tokens, 0);
+    Forget(id);
   }
   prefilling_.clear();
   ready_.clear();

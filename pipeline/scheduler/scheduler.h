@@ -1,8 +1,13 @@
 // Scheduler: continuous batching. Sequences join and leave between steps; each has a slot of the KV cache; a
 // step's micro-batch has one row per decoding sequence and, within a budget, rows of prompts. As many
-// micro-batches are in flight as the engine allows. An idle slot keeps its KV cache, and a prompt with the
-// same beginning reuses it. A sequence's tokens do not depend on any of this. It runs on the engine's thread;
-// any thread may read the counters.
+// micro-batches are in flight as the engine allows. A sequence's tokens do not depend on any of this. It runs
+// on the engine's thread; any thread may read the counters.
+//
+// An idle slot keeps its KV cache. A prompt that begins as another sequence's, idle or not, shares the chunks
+// of that beginning (pipeline/engine/kv_chunks.h); it waits for one that is just being computed.
+//
+// If the KV caches have fewer chunks than all slots could take, idle sequences are forgotten, those unused
+// for longest first, and then the youngest running ones are parked. The oldest never waits for a younger one.
 //
 // When the chain is lost, its sequences are parked: once it is whole again, the prompt and the tokens made so
 // far are computed again, to the same bits, and the sequence goes on where it was. A client sees a pause.
@@ -49,9 +54,13 @@ struct SchedulerStatus {
   std::atomic<uint64_t> prefix_hits{0}, reused_tokens{0};
   std::atomic<uint64_t> transitions{0};        // between prompts and decoding: SchedulePolicy
   std::atomic<uint64_t> lost{0};               // times the chain was lost
+  std::atomic<uint64_t> preempted{0};          // sequences that lost their slot to an older one
   std::atomic<uint64_t> parked{0};             // sequences that had tokens and lost their slot
   std::atomic<uint64_t> recomputed_tokens{0};  // tokens that those had in the KV cache
   std::atomic<uint32_t> waiting{0};
+  std::atomic<uint32_t> kv_chunks{0};         // of all attention sockets
+  std::atomic<uint32_t> used_kv_chunks{0};    // of these, with keys and values of some sequence
+  std::atomic<uint32_t> shared_kv_chunks{0};  // of these, of several sequences
 };
 
 class Scheduler {
@@ -82,6 +91,7 @@ class Scheduler {
     size_t generated = 0;
     int losses = 0;          // of its slot, since its last token
     uint64_t order = 0;      // order of admission
+    uint64_t batch = 0;      // the last micro-batch that it has rows in
     int32_t next_token = 0;  // to be submitted next, if it is decoding
     bool decoding = false;   // all of to_compute() is done
     bool ended = false;      // Ended() was called; the slot is freed when none of its rows is in flight
@@ -107,7 +117,7 @@ class Scheduler {
   class SlotQueue {
    public:
     explicit SlotQueue(size_t slots) : slots_(slots) {}
-    bool empty() const { return count_ == 0; }
+    size_t size() const { return count_; }
     void clear() { count_ = 0; }
     void push_back(SlotId slot) { at(count_++) = slot; }
     SlotId pop_front() {
@@ -133,10 +143,26 @@ class Scheduler {
   void TakeNew(Intake&);
   void DropCancelled();
   void Admit();
+  // Where a sequence begins: in `slot`, with the first `tokens` tokens of `source`, which may be `slot`
+  // itself.
+  struct Place {
+    SlotId slot, source;
+    size_t tokens = 0;
+  };
+  bool MayReuse(const Slot&, const Active&) const;
   size_t CommonPrefix(const Slot&, const Active&) const;
-  std::optional<SlotId> ChooseSlot(const Active&) const;
-  void Begin(SlotId, std::unique_ptr<Active>);
+  std::optional<Place> ChoosePlace(const Active&) const;
+  bool IsBeingComputed(const Active&, const Place&) const;
+  bool HasRoom(const Active&, const Place&) const;
+  bool AdmitOne();
+  void Begin(const Place&, std::unique_ptr<Active>);
   std::unique_ptr<Active> Park(SlotId);
+  void Forget(SlotId);
+  bool MakeRoom(SlotId, size_t begin, size_t end);
+  bool Reserve(SlotId id, size_t begin, size_t end) {
+    return kv_.Reserve(id, begin, end) == end || MakeRoom(id, begin, end);
+  }
+  void ShowKvChunks();
   bool FillBatch();
   void AddDecodeRows(ScheduledBatch&, size_t most);
   void AddPromptRows(ScheduledBatch&, size_t most);
@@ -157,6 +183,7 @@ class Scheduler {
 
   TokenEngine& engine_;
   const EngineLimits& limits_;
+  KvChunks& kv_;
   SchedulerOptions options_;
   Clock own_clock_;
   Clock* const clock_;
@@ -169,6 +196,7 @@ class Scheduler {
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on
   size_t oldest_ = 0, in_flight_ = 0;
   std::vector<TokenRow> rows_;                     // the current micro-batch's
+  uint64_t batch_ = 0;                             // its number
   uint64_t uses_ = 0;                              // orders the slots' last uses
   double decode_step_ns_ = 0, prompt_row_ns_ = 0;  // smoothed; 0: not known
   uint64_t last_collect_ns_ = 0;

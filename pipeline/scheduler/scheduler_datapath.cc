@@ -31,8 +31,14 @@ bool Scheduler::FillBatch() {
                                             .decode_step_ns = decode_step_ns_,
                                             .prompt_row_ns = prompt_row_ns_});
   status_.transitions.store(policy_->transitions(), std::memory_order_relaxed);
+  ++batch_;
   AddDecodeRows(batch, budget.decode_rows);
   AddPromptRows(batch, budget.prompt_rows);
+  if (rows_.empty() && in_flight_ == 0) {
+    // Whom the policy lets run waits for KV chunks of those whom it does not.
+    AddDecodeRows(batch, limits_.max_rows);
+    AddPromptRows(batch, limits_.max_rows);
+  }
   if (rows_.empty()) return false;
   Submit(batch);
   return true;
@@ -41,9 +47,15 @@ bool Scheduler::FillBatch() {
 void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
   most = std::min({most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_rows, limits_.max_logits});
-  while (batch.decode_rows < most && !ready_.empty()) {
+  for (size_t looked_at = ready_.size(); looked_at > 0 && batch.decode_rows < most && ready_.size() > 0;
+       --looked_at) {
     const SlotId id = ready_.pop_front();
     const Slot& slot = slots_[id.index()];
+    if (!Reserve(id, slot.tokens.size(), slot.tokens.size() + 1)) {
+      ready_.push_back(id);  // datapath-ok: a queue of fixed size
+      continue;
+    }
+    slot.active->batch = batch_;
     // datapath-ok: within what the constructor reserved
     rows_.push_back({slot.active->next_token, id, static_cast<uint32_t>(slot.tokens.size()), true});
     // datapath-ok: within what the constructor reserved
@@ -61,6 +73,14 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
     const std::span<const int32_t> prompt = slot.active->to_compute();
     const size_t begin = slot.tokens.size();
     size_t n = std::min(budget, prompt.size() - begin);
+    if (!Reserve(id, begin, begin + n)) n = kv_.Reserve(id, begin, begin + n) - begin;
+    // Others may have lost their slots.
+    i = static_cast<size_t>(std::find(prefilling_.begin(), prefilling_.end(), id) - prefilling_.begin());
+    if (n == 0) {
+      ++i;
+      continue;
+    }
+    slot.active->batch = batch_;
     bool last = begin + n == prompt.size();
     if (last && logits == limits_.max_logits) {
       if (--n == 0) return;
@@ -95,6 +115,7 @@ void Scheduler::Submit(ScheduledBatch& batch) {
                                                         std::memory_order_relaxed);
   }
   ++in_flight_;
+  ShowKvChunks();
 }
 
 void Scheduler::CollectOldest() {

@@ -83,6 +83,62 @@ TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAlone) {
   }
 }
 
+// The same with beginnings that are longer than a chunk and shared while their sequences run, in caches with
+// room for all and with room for little more than one: sequences share, copy, wait, are parked and go on.
+TEST_F(SchedulerTest, TokensAreThoseOfTheSequenceAloneWhenTheyShareAndLackChunks) {
+  const auto alone_engine = MakeEngine(model_.file(), {});
+  const auto whole = MakeEngine(model_.file(), {.threads = 2, .slots = 6});
+  const auto tight = MakeEngine(model_.file(), {.threads = 2, .slots = 6, .kv_tokens = 4 * 256});
+  const auto separated =
+      MakeEngine(model_.file(), {.threads = 1, .kv_tokens = 8 * 256, .attention = {{1, 3}, {2, 3}}});
+  // A separated stage and a colocated one, which share the numbers of chunks.
+  const TestChain mixed = MakeTestChain(*model_.file(), {{1, 1, {{1, 3}, {1, 3}}}, {1}}, 6, 3, 64, 8 * 256);
+  const auto chain = MakeChainEngine(model_.file(), mixed);
+  std::mt19937 random(3);
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 24; ++i) {
+    Wish wish{.prompt = TestTokens(700, kVocab, 1 + i % 3)};
+    wish.prompt.resize(200 + random() % 450);
+    const auto tail = TestTokens(1 + random() % 30, kVocab, 100 + i);
+    wish.prompt.insert(wish.prompt.end(), tail.begin(), tail.end());
+    wish.most = 1 + random() % 40;
+    wish.seed = 1 + i;
+    wish.arrives = random() % 60;
+    wishes.push_back(std::move(wish));
+  }
+  std::vector<Outcome> alone;
+  for (const Wish& wish : wishes)
+    alone.push_back(Run(*alone_engine, {wish}, {.reuse_prefixes = false}).at(0));
+  for (Engine* engine : {whole.get(), tight.get(), separated.get(), chain.get()}) {
+    size_t reused = 0;
+    const auto together = Run(*engine, wishes);
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      EXPECT_EQ(together[i].end, SequenceEnd::kComplete) << together[i].why;
+      EXPECT_EQ(together[i].tokens, alone[i].tokens) << "request " << i;
+      reused += together[i].reused;
+    }
+    EXPECT_GT(reused, 1000u);
+  }
+}
+
+// A prompt that many send at once is computed once.
+TEST_F(SchedulerTest, APromptThatIsBeingComputedIsWaitedForAndShared) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 4, .max_batch_tokens = 64});
+  std::vector<Wish> wishes;
+  for (uint32_t i = 0; i < 4; ++i)
+    wishes.push_back({.prompt = TestTokens(600, kVocab, 1), .most = 8, .seed = 1 + i});
+  Scheduler scheduler(*engine, {});
+  TestIntake intake(wishes);
+  scheduler.Run(intake);
+  EXPECT_EQ(scheduler.status().prefill_rows.load(), 600u + 3);
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(intake.outcomes[i].reused, 599u);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(intake.outcomes[i].tokens, Run(*MakeEngine(model_.file(), {}), {wishes[i]}).at(0).tokens);
+  // Two whole chunks of the four are one copy; the third is each one's own.
+  EXPECT_EQ(scheduler.status().used_kv_chunks.load(), 2u + 4);
+  EXPECT_EQ(scheduler.status().shared_kv_chunks.load(), 2u);
+}
+
 TEST_F(SchedulerTest, AComparisonThatCanFail) {
   const auto engine = MakeEngine(model_.file(), {});
   const Wish one{.prompt = TestTokens(20, kVocab, 1), .most = 10, .seed = 1};
