@@ -64,6 +64,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   if (set.slots) {
     AddCount(command, "--slots", options.slots, "sequences with a place in the KV cache (default: 1)")
         ->group(group);
+    AddKvTokens(command, options, group);
   }
   if (set.engine || set.budget) {
     AddCount(command, "--ubatch-size", options.max_batch_tokens,
@@ -135,11 +136,20 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
   return machine;
 }
 
+void AddKvTokens(CLI::App& command, ModelOptions& options, const char* group) {
+  AddCount(command, "--kv-tokens", options.kv_tokens,
+           "tokens that the KV cache holds for all slots together; when it is full, the youngest requests "
+           "pause (default: a full context for each slot)",
+           1)
+      ->group(group);
+}
+
 pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   pipeline::PlanOptions plan;
   plan.threads = options.threads;
   plan.context = options.context;
   plan.slots = options.slots;
+  plan.kv_tokens = options.kv_tokens;
   plan.max_batch_tokens = options.max_batch_tokens;
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;

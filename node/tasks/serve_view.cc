@@ -139,7 +139,7 @@ ServeView::ServeView(const PlannedModel& planned, const pipeline::Engine& engine
   plan_.parameters = config.parameters();
   plan_.max_in_flight = plan.max_in_flight;
   plan_.weight_bytes = plan.weight_bytes();
-  plan_.kv_bytes = plan.kv_slot_bytes() * plan.slots;
+  plan_.kv_bytes = plan.kv_bytes();
   plan_.notes = plan.notes;
   if (!plan.single()) {
     AddChain(planned);
@@ -188,11 +188,15 @@ void ServeView::FillStatus(serving::StatusView& view) const {
 void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
   for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().counters);
   const pipeline::SchedulerStatus& status = scheduler_.status();
-  const auto load = [](const std::atomic<uint64_t>& number) {
-    return number.load(std::memory_order_relaxed);
-  };
-  metrics.SetScheduler(load(status.transitions), load(status.lost), load(status.parked),
-                       load(status.recomputed_tokens));
+  const auto load = [](const auto& number) { return number.load(std::memory_order_relaxed); };
+  metrics.SetScheduler({.transitions = load(status.transitions),
+                        .lost = load(status.lost),
+                        .preempted = load(status.preempted),
+                        .parked = load(status.parked),
+                        .recomputed_tokens = load(status.recomputed_tokens),
+                        .kv_chunks = load(status.kv_chunks),
+                        .used_kv_chunks = load(status.used_kv_chunks),
+                        .shared_kv_chunks = load(status.shared_kv_chunks)});
 }
 
 }  // namespace larder::node::tasks

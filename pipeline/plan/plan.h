@@ -85,6 +85,7 @@ struct Plan {
   size_t index_of(const PlacedStage& stage) const { return static_cast<size_t>(&stage - stages.data()); }
   uint64_t weight_bytes() const;   // all stages and the lm_head
   uint64_t kv_slot_bytes() const;  // all stages
+  uint64_t kv_bytes() const;       // all stages and slots
   // A hash of what all processes must agree on: the model, context, slots, frames, and each socket's layers
   // and slots. Links between stages compare it. Cores are not part of it: each server knows its own.
   uint64_t hash() const;

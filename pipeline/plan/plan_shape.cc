@@ -156,6 +156,13 @@ uint64_t Plan::kv_slot_bytes() const {
   return bytes;
 }
 
+uint64_t Plan::kv_bytes() const {
+  uint64_t bytes = 0;
+  for (const PlacedStage& stage : stages)  // without a plan of its own where sockets do not exist yet
+    bytes += stage.plan.kv_chunks > 0 ? stage.plan.kv_bytes : slots * stage.kv_slot_bytes;
+  return bytes;
+}
+
 const PlacedStage& Plan::stage_of_socket(std::string_view socket) const {
   std::string names;
   for (size_t i = 0; i < stages.size(); ++i) {

@@ -114,8 +114,10 @@ std::string Plan::Table() const {
                      max_in_flight, max_in_flight == 1 ? "" : "es", max_batch_tokens,
                      static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
                      single() ? "" : ": one per stage and one at the serving socket");
-  out += fmt::format("KV cache   {} slot{} x {} tokens = {:.2f} MB in all stages, INT8\n", slots,
-                     slots == 1 ? "" : "s", context, Mb(slots * kv_slot_bytes()));
+  out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n", slots,
+                     slots == 1 ? "" : "s", context,
+                     kv_tokens == 0 ? std::string() : fmt::format(", {} of them together", kv_tokens),
+                     Mb(kv_bytes()));
   out += fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
                                                    : "not all stages' weights fit their L3 budgets");
   out += BalanceLine(*this);
@@ -175,6 +177,8 @@ nlohmann::json Plan::Json() const {
                          {"serving_sockets", single() ? 0 : 1},
                          {"context", context},
                          {"slots", slots},
+                         {"kv_tokens", kv_tokens == 0 ? slots * context : kv_tokens},
+                         {"kv_bytes", kv_bytes()},
                          {"max_batch_tokens", max_batch_tokens},
                          {"max_in_flight", max_in_flight},
                          {"weight_bytes", weight_bytes()},

@@ -37,15 +37,16 @@ void CheckMemory(const StagePlan& plan, const topology::Topology& topology) {
         "several servers (larder plan --manifest, docs/cluster.md)",
         weights * 1e-9, memory * 1e-9);
   }
-  const uint64_t fits =
-      left / std::max<uint64_t>(1, plan.kv_slot_bytes / plan.options.context) / plan.options.slots;
+  const uint64_t chunk_bytes = std::max<uint64_t>(1, plan.kv_bytes / plan.kv_chunks);
+  const uint64_t fits = left / chunk_bytes / plan.options.slots * kernels::kChunkPositions;
   throw Error(
       "plan: {} slots of {} tokens need {:.2f} GB of KV cache beside {:.2f} GB of weights, but the machine "
       "has {:.2f} GB; {}",
       plan.options.slots, plan.options.context, plan.kv_bytes * 1e-9, weights * 1e-9, memory * 1e-9,
       fits > 0
           ? fmt::format("the largest context that fits is {} (-c {})", fits, fits)
-          : std::string("not even one token per slot fits: use fewer slots (-np, or slots in the manifest)"));
+          : std::string("not even one chunk of 256 tokens per slot fits: use fewer slots (-np, or slots in "
+                        "the manifest), or let them share fewer tokens (--kv-tokens)"));
 }
 
 void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
@@ -234,13 +235,11 @@ std::string StagePlan::Table() const {
       fmt::format("weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
                   embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
                                   : std::string(" (embeddings tied)"));
-  out +=
-      fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
-                  options.slots == 1 ? "" : "s", options.context,
-                  options.kv_tokens == 0 ? std::string()
-                                         : fmt::format(", {} chunks of {} tokens together", kv_chunks,
-                                                       std::min(options.context, kernels::kChunkPositions)),
-                  kv_bytes * 1e-6, kv_slot_bytes / options.context);
+  out += fmt::format(
+      "KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
+      options.slots == 1 ? "" : "s", options.context,
+      options.kv_tokens == 0 ? std::string() : fmt::format(", {} of them together", options.kv_tokens),
+      kv_bytes * 1e-6, kv_slot_bytes / options.context);
   out +=
       fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",

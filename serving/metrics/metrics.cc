@@ -89,7 +89,8 @@ struct ServingMetrics::Families {
   std::array<Gauge*, kProtocols.size()> connections;
   std::array<Gauge*, kResources> held;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
-  Counter *failures, *transitions, *lost, *parked, *recomputed_tokens;
+  Counter *failures, *transitions, *lost, *preempted, *parked, *recomputed_tokens;
+  Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks;
   RecentRate prompt_rate, generated_rate;
   mutable std::mutex sockets_mutex;  // of Socket::last
   std::vector<Socket> sockets;
@@ -143,8 +144,12 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
                      .Add({});
   lost = &Counters("larder_chain_lost_total", "Times that a socket or link of the cluster was lost.").Add({});
   parked = &Counters("larder_requests_paused_total",
-                     "Requests with tokens that paused for a lost socket and went on from their tokens.")
+                     "Requests with tokens that paused, for a lost socket or for room in the KV cache, and "
+                     "went on from their tokens.")
                 .Add({});
+  preempted = &Counters("larder_requests_preempted_total",
+                        "Times a request lost its place in the KV cache to an older one (--kv-tokens).")
+                   .Add({});
   recomputed_tokens = &Counters("larder_recomputed_tokens_total",
                                 "Tokens that such requests had in the KV cache, to be computed again.")
                            .Add({});
@@ -152,6 +157,10 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   slots = &Gauges("larder_slots", "Sequences that have a place in the KV cache.").Add({});
   slots_used = &Gauges("larder_slots_used", "Slots in which a request is being answered.").Add({});
   waiting = &Gauges("larder_requests_waiting", "Requests that wait for a slot.").Add({});
+  kv_chunks = &Gauges("larder_kv_chunks", "Chunks of 256 tokens that the KV caches hold.").Add({});
+  used_kv_chunks =
+      &Gauges("larder_kv_chunks_used", "Those that have tokens of a request, past or running.").Add({});
+  shared_kv_chunks = &Gauges("larder_kv_chunks_shared", "Those that several requests share.").Add({});
 
   auto& held_family =
       Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
@@ -264,12 +273,15 @@ void ServingMetrics::SetAdmission(const Admission& admission) {
 
 void ServingMetrics::SetFailures(uint64_t count) { Follow(*families_->failures, count); }
 
-void ServingMetrics::SetScheduler(uint64_t transitions, uint64_t lost, uint64_t parked,
-                                  uint64_t recomputed_tokens) {
-  Follow(*families_->transitions, transitions);
-  Follow(*families_->lost, lost);
-  Follow(*families_->parked, parked);
-  Follow(*families_->recomputed_tokens, recomputed_tokens);
+void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
+  Follow(*families_->transitions, counts.transitions);
+  Follow(*families_->lost, counts.lost);
+  Follow(*families_->preempted, counts.preempted);
+  Follow(*families_->parked, counts.parked);
+  Follow(*families_->recomputed_tokens, counts.recomputed_tokens);
+  families_->kv_chunks->Set(static_cast<double>(counts.kv_chunks));
+  families_->used_kv_chunks->Set(static_cast<double>(counts.used_kv_chunks));
+  families_->shared_kv_chunks->Set(static_cast<double>(counts.shared_kv_chunks));
 }
 
 void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {

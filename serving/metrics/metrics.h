@@ -37,6 +37,16 @@ struct HistogramView {
   double sum_s = 0;
 };
 
+// Of pipeline::SchedulerStatus.
+struct SchedulerCounts {
+  uint64_t transitions = 0;
+  uint64_t lost = 0;               // times the chain was lost
+  uint64_t preempted = 0;          // times a request lost its slot to an older one
+  uint64_t parked = 0;             // requests with tokens that paused for either
+  uint64_t recomputed_tokens = 0;  // those that these had in the KV cache
+  size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
+};
+
 class ServingMetrics {
  public:
   // `sockets`: names of the sockets of the Plan, for the label; SetSocket takes indices into it.
@@ -61,9 +71,7 @@ class ServingMetrics {
   void SetConnections(Protocol, size_t open);
   void SetAdmission(const Admission&);
   void SetFailures(uint64_t count);
-  // Counters of the scheduler. lost: times the chain was lost; parked: sequences that paused for it;
-  // recomputed_tokens: those that they had in the KV cache.
-  void SetScheduler(uint64_t transitions, uint64_t lost, uint64_t parked, uint64_t recomputed_tokens);
+  void SetScheduler(const SchedulerCounts&);
   void SetSocket(size_t socket, const SocketCounters&);
 
   std::string Render() const;  // text exposition format 0.0.4

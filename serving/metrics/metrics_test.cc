@@ -105,11 +105,22 @@ TEST(ServingMetricsTest, SocketsCountersGrowAndRatiosAreOfTheTimeSince) {
   EXPECT_DOUBLE_EQ(e.Value("larder_socket_link_round_trip_seconds" + weights), 3e-6);
   EXPECT_EQ(e.Value(R"(larder_socket_frames_total{socket="attention \"a\\b\"\n"})"), 0);
 
-  metrics.SetScheduler(3, 1, 2, 150);
-  metrics.SetScheduler(4, 1, 2, 150);
+  metrics.SetScheduler({.transitions = 3, .lost = 1, .parked = 2, .recomputed_tokens = 150});
+  metrics.SetScheduler({.transitions = 4,
+                        .lost = 1,
+                        .preempted = 5,
+                        .parked = 2,
+                        .recomputed_tokens = 150,
+                        .kv_chunks = 16,
+                        .used_kv_chunks = 9,
+                        .shared_kv_chunks = 3});
   const Exposition scheduler = ParseExposition(metrics.Render());
   EXPECT_EQ(scheduler.Value("larder_schedule_transitions_total"), 4);
   EXPECT_EQ(scheduler.Value("larder_chain_lost_total"), 1);
+  EXPECT_EQ(scheduler.Value("larder_requests_preempted_total"), 5);
+  EXPECT_EQ(scheduler.Value("larder_kv_chunks"), 16);
+  EXPECT_EQ(scheduler.Value("larder_kv_chunks_used"), 9);
+  EXPECT_EQ(scheduler.Value("larder_kv_chunks_shared"), 3);
   EXPECT_EQ(scheduler.Value("larder_requests_paused_total"), 2);
   EXPECT_EQ(scheduler.Value("larder_recomputed_tokens_total"), 150);
 
