@@ -137,10 +137,12 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
 }
 
 void AddKvTokens(CLI::App& command, ModelOptions& options, const char* group) {
-  AddCount(command, "--kv-tokens", options.kv_tokens,
-           "tokens that the KV cache holds for all slots together; when it is full, the youngest requests "
-           "pause (default: a full context for each slot)",
-           1)
+  AddCount(
+      command, "--kv-tokens", options.kv_tokens,
+      "tokens that the KV cache holds, of all slots together and of ended requests that others may begin "
+      "as; when it is full, the oldest of these are forgotten, then the youngest requests pause (default: a "
+      "full context for each slot)",
+      1)
       ->group(group);
 }
 

@@ -8,6 +8,12 @@
 #include "kernels/formats/kv_page.h"
 
 namespace larder::pipeline::inline engine {
+namespace {
+
+// As many as chunks allow, within reason: a prompt is compared with each.
+constexpr size_t kKeptSequences = 256;
+
+}  // namespace
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan,
                const StageOptions& options)
@@ -49,7 +55,8 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
                                                  .chunk_positions = kernels::kChunkPositions,
                                                  .slot_ends = limits_.attention_slot_ends,
                                                  .chunk_ends = std::move(chunk_ends),
-                                                 .max_updates = model::MaxKvUpdates(max_rows())});
+                                                 .max_updates = model::MaxKvUpdates(max_rows()),
+                                                 .kept = kKeptSequences});
   batches_.assign(chain_->max_in_flight(), MicroBatch(max_rows()));
   for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
   left_.resize(limits_.attention_slot_ends.size());

@@ -9,10 +9,10 @@ namespace larder::pipeline::inline engine {
 KvChunks::KvChunks(const KvChunksShape& shape)
     : shape_(shape),
       slot_chunks_(shape.slot_chunks()),
-      socket_(shape.slots),
-      lengths_(shape.slots),
-      listed_(shape.slots),
-      table_(shape.slots * slot_chunks_),
+      socket_(shape.slots + shape.kept),
+      lengths_(shape.slots + shape.kept),
+      listed_(shape.slots + shape.kept),
+      table_((shape.slots + shape.kept) * slot_chunks_),
       users_(shape.chunk_ends.back()),
       pools_(shape.chunk_ends.size()),
       updates_(shape.max_updates) {

@@ -23,6 +23,7 @@ struct KvChunksShape {
   std::vector<SlotId> slot_ends;
   std::vector<size_t> chunk_ends;  // of each socket; each has at least the chunks of one full context
   size_t max_updates = 1;          // of a micro-batch
+  size_t kept = 0;                 // sequences without a slot
 
   size_t slot_chunks() const { return (context + chunk_positions - 1) / chunk_positions; }
 };
@@ -31,6 +32,10 @@ class KvChunks {
  public:
   explicit KvChunks(const KvChunksShape& shape);
   const KvChunksShape& shape() const { return shape_; }
+
+  // Ids from shape().slots on, `kept` of them, are of sequences that are kept for others to begin with: no
+  // micro-batch has rows of them, and no socket knows of them. They come by Keep, and go by Reset.
+  size_t lists() const { return lengths_.size(); }
 
   // The positions of the slot's sequence, [0, length).
   size_t length(SlotId slot) const { return lengths_[slot.index()]; }
@@ -42,6 +47,10 @@ class KvChunks {
   // Makes `to` a sequence with the first `positions` of `from`, another slot; `to` loses what it had. Returns
   // how many it has: fewer if chunks or updates run out, none of another socket's slot.
   size_t Fork(SlotId to, SlotId from, size_t positions);
+  // Gives the kept sequence `kept`, which loses what it had, what the slot has; the slot is empty then.
+  void Keep(SlotId kept, SlotId slot);
+  // The opposite. Returns whether it is done: the next micro-batch may have no room for so many updates.
+  bool Restore(SlotId slot, SlotId kept);
   void Reset(SlotId slot);
   void ResetAll();  // and forgets all updates: every table is unknown
 
@@ -66,6 +75,8 @@ class KvChunks {
   uint32_t& entry(SlotId slot, size_t index) { return table_[slot.index() * slot_chunks_ + index]; }
   uint32_t entry(SlotId slot, size_t index) const { return table_[slot.index() * slot_chunks_ + index]; }
   Pool& pool_of(SlotId slot) { return pools_[socket_[slot.index()]]; }
+  // The most updates of forks: those that the next micro-batch's rows need are left free.
+  size_t MostForks() const { return updates_.size() / 2; }
   // Appends a free chunk to the slot's list; false: there is none, or no room for the update.
   bool Append(SlotId slot, uint32_t copied_from, size_t copied_positions);
   void List(SlotId slot, uint32_t chunk, uint32_t copied_from, size_t copied_positions);

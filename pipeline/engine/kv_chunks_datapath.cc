@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/memory.h"
@@ -8,7 +9,7 @@ namespace larder::pipeline::inline engine {
 
 size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
   size_t& length = lengths_[slot.index()];
-  LARDER_CHECK(begin <= length && begin <= end && end <= shape_.context);
+  LARDER_CHECK(slot.index() < shape_.slots && begin <= length && begin <= end && end <= shape_.context);
   const size_t in_chunk = begin % shape_.chunk_positions;  // positions of the last chunk that stay
   if (begin < length) {
     Cut(slot, CeilDiv(begin, shape_.chunk_positions));
@@ -34,13 +35,12 @@ size_t KvChunks::Reserve(SlotId slot, size_t begin, size_t end) {
 }
 
 size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
-  LARDER_CHECK(to != from && positions <= length(from));
+  LARDER_CHECK(to.index() < shape_.slots && to != from && positions <= length(from));
   Reset(to);
   if (socket_of(to) != socket_of(from)) return 0;
   const size_t whole = positions / shape_.chunk_positions, rest = positions % shape_.chunk_positions;
   size_t& length = lengths_[to.index()];
-  // Updates that the next micro-batch's rows need are left free.
-  const size_t most = updates_.size() / 2;
+  const size_t most = MostForks();
   for (size_t i = 0; i < whole && updates_count_ < most; ++i) {
     const uint32_t chunk = entry(from, i);
     shared_ += ++users_[chunk] == 2;
@@ -50,6 +50,26 @@ size_t KvChunks::Fork(SlotId to, SlotId from, size_t positions) {
   if (length < whole * shape_.chunk_positions || rest == 0 || updates_count_ >= most) return length;
   if (Append(to, entry(from, whole), rest)) length += rest;
   return length;
+}
+
+void KvChunks::Keep(SlotId kept, SlotId slot) {
+  LARDER_CHECK(kept.index() >= shape_.slots && slot.index() < shape_.slots);
+  Reset(kept);
+  socket_[kept.index()] = socket_[slot.index()];
+  for (size_t i = 0; i < listed_[slot.index()]; ++i) entry(kept, i) = entry(slot, i);
+  std::swap(listed_[kept.index()], listed_[slot.index()]);
+  std::swap(lengths_[kept.index()], lengths_[slot.index()]);
+}
+
+bool KvChunks::Restore(SlotId slot, SlotId kept) {
+  LARDER_CHECK(slot.index() < shape_.slots && kept.index() >= shape_.slots);
+  size_t& chunks = listed_[kept.index()];
+  if (socket_of(slot) != socket_of(kept) || updates_count_ + chunks > MostForks()) return false;
+  Reset(slot);
+  for (size_t i = 0; i < chunks; ++i) List(slot, entry(kept, i), 0, 0);
+  chunks = 0;
+  std::swap(lengths_[kept.index()], lengths_[slot.index()]);
+  return true;
 }
 
 void KvChunks::Reset(SlotId slot) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "pipeline/engine/kv_memory_testing.h"
@@ -105,6 +106,27 @@ TEST(KvChunks, NothingIsSharedBetweenSockets) {
   EXPECT_EQ(kv.Fork(SlotId(2), SlotId(3), 17), 17u);
 }
 
+TEST(KvChunks, AKeptSequenceHasNoSlot) {
+  KvChunksShape shape = Shape(2, 14);
+  shape.kept = 1;
+  KvChunks kv(shape);
+  const SlotId kept(2);
+  Write(kv, SlotId(0), 0, 50);
+  kv.ClearUpdates();
+  kv.Keep(kept, SlotId(0));
+  EXPECT_EQ(kv.length(SlotId(0)), 0u);
+  EXPECT_EQ(kv.length(kept), 50u);
+  EXPECT_EQ(kv.own(kept), 4u);
+  EXPECT_TRUE(kv.updates().empty()) << "no socket knows of it";
+  EXPECT_EQ(kv.Fork(SlotId(1), kept, 40), 40u);
+  kv.ClearUpdates();
+  EXPECT_TRUE(kv.Restore(SlotId(0), kept));
+  EXPECT_EQ(kv.length(SlotId(0)), 50u);
+  EXPECT_EQ(kv.length(kept), 0u);
+  EXPECT_EQ(kv.updates().size(), 4u);
+  EXPECT_EQ(kv.free(AttentionId(0)), 14u - 4 - 1);
+}
+
 TEST(KvChunks, AForkLeavesUpdatesForTheRows) {
   KvChunks kv(Shape(3, 21, 4));
   Write(kv, SlotId(0), 0, 64);
@@ -121,21 +143,29 @@ TEST(KvChunks, EverySequenceHasItsOwnValues) {
   for (size_t round = 0; round < 60; ++round) {
     KvChunksShape shape = Shape(6, 0, 40);
     shape.slot_ends = {SlotId(4), SlotId(6)};
+    shape.kept = 3;
     shape.chunk_ends = {7 + below(22), 0};
     shape.chunk_ends[1] = shape.chunk_ends[0] + 7 + below(8);
     KvChunks kv(shape);
     KvMemory memory(shape);
-    std::vector<std::vector<uint64_t>> expected(shape.slots);
+    std::vector<std::vector<uint64_t>> expected(shape.slots + shape.kept);
     uint64_t next = 1;
     for (size_t step = 0; step < 3000; ++step) {
       const SlotId slot(static_cast<int32_t>(below(shape.slots)));
       std::vector<uint64_t>& mine = expected[slot.index()];
-      const size_t what = below(10);
+      const size_t what = below(12);
+      const SlotId kept(static_cast<int32_t>(shape.slots + below(shape.kept)));
       if (what == 0) {
         kv.Reset(slot);
         mine.clear();
+      } else if (what == 10) {
+        kv.Keep(kept, slot);
+        expected[kept.index()] = std::exchange(mine, {});
+      } else if (what == 11) {
+        if (!kv.Restore(slot, kept)) continue;
+        mine = std::exchange(expected[kept.index()], {});
       } else if (what < 3) {
-        const SlotId from(static_cast<int32_t>(below(shape.slots)));
+        const SlotId from(static_cast<int32_t>(below(shape.slots + shape.kept)));
         if (from == slot) continue;
         const std::vector<uint64_t> theirs = expected[from.index()];
         const size_t positions = below(theirs.size() + 1), got = kv.Fork(slot, from, positions);

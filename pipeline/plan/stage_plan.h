@@ -22,8 +22,9 @@ struct PlanOptions {
   size_t threads = 0;  // 0: one per physical core that this process may use
   size_t context = 0;  // positions per slot; 0: the model's trained context, at most 4096
   size_t slots = 1;    // sequences that the KV cache holds
-  // Tokens that the KV caches of all slots hold together; sequences that outgrow them wait, and are computed
-  // again. 0: a full context for each slot.
+  // Tokens that the KV caches hold, of all slots together and of sequences that have ended, for prompts that
+  // go on from them. Sequences that outgrow them wait, and are computed again. 0: a full context for each
+  // slot.
   size_t kv_tokens = 0;
   // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as many as
   // weight_node::OwnNormRows says.

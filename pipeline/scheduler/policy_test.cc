@@ -194,7 +194,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   EXPECT_EQ(scheduler.status().parked.load() > 0, with.loss > 0 || with.kv_chunks > 0);
   EXPECT_EQ(scheduler.status().preempted.load() > 0, with.kv_chunks > 0);
   EXPECT_GT(scheduler.status().reused_tokens.load(), 0u);
-  for (SlotId slot(0); slot.index() < limits.slots; ++slot) engine.kv().Reset(slot);
+  for (SlotId slot(0); slot.index() < engine.kv().lists(); ++slot) engine.kv().Reset(slot);
   for (AttentionId socket(0); socket.index() < std::max<size_t>(with.sockets, 1); ++socket)
     EXPECT_EQ(engine.kv().free(socket), engine.kv().pool(socket)) << "every chunk was given back";
   EXPECT_EQ(engine.kv().shared(), 0u);

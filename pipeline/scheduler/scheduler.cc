@@ -44,15 +44,15 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
       options_(options),
       clock_(options.clock != nullptr ? options.clock : &own_clock_),
       policy_(MakePolicy(options.policy)),
-      slots_(limits_.slots),
+      slots_(kv_.lists()),
       ready_(limits_.slots),
       batches_(limits_.max_in_flight),
       slot_status_(limits_.slots) {
   // Reserves all that steps need, so that they do not allocate.
-  for (Slot& slot : slots_) slot.tokens.reserve(limits_.context);
+  for (SlotId id(0); id < end_of_slots(); ++id) slots_[id.index()].tokens.reserve(limits_.context);
   for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_rows);
   rows_.reserve(limits_.max_rows);
-  prefilling_.reserve(slots_.size());
+  prefilling_.reserve(limits_.slots);
   ShowKvChunks();
 }
 
@@ -110,20 +110,15 @@ void Scheduler::DropCancelled() {
     waiting->sequence->Ended(SequenceEnd::kCancelled, "");
     return true;
   });
-  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+  for (SlotId id(0); id < end_of_slots(); ++id) {
     const auto& active = slots_[id.index()].active;
     if (active && !active->ended && active->sequence->cancelled()) End(id, SequenceEnd::kCancelled, "");
   }
 }
 
-AttentionId Scheduler::AttentionOf(SlotId id) const {
-  const std::span<const SlotId> ends = limits_.attention_slot_ends;
-  return AttentionId(static_cast<int32_t>(std::upper_bound(ends.begin(), ends.end(), id) - ends.begin()));
-}
-
 size_t Scheduler::SlotsOf(AttentionId socket) const {
   const std::span<const SlotId> ends = limits_.attention_slot_ends;
-  if (ends.empty()) return slots_.size();
+  if (ends.empty()) return limits_.slots;
   const size_t at = socket.index();
   return ends[at].index() - (at == 0 ? 0 : ends[at - 1].index());
 }
@@ -140,30 +135,30 @@ size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
   return std::min(static_cast<size_t>(end.first - slot.tokens.begin()), tokens.size() - 1);
 }
 
-// Begins with the longest prefix that a slot has, if one is worth reusing: in that slot, if it is idle and
-// what it has beyond the prefix is not worth keeping; else in the idle slot of the same attention socket that
-// was unused for longest, with the prefix's chunks. Without a prefix: in such a slot of the least busy
-// socket. nullopt: no slot is idle.
+// Begins with the longest prefix that a slot or a kept sequence has, if one is worth reusing: in that slot,
+// if it is idle and what it has beyond the prefix is not worth keeping; else in the idle slot of the same
+// attention socket that was unused for longest, with the prefix's chunks. Without a prefix: in such a slot of
+// the least busy socket. nullopt: no slot is idle.
 std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) const {
   const size_t prompt_tokens = active.to_compute().size();
   std::vector<size_t> used(std::max<size_t>(limits_.attention_slot_ends.size(), 1), 0);
   std::vector<std::optional<SlotId>> oldest(used.size());  // [socket]: the idle slot unused for longest
-  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+  for (SlotId id(0); id < end_of_slots(); ++id) {
     const Slot& slot = slots_[id.index()];
-    const size_t socket = AttentionOf(id).index();
+    const size_t socket = kv_.socket_of(id).index();
     used[socket] += slot.active != nullptr;
     if (slot.active) continue;
     if (!oldest[socket] || slot.last_used < slots_[oldest[socket]->index()].last_used) oldest[socket] = id;
   }
   std::optional<Place> best;
-  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+  for (SlotId id(0); id < end_of_lists(); ++id) {
     const Slot& slot = slots_[id.index()];
     const size_t common = CommonPrefix(slot, active);
     if (common < std::min(kWorthReusing, (prompt_tokens + 1) / 2) || common == 0) continue;
     if (best && best->tokens >= common) continue;
-    const std::optional<SlotId> other = oldest[AttentionOf(id).index()];
+    const std::optional<SlotId> other = oldest[kv_.socket_of(id).index()];
     if (!other) continue;
-    const bool take = !slot.active && (*other == id || slot.tokens.size() - common < kWorthReusing);
+    const bool take = id < end_of_slots() && !slot.active && slot.tokens.size() - common < kWorthReusing;
     best = Place{take ? id : *other, id, common};
   }
   if (best) return best;
@@ -176,7 +171,7 @@ std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) con
     const auto key = [&](size_t of, SlotId slot) {
       return std::pair(share(of), slots_[slot.index()].last_used);
     };
-    if (!best || key(socket, *oldest[socket]) < key(AttentionOf(best->slot).index(), best->slot))
+    if (!best || key(socket, *oldest[socket]) < key(kv_.socket_of(best->slot).index(), best->slot))
       best = Place{*oldest[socket], *oldest[socket], 0};
   }
   return best;
@@ -187,7 +182,7 @@ bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const 
   const std::span<const int32_t> tokens = active.to_compute();
   return std::any_of(prefilling_.begin(), prefilling_.end(), [&](SlotId id) {
     const Slot& slot = slots_[id.index()];
-    if (!MayReuse(slot, active) || AttentionOf(id) != AttentionOf(place.slot)) return false;
+    if (!MayReuse(slot, active) || kv_.socket_of(id) != kv_.socket_of(place.slot)) return false;
     const std::span<const int32_t> theirs = slot.active->to_compute();
     const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
     const size_t common = std::min(static_cast<size_t>(end.first - theirs.begin()), tokens.size() - 1);
@@ -200,11 +195,11 @@ bool Scheduler::HasRoom(const Active& active, const Place& place) const {
   const size_t positions = kv_.shape().chunk_positions;
   const size_t needed = std::min(active.to_compute().size() / positions + 1, kv_.shape().slot_chunks()) -
                         place.tokens / positions;
-  const AttentionId socket = AttentionOf(place.slot);
+  const AttentionId socket = kv_.socket_of(place.slot);
   size_t room = kv_.free(socket);
   bool runs = false;
-  for (SlotId id(0); id.index() < slots_.size() && room < needed; ++id) {
-    if (AttentionOf(id) != socket) continue;
+  for (SlotId id(0); id < end_of_lists() && room < needed; ++id) {
+    if (kv_.socket_of(id) != socket) continue;
     runs = runs || slots_[id.index()].active;
     if (!slots_[id.index()].active && id != place.source) room += kv_.own(id);
   }
@@ -213,7 +208,7 @@ bool Scheduler::HasRoom(const Active& active, const Place& place) const {
 
 // Begins the first queued sequence that need not wait for a prefix. Returns whether one has begun.
 bool Scheduler::AdmitOne() {
-  const size_t looked_at = std::min(queue_.size(), slots_.size());
+  const size_t looked_at = std::min(queue_.size(), limits_.slots);
   for (size_t i = 0; i < looked_at; ++i) {
     const Active& next = *queue_[i];
     const std::optional<Place> place = ChoosePlace(next);
@@ -229,7 +224,7 @@ bool Scheduler::AdmitOne() {
 }
 
 void Scheduler::Admit() {
-  while (actives_ < slots_.size() && AdmitOne()) {
+  while (actives_ < limits_.slots && AdmitOne()) {
   }
   Set(status_.waiting, queue_.size());
 }
@@ -238,12 +233,23 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
   const SlotId id = place.slot;
   Slot& slot = slots_[id.index()];
   size_t reused = place.tokens;
-  if (place.source != id) {
-    reused = kv_.Fork(id, place.source, reused);
-    const std::vector<int32_t>& theirs = slots_[place.source.index()].tokens;
+  SlotId source = place.source;
+  if (reused > 0) slots_[source.index()].last_used = ++uses_;
+  if (slot.tokens.size() >= kWorthReusing + (source == id ? reused : 0)) {
+    const std::optional<SlotId> kept = Keep(id);
+    if (source == id) source = kept.value_or(id);
+  }
+  if (source != id) {
+    const std::vector<int32_t>& theirs = slots_[source.index()].tokens;
+    const bool take = source >= end_of_slots() && theirs.size() - reused < kWorthReusing;
+    const bool taken = take && kv_.Restore(id, source);
+    if (!taken) {
+      if (kv_.free(kv_.socket_of(id)) == 0) ForgetOldest(kv_.socket_of(id), id, source);
+      reused = kv_.Fork(id, source, reused);
+    }
     // Not by assignment, which could give away what is reserved.
     slot.tokens.assign(theirs.begin(), theirs.begin() + static_cast<std::ptrdiff_t>(reused));
-    slots_[place.source.index()].last_used = ++uses_;
+    if (taken) slots_[source.index()].tokens.clear();
   } else {
     slot.tokens.resize(reused);
     if (reused == 0) kv_.Reset(id);
@@ -266,41 +272,64 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
 void Scheduler::Forget(SlotId id) {
   slots_[id.index()].tokens.clear();
   kv_.Reset(id);
-  Set(slot_status_[id.index()].cached_tokens, 0);
+  if (id < end_of_slots()) Set(slot_status_[id.index()].cached_tokens, 0);
+}
+
+// Keeps the idle slot's sequence without it, in the place of the one unused for longest, and returns that;
+// nullopt: all are in use since.
+std::optional<SlotId> Scheduler::Keep(SlotId id) {
+  std::optional<SlotId> oldest;
+  for (SlotId kept = end_of_slots(); kept < end_of_lists(); ++kept) {
+    const auto used = [this](SlotId of) { return slots_[of.index()].last_used; };
+    if (!oldest || used(kept) < used(*oldest)) oldest = kept;
+  }
+  Slot& slot = slots_[id.index()];
+  if (!oldest || slots_[oldest->index()].last_used > slot.last_used) return std::nullopt;
+  Slot& kept = slots_[oldest->index()];
+  kv_.Keep(*oldest, id);
+  kept.tokens = slot.tokens;
+  kept.tenant = slot.tenant;
+  kept.last_used = slot.last_used;
+  slot.tokens.clear();
+  return oldest;
+}
+
+// Forgets the idle sequence of the socket that was unused for longest, but two. Returns whether there was
+// one.
+bool Scheduler::ForgetOldest(AttentionId socket, SlotId but, SlotId or_but) {
+  std::optional<SlotId> oldest;
+  for (SlotId id(0); id < end_of_lists(); ++id) {
+    const Slot& slot = slots_[id.index()];
+    if (slot.active || kv_.length(id) == 0 || kv_.socket_of(id) != socket || id == but || id == or_but)
+      continue;
+    if (!oldest || slot.last_used < slots_[oldest->index()].last_used) oldest = id;
+  }
+  if (oldest) Forget(*oldest);
+  return oldest.has_value();
 }
 
 // Reserves chunks for positions [begin, end) of the slot: forgets idle sequences, those unused for longest
 // first, then parks the youngest, as long as they are younger than this one and have no rows in a micro-batch
 // that is filled or in flight. Returns whether there is room.
 bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
-  const AttentionId socket = AttentionOf(id);
+  const AttentionId socket = kv_.socket_of(id);
   while (kv_.Reserve(id, begin, end) < end) {
     if (kv_.free(socket) > 0) return false;  // it is the updates that are used up: in the next micro-batch
-    std::optional<SlotId> idle, youngest;
-    for (SlotId other(0); other.index() < slots_.size(); ++other) {
-      if (AttentionOf(other) != socket || other == id) continue;
-      const Slot& slot = slots_[other.index()];
-      const Active* active = slot.active.get();
-      if (active == nullptr) {
-        if (kv_.length(other) > 0 && (!idle || slot.last_used < slots_[idle->index()].last_used))
-          idle = other;
-      } else if (active->rows_in_flight == 0 && active->batch != batch_ &&
-                 active->order > slots_[id.index()].active->order &&
-                 (!youngest || active->order > slots_[youngest->index()].active->order)) {
-        youngest = other;
-      }
+    if (ForgetOldest(socket, id, id)) continue;
+    std::optional<SlotId> youngest;
+    for (SlotId other(0); other < end_of_slots(); ++other) {
+      const Active* active = slots_[other.index()].active.get();
+      if (active == nullptr || other == id || kv_.socket_of(other) != socket) continue;
+      if (active->rows_in_flight > 0 || active->batch == batch_) continue;
+      if (active->order < slots_[id.index()].active->order) continue;
+      if (!youngest || active->order > slots_[youngest->index()].active->order) youngest = other;
     }
-    if (idle) {
-      Forget(*idle);
-    } else if (youngest) {
-      std::erase(prefilling_, *youngest);
-      ready_.Remove(*youngest);
-      SocketStatus::Add(status_.preempted, 1);
-      queue_.push_front(Park(*youngest));
-      Forget(*youngest);
-    } else {
-      return false;
-    }
+    if (!youngest) return false;
+    std::erase(prefilling_, *youngest);
+    ready_.Remove(*youngest);
+    SocketStatus::Add(status_.preempted, 1);
+    queue_.push_front(Park(*youngest));
+    Forget(*youngest);
   }
   return true;
 }
@@ -405,7 +434,7 @@ void Scheduler::ChainWasLost(const std::string& why) {
   lost_ = true;
   in_flight_ = 0;
   std::vector<std::unique_ptr<Active>> again;
-  for (SlotId id(0); id.index() < slots_.size(); ++id) {
+  for (SlotId id(0); id < end_of_lists(); ++id) {
     Slot& slot = slots_[id.index()];
     if (slot.active) {
       slot.active->rows_in_flight = 0;

@@ -3,11 +3,13 @@
 // micro-batches are in flight as the engine allows. A sequence's tokens do not depend on any of this. It runs
 // on the engine's thread; any thread may read the counters.
 //
-// An idle slot keeps its KV cache. A prompt that begins as another sequence's, idle or not, shares the chunks
-// of that beginning (pipeline/engine/kv_chunks.h); it waits for one that is just being computed.
+// A sequence that has ended keeps its KV cache, in its slot or, when another one gets that, without one, as
+// long as there are chunks (pipeline/engine/kv_chunks.h). A prompt that begins as another sequence's, running
+// or ended, shares the chunks of that beginning; it waits for one that is just being computed.
 //
-// If the KV caches have fewer chunks than all slots could take, idle sequences are forgotten, those unused
-// for longest first, and then the youngest running ones are parked. The oldest never waits for a younger one.
+// When chunks run out, ended sequences are forgotten, those unused for longest first; then, if the KV caches
+// have fewer chunks than all slots could take, the youngest running ones are parked. The oldest never waits
+// for a younger one.
 //
 // When the chain is lost, its sequences are parked: once it is whole again, the prompt and the tokens made so
 // far are computed again, to the same bits, and the sequence goes on where it was. A client sees a pause.
@@ -158,6 +160,10 @@ class Scheduler {
   void Begin(const Place&, std::unique_ptr<Active>);
   std::unique_ptr<Active> Park(SlotId);
   void Forget(SlotId);
+  std::optional<SlotId> Keep(SlotId);
+  bool ForgetOldest(AttentionId, SlotId but, SlotId or_but);
+  SlotId end_of_slots() const { return SlotId(static_cast<int32_t>(limits_.slots)); }
+  SlotId end_of_lists() const { return SlotId(static_cast<int32_t>(slots_.size())); }
   bool MakeRoom(SlotId, size_t begin, size_t end);
   bool Reserve(SlotId id, size_t begin, size_t end) {
     return kv_.Reserve(id, begin, end) == end || MakeRoom(id, begin, end);
@@ -177,7 +183,6 @@ class Scheduler {
   bool PatienceIsOver(int64_t since_ns) const;
   void RefuseQueued(Intake&);
   bool Rest(Intake&);
-  AttentionId AttentionOf(SlotId) const;  // its attention socket; colocated: 0
   size_t SlotsOf(AttentionId) const;
   bool busy() const { return actives_ > 0 || !queue_.empty(); }
 
@@ -189,7 +194,7 @@ class Scheduler {
   Clock* const clock_;
   const std::unique_ptr<SchedulePolicy> policy_;
   std::deque<std::unique_ptr<Active>> queue_;
-  std::vector<Slot> slots_;         // [slot]
+  std::vector<Slot> slots_;         // [slot], then the kept sequences: KvChunks::lists()
   std::vector<SlotId> prefilling_;  // in order of admission
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;

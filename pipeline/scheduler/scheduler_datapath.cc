@@ -24,7 +24,7 @@ bool Scheduler::FillBatch() {
   batch.prefill_rows = batch.decode_rows = 0;
   batch.submitted_ns = clock_->now_ns();
   const RowBudget budget = policy_->Budget({.now_ns = batch.submitted_ns,
-                                            .slots = slots_.size(),
+                                            .slots = limits_.slots,
                                             .max_rows = limits_.max_rows,
                                             .prefilling = prefilling_.size(),
                                             .decoding = decoding_,

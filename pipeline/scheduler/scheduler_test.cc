@@ -237,20 +237,41 @@ TEST_F(SchedulerTest, ARowThatOverflowsEndsItsOwnSequenceOnly) {
   }
 }
 
-TEST_F(SchedulerTest, TheSlotUnusedForLongestIsTakenFirst) {
-  const auto engine = MakeEngine(model_.file(), {.slots = 3});
+TEST_F(SchedulerTest, TheSequenceUnusedForLongestIsForgottenFirst) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 3, .kv_tokens = 4 * 256});
   std::vector<Wish> wishes;
-  for (uint32_t i = 0; i < 4; ++i)
+  for (uint32_t i = 0; i < 5; ++i)
     wishes.push_back({.prompt = TestTokens(30, kVocab, 10 + i), .most = 2, .arrives = 100 * i});
-  for (const uint32_t again : {1, 2, 3, 0})  // the fourth took the slot of the first
+  for (const uint32_t again : {1, 2, 3, 4, 0})  // the fifth took the chunk of the first
     wishes.push_back(
         {.prompt = TestTokens(30, kVocab, 10 + again), .most = 2, .arrives = 1000 + 100 * again});
   wishes.back().arrives = 5000;
   const auto outcomes = Run(*engine, wishes);
-  EXPECT_EQ(outcomes[4].reused, 29u);
-  EXPECT_EQ(outcomes[5].reused, 29u);
-  EXPECT_EQ(outcomes[6].reused, 29u);
-  EXPECT_EQ(outcomes[7].reused, 0u);
+  for (size_t i = 5; i < 9; ++i) EXPECT_EQ(outcomes[i].reused, 29u) << i;
+  EXPECT_EQ(outcomes[9].reused, 0u);
+}
+
+// Conversations outnumber the slots many times, and each goes on where it was.
+TEST_F(SchedulerTest, EndedSequencesAreKeptBesideTheSlots) {
+  for (const bool separated : {false, true}) {
+    const auto engine = MakeEngine(
+        model_.file(), separated ? TestEngineOptions{.kv_tokens = 40 * 256, .attention = {{1, 1}, {1, 1}}}
+                                 : TestEngineOptions{.slots = 2, .kv_tokens = 40 * 256});
+    const auto alone = MakeEngine(model_.file(), {});
+    std::vector<Wish> wishes;
+    for (uint32_t turn = 0; turn < 2; ++turn) {
+      for (uint32_t i = 0; i < 12; ++i) {
+        wishes.push_back({.prompt = TestTokens(290 + 20 * turn, kVocab, 10 + i),
+                          .most = 5,
+                          .arrives = 1000 * turn + 30 * i});
+      }
+    }
+    const auto outcomes = Run(*engine, wishes);
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      EXPECT_GE(outcomes[i].reused, i < 12 ? 0u : 290u) << i;
+      EXPECT_EQ(outcomes[i].tokens, Run(*alone, {wishes[i]}, {.reuse_prefixes = false}).at(0).tokens);
+    }
+  }
 }
 
 TEST_F(SchedulerTest, PromptsThatDoNotFitAreRefusedWithNumbers) {

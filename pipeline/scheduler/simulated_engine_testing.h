@@ -118,7 +118,8 @@ class SimulatedEngine final : public TokenEngine {
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
                         .chunk_ends = {},
-                        .max_updates = model::MaxKvUpdates(limits.max_rows)};
+                        .max_updates = model::MaxKvUpdates(limits.max_rows),
+                        .kept = 5};
     for (size_t i = 0; i < std::max<size_t>(shape.slot_ends.size(), 1); ++i) {
       const size_t slots = shape.slot_ends.empty() ? shape.slots
                            : i == 0                ? shape.slot_ends[0].index()
