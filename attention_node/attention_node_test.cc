@@ -366,6 +366,7 @@ TEST(KvShape, PoolsAreSharesOfTheTokens) {
   EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 1), 4u) << "one full context at least";
   EXPECT_EQ(KvShape::PoolChunks(8, 8, 1000, 2600), 11u);
   EXPECT_EQ(KvShape::PoolChunks(2, 8, 1000, 5200), 6u);
+  EXPECT_EQ(KvShape::PoolChunks(4, 8, 1000, 0, 5000), 16u + 10);
   EXPECT_EQ(KvShape::PoolChunks(4, 8, 1000, 1 << 20), 2048u)
       << "more than slots can fill: for those that ended";
 }

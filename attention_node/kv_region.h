@@ -25,13 +25,15 @@ struct KvShape {
     return std::clamp<size_t>(config.trained_context, 1, 4096);
   }
 
-  // The chunks for `slots` of all the `all_slots`, if there are kv_tokens tokens for these (0: full
-  // contexts): their share, at least one full context.
-  static size_t PoolChunks(size_t slots, size_t all_slots, size_t context, size_t kv_tokens) {
+  // The chunks for `slots` of all the `all_slots`, if there are kv_tokens tokens for these (0: full contexts)
+  // and cached_tokens for sequences that have ended: their share, at least one full context.
+  static size_t PoolChunks(size_t slots, size_t all_slots, size_t context, size_t kv_tokens,
+                           size_t cached_tokens = 0) {
+    const auto share = [&](size_t tokens) {
+      return CeilDiv(CeilDiv(tokens * slots, all_slots), kernels::kChunkPositions);
+    };
     const size_t chunks = CeilDiv(context, kernels::kChunkPositions);
-    if (kv_tokens == 0) return slots * chunks;
-    const size_t share = CeilDiv(CeilDiv(kv_tokens * slots, all_slots), kernels::kChunkPositions);
-    return std::max(share, chunks);
+    return (kv_tokens == 0 ? slots * chunks : std::max(share(kv_tokens), chunks)) + share(cached_tokens);
   }
 
   // pool: chunks of all slots together; 0: a full context for each.

@@ -53,7 +53,7 @@ void Describe(CLI::App& command, BatchOptions& o) {
   command.add_flag("--restart", o.restart, "begin the job anew: removes what it has written")->group(job);
   AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)", 1)
       ->group(job);
-  AddKvTokens(command, o.model, job);
+  AddKvOptions(command, o.model, job);
   command
       .add_option(
           "--patience", o.patience_s,

@@ -124,7 +124,7 @@ void Describe(CLI::App& command, ServeOptions& o) {
   AddCount(command, "--slots,--parallel", o.model.slots,
            "sequences at once, each with its own context (also -np; default: 4)", 1)
       ->group(requests);
-  AddKvTokens(command, o.model, requests);
+  AddKvOptions(command, o.model, requests);
   AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
       ->group(requests);
   command

@@ -64,7 +64,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
   if (set.slots) {
     AddCount(command, "--slots", options.slots, "sequences with a place in the KV cache (default: 1)")
         ->group(group);
-    AddKvTokens(command, options, group);
+    AddKvOptions(command, options, group);
   }
   if (set.engine || set.budget) {
     AddCount(command, "--ubatch-size", options.max_batch_tokens,
@@ -136,13 +136,15 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
   return machine;
 }
 
-void AddKvTokens(CLI::App& command, ModelOptions& options, const char* group) {
-  AddCount(
-      command, "--kv-tokens", options.kv_tokens,
-      "tokens that the KV cache holds, of all slots together and of ended requests that others may begin "
-      "as; when it is full, the oldest of these are forgotten, then the youngest requests pause (default: a "
-      "full context for each slot)",
-      1)
+void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group) {
+  AddCount(command, "--kv-tokens", options.kv_tokens,
+           "tokens that the KV cache holds for all slots together; when it is full, ended requests are "
+           "forgotten, then the youngest running ones pause (default: a full context for each slot)",
+           1)
+      ->group(group);
+  AddCount(command, "--cache-ram", options.cache_ram_mib,
+           "MiB of memory more, for the KV of ended requests that others may begin as (default: 0)")
+      ->check(CLI::Range(size_t{0}, size_t{1} << 30).description(""))
       ->group(group);
 }
 
@@ -152,6 +154,7 @@ pipeline::PlanOptions ToPlanOptions(const ModelOptions& options) {
   plan.context = options.context;
   plan.slots = options.slots;
   plan.kv_tokens = options.kv_tokens;
+  plan.cache_ram_bytes = uint64_t{options.cache_ram_mib} << 20;
   plan.max_batch_tokens = options.max_batch_tokens;
   plan.l3_fraction = options.l3_fraction;
   plan.isolated = options.isolated;

@@ -30,6 +30,7 @@ struct ModelOptions {
   size_t context = 0;
   size_t slots = 1;
   size_t kv_tokens = 0;
+  size_t cache_ram_mib = 0;
   size_t max_batch_tokens = 0;
   double l3_fraction = 0.75;
   bool isolated = false;
@@ -54,8 +55,8 @@ struct ModelOptionSet {
   bool manifest = true;    // --manifest, --server; with `engine` also --join
 };
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set);
-// --kv-tokens, for commands that have --slots.
-void AddKvTokens(CLI::App& command, ModelOptions& options, const char* group);
+// --kv-tokens and --cache-ram, for commands that have --slots.
+void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group);
 
 // Throws Error with the valid names, or with the features that the host lacks.
 kernels::Isa ResolveIsa(const std::string& name);

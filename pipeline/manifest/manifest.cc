@@ -165,6 +165,9 @@ void ReadModel(const toml::table& table, const std::string& path, Manifest* mani
   if (const auto tokens =
           fields.Integer("kv_tokens", 1, kMostKvTokens, "tokens that the KV caches hold together"))
     manifest->kv_tokens = static_cast<size_t>(*tokens);
+  constexpr int64_t kMostMib = int64_t{1} << 30;
+  if (const auto mib = fields.Integer("cache_ram", 0, kMostMib, "MiB of memory for ended sequences"))
+    manifest->cache_ram_mib = static_cast<uint64_t>(*mib);
   constexpr const char* kIsas = "\"auto\", \"scalar\", \"avx2\", \"avx-vnni\" or \"avx512-vnni\"";
   const auto isa = fields.String("isa", kIsas);
   if (isa && *isa != "auto") {

@@ -5,8 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "attention_node/kv_region.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "kernels/formats/kv_page.h"
 #include "pipeline/plan/layer_split.h"
 
 namespace larder::pipeline::inline plan {
@@ -35,6 +37,12 @@ std::vector<CoreId> CoresOf(const ResolvedSocket& socket, const Topology& topolo
     cores.push_back(*owner);
   }
   return cores;
+}
+
+// Of all layers, in whole chunks.
+uint64_t KvTokenBytes(const model::ModelConfig& config) {
+  return attention_node::KvShape(config, 1, kernels::kChunkPositions).chunk_bytes() /
+         kernels::kChunkPositions;
 }
 
 // Gives the stage its plan and the sums that follow from it.
@@ -112,6 +120,8 @@ class Planner {
     options.attention.clear();
     if (options.context == 0) options.context = manifest_.context;
     if (options.kv_tokens == 0) options.kv_tokens = manifest_.kv_tokens;
+    if (options.cache_ram_bytes == 0) options.cache_ram_bytes = manifest_.cache_ram_mib << 20;
+    options.cached_tokens = options.cache_ram_bytes / KvTokenBytes(plan_.config);
     if (manifest_.isa) options.isa = *manifest_.isa;
     std::set<L3GroupId> groups, kv_groups;
     stage.l3_bytes = L3Bytes(machine, socket.cores, &groups) / socket.l3_sharers;
@@ -190,6 +200,7 @@ class Planner {
       plan_.context = own.options.context;
       plan_.slots = own.options.slots;
       plan_.kv_tokens = own.options.kv_tokens;
+      plan_.cached_tokens = own.options.cached_tokens;
       if (!stage.resident && manifest_.require_resident) {
         throw Error(
             "{}: socket '{}': {:.1f} MB of weights ({} layers) exceed its L3 budget of {:.1f} MB; [model] "
@@ -343,7 +354,9 @@ Plan MakePlan(const Manifest& manifest, const model::ModelConfig& config, const 
   return Planner(manifest, config, options, machines).Run(speeds);
 }
 
-Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& options) {
+Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const PlanOptions& wanted) {
+  PlanOptions options = wanted;
+  options.cached_tokens = options.cache_ram_bytes / KvTokenBytes(config);
   Plan plan;
   plan.config = config;
   PlacedStage stage{.socket = "socket", .layers = config.layers, .holds_lm_head = true};
@@ -368,6 +381,7 @@ Plan MakePlan(const model::ModelConfig& config, const Topology& machine, const P
   plan.context = own.options.context;
   plan.slots = own.options.slots;
   plan.kv_tokens = own.options.kv_tokens;
+  plan.cached_tokens = own.options.cached_tokens;
   plan.max_batch_tokens = own.options.max_batch_tokens;
   plan.notes = own.notes;
   plan.stages.push_back(std::move(stage));

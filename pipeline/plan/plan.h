@@ -68,11 +68,11 @@ struct Plan {
   uint64_t lm_head_bytes = 0, embedding_bytes = 0;
   std::vector<LinkPlan> links;  // empty if single()
   size_t context = 0, slots = 0;
-  size_t kv_tokens = 0;            // PlanOptions::kv_tokens
-  size_t max_batch_tokens = 0;     // most rows of a micro-batch
-  size_t max_in_flight = 1;        // most micro-batches in flight
-  std::vector<std::string> notes;  // what the user should know
-  size_t socket_notes = 0;         // the first notes, of this number, are about the manifest's sockets
+  size_t kv_tokens = 0, cached_tokens = 0;  // as PlanOptions has them
+  size_t max_batch_tokens = 0;              // most rows of a micro-batch
+  size_t max_in_flight = 1;                 // most micro-batches in flight
+  std::vector<std::string> notes;           // what the user should know
+  size_t socket_notes = 0;  // the first notes, of this number, are about the manifest's sockets
   Prediction prediction;
 
   std::span<const std::string> notes_of_sockets() const { return std::span(notes).first(socket_notes); }

@@ -197,8 +197,8 @@ AttentionId PlacedStage::attention_id(std::string_view name) const {
 
 uint64_t Plan::hash() const {
   nlohmann::json key = KeyOf(config);
-  key.push_back(
-      {cluster, context, slots, kv_tokens, max_batch_tokens, max_in_flight, serving_socket, fingerprint});
+  key.push_back({cluster, context, slots, kv_tokens, cached_tokens, max_batch_tokens, max_in_flight,
+                 serving_socket, fingerprint});
   for (const PlacedStage& stage : stages) {
     key.push_back({stage.server, stage.socket, stage.attention, stage.first_layer, stage.layers,
                    stage.plan.options.few_rows});

@@ -115,9 +115,7 @@ std::string Plan::Table() const {
                      static_cast<double>(max_batch_tokens * c.dim * sizeof(float)) * 1e-3,
                      single() ? "" : ": one per stage and one at the serving socket");
   out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB in all stages, INT8\n", slots,
-                     slots == 1 ? "" : "s", context,
-                     kv_tokens == 0 ? std::string() : fmt::format(", {} of them together", kv_tokens),
-                     Mb(kv_bytes()));
+                     slots == 1 ? "" : "s", context, KvTokensText(kv_tokens, cached_tokens), Mb(kv_bytes()));
   out += fmt::format("residency  {}\n", resident() ? "all stages' weights fit their L3 budgets"
                                                    : "not all stages' weights fit their L3 budgets");
   out += BalanceLine(*this);
@@ -178,6 +176,7 @@ nlohmann::json Plan::Json() const {
                          {"context", context},
                          {"slots", slots},
                          {"kv_tokens", kv_tokens == 0 ? slots * context : kv_tokens},
+                         {"cached_tokens", cached_tokens},
                          {"kv_bytes", kv_bytes()},
                          {"max_batch_tokens", max_batch_tokens},
                          {"max_in_flight", max_in_flight},

@@ -57,8 +57,9 @@ void PlanAttention(StagePlan& plan, const topology::Topology& topology) {
       throw Error("plan: attention socket '{}' needs at least one core and one slot", socket.name);
     PlanAttentionSocket out{
         .name = socket.name, .threads = {}, .first_slot = first_slot, .slots = socket.slots};
-    out.kv_chunks = attention_node::KvShape::PoolChunks(socket.slots, plan.options.slots,
-                                                        plan.options.context, plan.options.kv_tokens);
+    out.kv_chunks =
+        attention_node::KvShape::PoolChunks(socket.slots, plan.options.slots, plan.options.context,
+                                            plan.options.kv_tokens, plan.options.cached_tokens);
     out.first_chunk = plan.kv_chunks;
     out.kv_bytes = out.kv_chunks * chunk_bytes;
     plan.kv_chunks += out.kv_chunks;
@@ -166,7 +167,8 @@ StagePlan MakeStagePlan(const model::ModelConfig& config, const topology::Topolo
   plan.kv_slot_bytes = kv.slot_bytes();
   PlanAttention(plan, topology);
   if (!plan.separated())
-    plan.kv_chunks = attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context, o.kv_tokens);
+    plan.kv_chunks =
+        attention_node::KvShape::PoolChunks(o.slots, o.slots, o.context, o.kv_tokens, o.cached_tokens);
   plan.kv_bytes = plan.kv_chunks * kv.chunk_bytes();
   NoteResidency(plan);
   if (topology.from_xml()) {
@@ -224,6 +226,13 @@ uint64_t StagePlan::ExchangeHash() const {
   return HashOf(key);
 }
 
+std::string KvTokensText(size_t kv_tokens, size_t cached_tokens) {
+  std::string text;
+  if (kv_tokens > 0) text += fmt::format(", {} of them together", kv_tokens);
+  if (cached_tokens > 0) text += fmt::format(", and {} of ended sequences", cached_tokens);
+  return text;
+}
+
 std::string StagePlan::Table() const {
   const auto& c = config;
   std::string out = fmt::format(
@@ -235,11 +244,10 @@ std::string StagePlan::Table() const {
       fmt::format("weights    {:.2f} MB read per token{}\n", weight_bytes * 1e-6,
                   embedding_bytes ? fmt::format(", {:.2f} MB of embeddings looked up", embedding_bytes * 1e-6)
                                   : std::string(" (embeddings tied)"));
-  out += fmt::format(
-      "KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n", options.slots,
-      options.slots == 1 ? "" : "s", options.context,
-      options.kv_tokens == 0 ? std::string() : fmt::format(", {} of them together", options.kv_tokens),
-      kv_bytes * 1e-6, kv_slot_bytes / options.context);
+  out += fmt::format("KV cache   {} slot{} x {} tokens{} = {:.2f} MB, INT8 ({} bytes a token)\n",
+                     options.slots, options.slots == 1 ? "" : "s", options.context,
+                     KvTokensText(options.kv_tokens, options.cached_tokens), kv_bytes * 1e-6,
+                     kv_slot_bytes / options.context);
   out +=
       fmt::format("kernels    {}; frames of up to {} rows\n", IsaName(options.isa), options.max_batch_tokens);
   out += fmt::format("residency  {}\n",

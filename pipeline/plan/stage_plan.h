@@ -26,6 +26,9 @@ struct PlanOptions {
   // go on from them. Sequences that outgrow them wait, and are computed again. 0: a full context for each
   // slot.
   size_t kv_tokens = 0;
+  // Memory for KV of sequences that have ended, beyond that, of all stages together; and its tokens.
+  uint64_t cache_ram_bytes = 0;
+  size_t cached_tokens = 0;
   // In a micro-batch of at most so many rows, each thread normalises all rows for itself; 0: as many as
   // weight_node::OwnNormRows says.
   size_t few_rows = 0;
@@ -108,6 +111,8 @@ struct StagePlan {
   nlohmann::json Json() const;  // without what Plan::Json() says of the stage
 };
 
+// For people: what PlanOptions::kv_tokens and cached_tokens say beside slots and context.
+std::string KvTokensText(size_t kv_tokens, size_t cached_tokens);
 // FNV-1a over a JSON value's text; `key` is what two ends of a link must agree on.
 uint64_t HashOf(const nlohmann::json& key);
 // What defines a model's computation, without its weights: the beginning of a key for HashOf() (an array).
