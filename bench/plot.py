@@ -12,6 +12,7 @@ import argparse
 import html
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 # What Google Benchmark writes besides the counters.
@@ -82,7 +83,7 @@ def markdown(report):
     facts = [str(context[key]) for key in ("date", "cpu_model", "l3_groups", "isa") if key in context]
     if "load_avg" in context and context["load_avg"]:
         facts.append(f"load average {context['load_avg'][0]:.2f}")
-    lines += ["Medians. " + "; ".join(facts) + ".", ""]
+    lines += [*textwrap.wrap("Medians. " + "; ".join(facts) + ".", 100, break_on_hyphens=False), ""]
     for kind, rows in kinds.items():
         lines += [f"## {kind}", "", *table(rows), ""]
     return "\n".join(lines)
