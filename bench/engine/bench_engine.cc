@@ -206,7 +206,11 @@ void Prefill(State& state) {
   const auto n = static_cast<double>(prompt);
   state.counters["tokens/s"] = n / watch.mean_s();
   state.counters["best tokens/s"] = n / watch.best_s();
-  SetRate(state, watch, "GOP/s", 2 * WeightsPerToken(engine.plan()) * n, peak, "of peak");
+  // Only the last row wants logits: the others end behind the last layer's attention.
+  const model::ModelConfig& c = engine.plan().config;
+  const auto behind = static_cast<double>(c.dim * (c.q_rows() + 3 * c.ffn) + c.vocab * c.dim);
+  SetRate(state, watch, "GOP/s", 2 * (WeightsPerToken(engine.plan()) * n - behind * (n - 1)), peak,
+          "of peak");
 }
 
 void RegisterAll() {

@@ -167,6 +167,10 @@ void ServeView::FillStatus(serving::StatusView& view) const {
                           .cached_tokens = slot.cached_tokens.load(std::memory_order_relaxed),
                           .generated_tokens = slot.generated_tokens.load(std::memory_order_relaxed)});
   }
+  const pipeline::SchedulerStatus& status = scheduler_.status();
+  view.kv_chunks = status.kv_chunks.load(std::memory_order_relaxed);
+  view.used_kv_chunks = status.used_kv_chunks.load(std::memory_order_relaxed);
+  view.shared_kv_chunks = status.shared_kv_chunks.load(std::memory_order_relaxed);
   for (size_t i = 0; i < now_.size(); ++i) {
     serving::SocketView socket = now_[i]();
     socket.name = plan_.sockets[i].name;

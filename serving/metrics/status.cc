@@ -127,21 +127,24 @@ json ServerStatusJson(const StatusView& status) {
                      {"generated_tokens", slot.generated_tokens}});
   }
   for (const SocketView& socket : status.sockets) sockets.push_back(ToJson(socket));
-  return {{"object", "larder.status"},
-          {"state", status.state},
-          {"loading_share", status.loading_share},
-          {"version", status.version},
-          {"uptime_seconds", status.uptime_s},
-          {"slots_used", used},
-          {"slots", slots},
-          {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},
-          {"connections", {{"http", status.http_connections}, {"text", status.text_connections}}},
-          {"generated_tokens_per_second", status.generated_tokens_per_s},
-          {"prompt_tokens_per_second", status.prompt_tokens_per_s},
-          {"generated_tokens_total", status.generated_tokens},
-          {"prompt_tokens_total", status.prompt_tokens},
-          {"tpot", ToJson(status.tpot)},
-          {"sockets", sockets}};
+  return {
+      {"object", "larder.status"},
+      {"state", status.state},
+      {"loading_share", status.loading_share},
+      {"version", status.version},
+      {"uptime_seconds", status.uptime_s},
+      {"slots_used", used},
+      {"slots", slots},
+      {"kv_chunks",
+       {{"total", status.kv_chunks}, {"used", status.used_kv_chunks}, {"shared", status.shared_kv_chunks}}},
+      {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},
+      {"connections", {{"http", status.http_connections}, {"text", status.text_connections}}},
+      {"generated_tokens_per_second", status.generated_tokens_per_s},
+      {"prompt_tokens_per_second", status.prompt_tokens_per_s},
+      {"generated_tokens_total", status.generated_tokens},
+      {"prompt_tokens_total", status.prompt_tokens},
+      {"tpot", ToJson(status.tpot)},
+      {"sockets", sockets}};
 }
 
 }  // namespace larder::serving::metrics

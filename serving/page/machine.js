@@ -238,6 +238,8 @@ function fill(status) {
   $("state").className = `pill ${status.state}`;
   $("uptime").textContent = `${age(status.uptime_seconds)} · ${status.version}`;
   $("slots-used").textContent = `${status.slots_used} of ${status.slots.length}`;
+  const kv = status.kv_chunks;
+  $("kv-used").textContent = kv.total > 0 ? percent(kv.used / kv.total) : "–";
   $("queue").textContent = count(status.queue.waiting);
   fillRates(status);
   fillHistogram(status.tpot);

@@ -64,7 +64,7 @@ def status(plan_json, tick):
     slots = [{"state": ("decode", "decode", "prefill", "idle", "idle")[i % 5], "cached_tokens": (i * 137 + tick * 9) % 4096,
               "generated_tokens": tick} for i in range(SLOTS)]
     return {"object": "larder.status", "state": "serving", "loading_share": 1, "version": "0.1.0", "uptime_seconds": 7321 + tick,
-            "slots_used": sum(s["state"] != "idle" for s in slots), "slots": slots,
+            "slots_used": sum(s["state"] != "idle" for s in slots), "slots": slots, "kv_chunks": {"total": 64, "used": 24, "shared": 3},
             "queue": {"waiting": 3, "limit": 256}, "connections": {"http": 21, "text": 2},
             "generated_tokens_per_second": 8200 + 900 * (tick % 5), "prompt_tokens_per_second": 15231,
             "generated_tokens_total": 10_000 + tick, "prompt_tokens_total": 77_000,
