@@ -146,6 +146,25 @@ TEST_F(SessionsTest, OnlyAStreamTellsThatItsAnswerStillComes) {
   }
 }
 
+TEST_F(SessionsTest, LinesWithoutTextTellThatTextStillComes) {
+  TestWire wire;
+  TextSession session(wire, test_.state, {});
+  session.OnQuiet();
+  EXPECT_EQ(wire.written, "");
+  {
+    const auto hold = model_.Hold();
+    session.OnBytes("{\"prompt\":\"hello\",\"n_predict\":2,\"id\":\"a\"}\n");
+    session.OnBytes("{\"prompt\":\"hello\",\"n_predict\":2,\"id\":\"b\",\"stream\":false}\n");
+    session.OnQuiet();
+    EXPECT_EQ(wire.written, "{\"content\":\"\",\"stop\":false,\"id\":\"a\"}\n");
+  }
+  TestModelThread::DispatchAll(*test_.service);
+  const std::string said = wire.written;
+  EXPECT_EQ(Lines(said).back()["stop"], true);
+  session.OnQuiet();
+  EXPECT_EQ(wire.written, said);
+}
+
 TEST_F(SessionsTest, WhoGoesAwayIsCancelledAndHearsNothing) {
   TestWire wire;
   {

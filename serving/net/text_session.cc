@@ -478,6 +478,14 @@ void TextSession::OnNoRoom(Scope scope) {
   FailPlain(why.status(), why.what());
 }
 
+// A line without text for each stream. A plain prompt's answer is text alone: nothing can be said beside it.
+void TextSession::OnQuiet() {
+  for (const auto& asked : asked_) {
+    if (asked->completion && asked->completion->streams())
+      wire_.Write(R"({"content":"","stop":false)" + asked->shown_id);
+  }
+}
+
 void TextSession::OnTimeout() {
   if (preparing_) {
     ticket_ = nullptr;

@@ -35,6 +35,7 @@ class TextSession : public Session {
   void OnTurn() override;
   void OnNoRoom(Scope) override;
   void OnTimeout() override;
+  void OnQuiet() override;
 
  private:
   struct Plain;
