@@ -51,7 +51,9 @@ class KvChunks {
   void Keep(SlotId kept, SlotId slot);
   // The opposite. Returns whether it is done: the next micro-batch may have no room for so many updates.
   bool Restore(SlotId slot, SlotId kept);
-  void Reset(SlotId slot);
+  // Cuts the sequence to its first `positions` (at most its length).
+  void Shorten(SlotId slot, size_t positions);
+  void Reset(SlotId slot) { Shorten(slot, 0); }
   void ResetAll();  // and forgets all updates: every table is unknown
 
   AttentionId socket_of(SlotId slot) const {

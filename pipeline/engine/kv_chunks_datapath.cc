@@ -72,9 +72,10 @@ bool KvChunks::Restore(SlotId slot, SlotId kept) {
   return true;
 }
 
-void KvChunks::Reset(SlotId slot) {
-  Cut(slot, 0);
-  lengths_[slot.index()] = 0;
+void KvChunks::Shorten(SlotId slot, size_t positions) {
+  LARDER_CHECK(positions <= lengths_[slot.index()]);
+  Cut(slot, CeilDiv(positions, shape_.chunk_positions));
+  lengths_[slot.index()] = positions;
 }
 
 size_t KvChunks::own(SlotId slot) const {

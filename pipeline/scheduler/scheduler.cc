@@ -158,8 +158,8 @@ std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) con
     if (best && best->tokens >= common) continue;
     const std::optional<SlotId> other = oldest[kv_.socket_of(id).index()];
     if (!other) continue;
-    const bool take = id < end_of_slots() && !slot.active && slot.tokens.size() - common < kWorthReusing;
-    best = Place{take ? id : *other, id, common};
+    const bool takes = MayTake(id, common, active);
+    best = Place{takes && id < end_of_slots() ? id : *other, id, common, takes};
   }
   if (best) return best;
   const auto share = [&](size_t socket) {
@@ -177,6 +177,24 @@ std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) con
   return best;
 }
 
+// The chunks that the prompt and the first token need beside those that they share.
+size_t Scheduler::ChunksNeeded(const Active& active, size_t shared_tokens) const {
+  const size_t positions = kv_.shape().chunk_positions;
+  return std::min(active.to_compute().size() / positions + 1, kv_.shape().slot_chunks()) -
+         shared_tokens / positions;
+}
+
+// Whether a sequence that has ended is better cut to its first `common` tokens and gone on with than kept: if
+// what it has beyond them is little, or if for a copy of the prefix others would lose as much.
+bool Scheduler::MayTake(SlotId source, size_t common, const Active& active) const {
+  const Slot& slot = slots_[source.index()];
+  if (slot.active) return false;
+  const size_t rest = slot.tokens.size() - common;
+  if (rest < kWorthReusing) return true;
+  const size_t needed = ChunksNeeded(active, common);
+  return kv_.free(kv_.socket_of(source)) < needed && CeilDiv(rest, kv_.shape().chunk_positions) <= needed;
+}
+
 // Whether a slot that computes its prompt will soon have much more of this one than `place` has.
 bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const {
   const std::span<const int32_t> tokens = active.to_compute();
@@ -192,9 +210,7 @@ bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const 
 
 // Whether the attention socket has chunks for the prompt and the first token. If nothing runs there, it has.
 bool Scheduler::HasRoom(const Active& active, const Place& place) const {
-  const size_t positions = kv_.shape().chunk_positions;
-  const size_t needed = std::min(active.to_compute().size() / positions + 1, kv_.shape().slot_chunks()) -
-                        place.tokens / positions;
+  const size_t needed = ChunksNeeded(active, place.tokens);
   const AttentionId socket = kv_.socket_of(place.slot);
   size_t room = kv_.free(socket);
   bool runs = false;
@@ -235,16 +251,16 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
   size_t reused = place.tokens;
   SlotId source = place.source;
   if (reused > 0) slots_[source.index()].last_used = ++uses_;
-  if (slot.tokens.size() >= kWorthReusing + (source == id ? reused : 0)) {
+  if (!(place.takes && source == id) && slot.tokens.size() >= kWorthReusing) {
     const std::optional<SlotId> kept = Keep(id);
-    if (source == id) source = kept.value_or(id);
+    if (source == id && reused > 0) source = kept.value_or(id);
   }
   if (source != id) {
     const std::vector<int32_t>& theirs = slots_[source.index()].tokens;
-    const bool take = source >= end_of_slots() && theirs.size() - reused < kWorthReusing;
-    const bool taken = take && kv_.Restore(id, source);
+    const bool taken = place.takes && source >= end_of_slots() && kv_.Restore(id, source);
     if (!taken) {
-      if (kv_.free(kv_.socket_of(id)) == 0) ForgetOldest(kv_.socket_of(id), id, source);
+      while (kv_.free(kv_.socket_of(id)) == 0 && ShortenOldest(kv_.socket_of(id), id, source)) {
+      }
       reused = kv_.Fork(id, source, reused);
     }
     // Not by assignment, which could give away what is reserved.
@@ -294,9 +310,9 @@ std::optional<SlotId> Scheduler::Keep(SlotId id) {
   return oldest;
 }
 
-// Forgets the idle sequence of the socket that was unused for longest, but two. Returns whether there was
-// one.
-bool Scheduler::ForgetOldest(AttentionId socket, SlotId but, SlotId or_but) {
+// Takes the last chunk from the ended sequence of the socket that was unused for longest, but two. Returns
+// whether there was one.
+bool Scheduler::ShortenOldest(AttentionId socket, SlotId but, SlotId or_but) {
   std::optional<SlotId> oldest;
   for (SlotId id(0); id < end_of_lists(); ++id) {
     const Slot& slot = slots_[id.index()];
@@ -304,18 +320,24 @@ bool Scheduler::ForgetOldest(AttentionId socket, SlotId but, SlotId or_but) {
       continue;
     if (!oldest || slot.last_used < slots_[oldest->index()].last_used) oldest = id;
   }
-  if (oldest) Forget(*oldest);
-  return oldest.has_value();
+  if (!oldest) return false;
+  const size_t positions = kv_.shape().chunk_positions;
+  const size_t length = (kv_.length(*oldest) - 1) / positions * positions;
+  std::vector<int32_t>& tokens = slots_[oldest->index()].tokens;
+  tokens.resize(std::min(tokens.size(), length));
+  kv_.Shorten(*oldest, length);
+  if (*oldest < end_of_slots()) Set(slot_status_[oldest->index()].cached_tokens, tokens.size());
+  return true;
 }
 
-// Reserves chunks for positions [begin, end) of the slot: forgets idle sequences, those unused for longest
+// Reserves chunks for positions [begin, end) of the slot: shortens ended sequences, those unused for longest
 // first, then parks the youngest, as long as they are younger than this one and have no rows in a micro-batch
 // that is filled or in flight. Returns whether there is room.
 bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
   const AttentionId socket = kv_.socket_of(id);
   while (kv_.Reserve(id, begin, end) < end) {
     if (kv_.free(socket) > 0) return false;  // it is the updates that are used up: in the next micro-batch
-    if (ForgetOldest(socket, id, id)) continue;
+    if (ShortenOldest(socket, id, id)) continue;
     std::optional<SlotId> youngest;
     for (SlotId other(0); other < end_of_slots(); ++other) {
       const Active* active = slots_[other.index()].active.get();

@@ -7,7 +7,7 @@
 // long as there are chunks (pipeline/engine/kv_chunks.h). A prompt that begins as another sequence's, running
 // or ended, shares the chunks of that beginning; it waits for one that is just being computed.
 //
-// When chunks run out, ended sequences are forgotten, those unused for longest first; then, if the KV caches
+// When chunks run out, ended sequences are shortened, those unused for longest first; then, if the KV caches
 // have fewer chunks than all slots could take, the youngest running ones are parked. The oldest never waits
 // for a younger one.
 //
@@ -150,18 +150,21 @@ class Scheduler {
   struct Place {
     SlotId slot, source;
     size_t tokens = 0;
+    bool takes = false;  // what the source, an ended sequence, has beyond these is given up
   };
   bool MayReuse(const Slot&, const Active&) const;
   size_t CommonPrefix(const Slot&, const Active&) const;
   std::optional<Place> ChoosePlace(const Active&) const;
   bool IsBeingComputed(const Active&, const Place&) const;
+  size_t ChunksNeeded(const Active&, size_t shared_tokens) const;
+  bool MayTake(SlotId source, size_t common, const Active&) const;
   bool HasRoom(const Active&, const Place&) const;
   bool AdmitOne();
   void Begin(const Place&, std::unique_ptr<Active>);
   std::unique_ptr<Active> Park(SlotId);
   void Forget(SlotId);
   std::optional<SlotId> Keep(SlotId);
-  bool ForgetOldest(AttentionId, SlotId but, SlotId or_but);
+  bool ShortenOldest(AttentionId, SlotId but, SlotId or_but);
   SlotId end_of_slots() const { return SlotId(static_cast<int32_t>(limits_.slots)); }
   SlotId end_of_lists() const { return SlotId(static_cast<int32_t>(slots_.size())); }
   bool MakeRoom(SlotId, size_t begin, size_t end);

@@ -251,6 +251,21 @@ TEST_F(SchedulerTest, TheSequenceUnusedForLongestIsForgottenFirst) {
   EXPECT_EQ(outcomes[9].reused, 0u);
 }
 
+// Caches that are full of long sequences: who goes on from one of them does not cost another its beginning.
+TEST_F(SchedulerTest, AFullCacheIsShortenedNotForgotten) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 4});  // 12 chunks, three for each
+  std::vector<Wish> wishes;
+  for (uint32_t turn = 0; turn < 3; ++turn) {
+    for (uint32_t i = 0; i < 4; ++i)
+      wishes.push_back({.prompt = TestTokens(600, kVocab, 10 + i), .most = 40, .arrives = 400 * turn});
+  }
+  const auto outcomes = Run(*engine, wishes);
+  for (size_t i = 4; i < wishes.size(); ++i) {
+    EXPECT_EQ(outcomes[i].reused, 599u) << i;
+    EXPECT_EQ(outcomes[i].tokens, outcomes[i % 4].tokens);
+  }
+}
+
 // Conversations outnumber the slots many times, and each goes on where it was.
 TEST_F(SchedulerTest, EndedSequencesAreKeptBesideTheSlots) {
   for (const bool separated : {false, true}) {
