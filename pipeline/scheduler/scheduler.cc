@@ -217,7 +217,12 @@ bool Scheduler::HasRoom(const Active& active, const Place& place) const {
   for (SlotId id(0); id < end_of_lists() && room < needed; ++id) {
     if (kv_.socket_of(id) != socket) continue;
     runs = runs || slots_[id.index()].active;
-    if (!slots_[id.index()].active && id != place.source) room += kv_.own(id);
+    if (id == place.source) {
+      const size_t positions = kv_.shape().chunk_positions;  // what it takes over, the last shared chunk too
+      if (place.takes) room += CeilDiv(kv_.length(id), positions) - place.tokens / positions;
+    } else if (!slots_[id.index()].active) {
+      room += kv_.own(id);
+    }
   }
   return room >= needed || !runs;
 }
