@@ -22,16 +22,13 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
       file_(std::move(file)),
       weight_bytes_(plan.weight_bytes),
       kv_token_bytes_(plan.kv_slot_bytes / plan.options.context) {
+  ChainPlan division;
+  division.DivideLike(plan);
   limits_.slots = plan.options.slots;
-  std::vector<size_t> chunk_ends;
-  for (const PlanAttentionSocket& socket : plan.attention) {
-    limits_.attention_slot_ends.push_back(socket.end_slot());
-    chunk_ends.push_back(socket.first_chunk + socket.kv_chunks);
-  }
-  if (chunk_ends.empty()) chunk_ends.push_back(plan.kv_chunks);
+  limits_.attention_slot_ends = division.slot_ends;
   auto local = std::make_unique<LocalChain>(plan_, *file_, options, status_);
   local_ = local.get();
-  Begin(std::move(local), std::move(chunk_ends));
+  Begin(std::move(local), division.chunk_ends);
 }
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const StagePlan& ends,
