@@ -217,7 +217,7 @@ bool Scheduler::HasRoom(const Active& active, const Place& place) const {
   for (SlotId id(0); id < end_of_lists() && room < needed; ++id) {
     if (kv_.socket_of(id) != socket) continue;
     runs = runs || slots_[id.index()].active;
-    if (id == place.source) {
+    if (id == place.source && place.tokens > 0) {
       const size_t positions = kv_.shape().chunk_positions;  // what it takes over, the last shared chunk too
       if (place.takes) room += CeilDiv(kv_.length(id), positions) - place.tokens / positions;
     } else if (!slots_[id.index()].active) {

@@ -266,6 +266,25 @@ TEST_F(SchedulerTest, AFullCacheIsShortenedNotForgotten) {
   }
 }
 
+// What ended sequences hold is room for new ones, in the slot that is taken too: both run at once.
+TEST_F(SchedulerTest, AFullCacheOfEndedSequencesKeepsNobodyWaiting) {
+  const auto engine = MakeEngine(model_.file(), {.slots = 2});
+  std::vector<Wish> old, wishes;
+  for (uint32_t i = 0; i < 2; ++i) {
+    old.push_back({.prompt = TestTokens(700, kVocab, 10 + i), .most = 60});
+    wishes.push_back({.prompt = TestTokens(700, kVocab, 20 + i), .most = 60, .arrives = 500 + 15 * i});
+  }
+  wishes.insert(wishes.begin(), old.begin(), old.end());
+  const auto steps = [&](const std::vector<Wish>& of) {
+    Scheduler scheduler(*engine, {.reuse_prefixes = false});
+    TestIntake intake(of);
+    scheduler.Run(intake);
+    return scheduler.status().steps.load();
+  };
+  const uint64_t alone = steps(old), both = steps(wishes);
+  EXPECT_LE(both, 2 * alone + 30);
+}
+
 // Conversations outnumber the slots many times, and each goes on where it was.
 TEST_F(SchedulerTest, EndedSequencesAreKeptBesideTheSlots) {
   for (const bool separated : {false, true}) {
