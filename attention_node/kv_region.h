@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -83,6 +84,10 @@ class KvRegion {
   }
   // Copies what the update says for one layer and KV head, in whole pages.
   void Copy(const model::KvUpdate&, size_t layer, size_t kv_head) const;
+  // All keys and values of a chunk, those of a layer's KV heads after those of the layer before.
+  std::span<uint8_t> memory(uint32_t chunk) const {
+    return {base_ + chunk * shape_.chunk_bytes(), shape_.chunk_bytes()};
+  }
   const topology::Arena& arena() const { return arena_; }
 
  private:

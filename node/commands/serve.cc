@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "model/config/split.h"
 #include "node/commands/command.h"
 #include "node/options/answer_options.h"
 #include "node/options/api_key_file.h"
@@ -29,6 +30,8 @@
 #include "node/service/signals.h"
 #include "node/tasks/completion_defaults.h"
 #include "node/tasks/serve_view.h"
+#include "pipeline/kv_store/kv_files.h"
+#include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/net/server.h"
 #include "topology/affinity.h"
@@ -51,6 +54,7 @@ struct ServeOptions {
   std::optional<double> max_stall_ms;
   size_t prefill_budget = 0;
   std::string held = "256M";
+  std::string cache_folder, cache_disk = "8G";
   bool reuse = true;
   double patience_s = 5;
 };
@@ -125,6 +129,17 @@ void Describe(CLI::App& command, ServeOptions& o) {
            "sequences at once, each with its own context (also -np; default: 4)", 1)
       ->group(requests);
   AddKvOptions(command, o.model, requests);
+  command
+      .add_option("--cache-dir", o.cache_folder,
+                  "folder in which the KV of ended requests outlives this process; one process's at a time")
+      ->type_name("DIR")
+      ->group(requests);
+  command
+      .add_option("--cache-disk", o.cache_disk,
+                  "most bytes of its files; the ones unused for longest go (default: 8G)")
+      ->type_name("BYTES")
+      ->check(NotBytes)
+      ->group(requests);
   AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
       ->group(requests);
   command
@@ -356,6 +371,37 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
   return watched;
 }
 
+// The files of --cache-dir and their thread.
+struct KvCache {
+  KvCache(const pipeline::KvFilesOptions& options)
+      : files(options),
+        mover(files, {.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); }}) {}
+  pipeline::KvFiles files;
+  pipeline::KvMover mover;
+};
+
+// Null without --cache-dir.
+std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine, uint64_t fingerprint) {
+  if (o.cache_folder.empty()) return nullptr;
+  const size_t chunk_bytes = engine.kv_memory(0).size();
+  if (chunk_bytes == 0) {
+    throw Error(
+        "--cache-dir {}: the KV cache is in other processes or in several stages; expected one stage in this "
+        "process: without --join, and without a chain in the manifest",
+        o.cache_folder);
+  }
+  auto cache = std::make_unique<KvCache>(
+      pipeline::KvFilesOptions{.folder = o.cache_folder,
+                               .most_bytes = ParseBytes(o.cache_disk),
+                               .model = fingerprint,
+                               .chunk_positions = engine.kv().shape().chunk_positions,
+                               .chunk_bytes = chunk_bytes});
+  const pipeline::KvFilesStatus& status = cache->files.status();
+  spdlog::info("{}: {} KV chunks of ended requests, {:.1f} MB", o.cache_folder, status.files.load(),
+               static_cast<double>(status.bytes.load()) * 1e-6);
+  return cache;
+}
+
 int Serve(ServeOptions o) {
   IgnoreBrokenPipes();
   ApiKeyFile keys(o.server.api_keys, o.key_file);
@@ -407,11 +453,13 @@ int Serve(ServeOptions o) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
+  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, model::Fingerprint(*file));
   pipeline::Scheduler scheduler(*engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                                      .max_stall_ms = o.max_stall_ms,
                                                      .prompt_rows = o.prefill_budget},
                                           .reuse_prefixes = o.reuse,
-                                          .patience_ms = static_cast<int>(o.patience_s * 1000)});
+                                          .patience_ms = static_cast<int>(o.patience_s * 1000),
+                                          .mover = cache ? &cache->mover : nullptr});
   const ServeView view(
       planned, *engine, scheduler,
       about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");

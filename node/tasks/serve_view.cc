@@ -171,6 +171,10 @@ void ServeView::FillStatus(serving::StatusView& view) const {
   view.kv_chunks = status.kv_chunks.load(std::memory_order_relaxed);
   view.used_kv_chunks = status.used_kv_chunks.load(std::memory_order_relaxed);
   view.shared_kv_chunks = status.shared_kv_chunks.load(std::memory_order_relaxed);
+  if (const pipeline::KvFilesStatus* files = scheduler_.files()) {
+    view.kv_files = files->files.load(std::memory_order_relaxed);
+    view.kv_file_bytes = files->bytes.load(std::memory_order_relaxed);
+  }
   for (size_t i = 0; i < now_.size(); ++i) {
     serving::SocketView socket = now_[i]();
     socket.name = plan_.sockets[i].name;
@@ -193,6 +197,8 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
   for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().counters);
   const pipeline::SchedulerStatus& status = scheduler_.status();
   const auto load = [](const auto& number) { return number.load(std::memory_order_relaxed); };
+  const pipeline::KvFilesStatus none;
+  const pipeline::KvFilesStatus& files = scheduler_.files() != nullptr ? *scheduler_.files() : none;
   metrics.SetScheduler({.transitions = load(status.transitions),
                         .lost = load(status.lost),
                         .preempted = load(status.preempted),
@@ -200,7 +206,13 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
                         .recomputed_tokens = load(status.recomputed_tokens),
                         .kv_chunks = load(status.kv_chunks),
                         .used_kv_chunks = load(status.used_kv_chunks),
-                        .shared_kv_chunks = load(status.shared_kv_chunks)});
+                        .shared_kv_chunks = load(status.shared_kv_chunks),
+                        .kv_files = load(files.files),
+                        .kv_file_bytes = load(files.bytes),
+                        .kv_files_written = load(files.written),
+                        .kv_files_read = load(files.read),
+                        .kv_files_refused = load(files.refused),
+                        .kv_files_failed = load(files.failed)});
 }
 
 }  // namespace larder::node::tasks

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "model/step/batch_rows.h"
@@ -47,6 +48,9 @@ class Chain {
   // For a micro-batch that does not end: the attention socket of this process's stage that all others wait
   // for, if it is one. Any thread.
   virtual std::optional<AttentionId> HungAttention() const = 0;
+  // The keys and values of a chunk of all layers (attention_node/kv_region.h); empty: they are not in this
+  // process, or not in one piece.
+  virtual std::span<uint8_t> KvMemory(uint32_t chunk) = 0;
   // The threads and weights of the end that computes logits.
   virtual PackedWeights& packed() = 0;
 };

@@ -36,6 +36,7 @@ class ChainClient final : public Chain {
   size_t max_in_flight() const override { return chain_.max_in_flight; }
   bool can_be_lost() const override { return true; }
   std::optional<AttentionId> HungAttention() const override { return std::nullopt; }
+  std::span<uint8_t> KvMemory(uint32_t) override { return {}; }
   PackedWeights& packed() override { return ends_.packed(); }
 
   // The stages' reports from the latest frame. Any thread.

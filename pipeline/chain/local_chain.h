@@ -21,6 +21,7 @@ class LocalChain final : public Chain {
   size_t max_in_flight() const override { return 1; }
   bool can_be_lost() const override { return false; }
   std::optional<AttentionId> HungAttention() const override { return stage_.HungAttention(); }
+  std::span<uint8_t> KvMemory(uint32_t chunk) override { return stage_.KvMemory(chunk); }
   PackedWeights& packed() override { return stage_.packed(); }
 
   Stage& stage() { return stage_; }

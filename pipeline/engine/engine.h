@@ -57,6 +57,7 @@ class Engine final : public TokenEngine {
   size_t max_logits() const;
 
   KvChunks& kv() override { return *kv_; }
+  std::span<uint8_t> kv_memory(uint32_t chunk) override { return chain_->KvMemory(chunk); }
   void Reset(SlotId slot) { kv_->Reset(slot); }  // forgets the slot's sequence
   size_t length(SlotId slot) const { return kv_->length(slot); }
   const StagePlan& plan() const { return plan_; }

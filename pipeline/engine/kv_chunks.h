@@ -51,6 +51,15 @@ class KvChunks {
   void Keep(SlotId kept, SlotId slot);
   // The opposite. Returns whether it is done: the next micro-batch may have no room for so many updates.
   bool Restore(SlotId slot, SlotId kept);
+  // Lists free chunks until the slot, whose sequence ends with a chunk, has `chunks`, for keys and values
+  // that are not computed but copied to them before Extend. Returns how many it has: fewer if chunks or
+  // updates run out.
+  size_t Grow(SlotId slot, size_t chunks);
+  // The chunk at `index` of its list.
+  uint32_t chunk(SlotId slot, size_t index) const { return entry(slot, index); }
+  // A chunk that is held is neither handed out nor written, whoever lists it.
+  void Hold(uint32_t chunk) { shared_ += ++users_[chunk] == 2; }
+  void LetGo(uint32_t chunk);
   // Cuts the sequence to its first `positions` (at most its length).
   void Shorten(SlotId slot, size_t positions);
   void Reset(SlotId slot) { Shorten(slot, 0); }
@@ -61,7 +70,8 @@ class KvChunks {
   }
   size_t pool(AttentionId socket) const { return pools_[socket.index()].free_list.size(); }
   size_t free(AttentionId socket) const { return pools_[socket.index()].free; }
-  size_t shared() const { return shared_; }  // chunks that more than one slot lists, of all sockets
+  // Chunks that more than one slot lists, or one and a holder, of all sockets.
+  size_t shared() const { return shared_; }
   // The chunks that only this slot lists: as many would be free without it.
   size_t own(SlotId slot) const;
 
@@ -91,7 +101,7 @@ class KvChunks {
   std::vector<size_t> lengths_;   // [slot]: positions
   std::vector<size_t> listed_;    // [slot]: chunks of its list
   std::vector<uint32_t> table_;   // [slot][index]
-  std::vector<uint32_t> users_;   // [chunk]: slots that list it
+  std::vector<uint32_t> users_;   // [chunk]: slots that list it, and holders
   std::vector<Pool> pools_;       // [socket]
   size_t shared_ = 0;
   std::vector<model::KvUpdate> updates_;  // [max_updates]

@@ -72,6 +72,21 @@ bool KvChunks::Restore(SlotId slot, SlotId kept) {
   return true;
 }
 
+size_t KvChunks::Grow(SlotId slot, size_t chunks) {
+  const size_t& listed = listed_[slot.index()];
+  LARDER_CHECK(slot.index() < shape_.slots && chunks <= slot_chunks_ &&
+               lengths_[slot.index()] == listed * shape_.chunk_positions);
+  while (listed < chunks && updates_count_ < MostForks() && Append(slot, 0, 0)) {
+  }
+  return listed;
+}
+
+void KvChunks::LetGo(uint32_t chunk) {
+  size_t socket = 0;
+  while (chunk >= shape_.chunk_ends[socket]) ++socket;
+  Release(pools_[socket], chunk);
+}
+
 void KvChunks::Shorten(SlotId slot, size_t positions) {
   LARDER_CHECK(positions <= lengths_[slot.index()]);
   Cut(slot, CeilDiv(positions, shape_.chunk_positions));

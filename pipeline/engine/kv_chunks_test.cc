@@ -57,6 +57,30 @@ TEST(KvChunks, ReservingTwiceTakesNothingMore) {
   EXPECT_EQ(kv.free(AttentionId(0)), 11u);
 }
 
+TEST(KvChunks, ChunksForCopiesAndChunksThatAreHeld) {
+  KvChunks kv(Shape(3, 14, 20));
+  const AttentionId socket(0);
+  Write(kv, SlotId(0), 0, 32);
+  EXPECT_EQ(kv.Grow(SlotId(0), 5), 5u);
+  EXPECT_EQ(kv.length(SlotId(0)), 32u) << "until they are filled";
+  EXPECT_EQ(kv.free(socket), 9u);
+  kv.Extend(SlotId(0), 64);
+  EXPECT_EQ(kv.Reserve(SlotId(0), 64, 80), 80u) << "in the chunk that was left over";
+  EXPECT_EQ(kv.free(socket), 9u);
+  EXPECT_EQ(kv.Grow(SlotId(1), 6), 5u) << "half of a micro-batch's updates are for its rows";
+  kv.ClearUpdates();
+
+  const uint32_t held = kv.chunk(SlotId(0), 0);
+  kv.Hold(held);
+  EXPECT_EQ(kv.shared(), 1u);
+  kv.Reset(SlotId(0));
+  kv.Reset(SlotId(1));
+  EXPECT_EQ(kv.free(socket), 13u);
+  kv.LetGo(held);
+  EXPECT_EQ(kv.free(socket), 14u);
+  EXPECT_EQ(kv.shared(), 0u);
+}
+
 TEST(KvChunks, SaysHowFarThereIsRoom) {
   KvChunks kv(Shape(2, 7));
   Write(kv, SlotId(0), 0, 80);

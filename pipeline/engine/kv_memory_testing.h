@@ -31,6 +31,10 @@ class KvMemory {
       }
     }
   }
+  std::span<uint8_t> memory(uint32_t chunk) {
+    return {reinterpret_cast<uint8_t*>(&values_[chunk * shape_.chunk_positions]), chunk_bytes()};
+  }
+  size_t chunk_bytes() const { return shape_.chunk_positions * sizeof(uint64_t); }
   uint64_t& at(SlotId slot, size_t position) {
     const uint32_t chunk = table_[slot.index() * shape_.slot_chunks() + position / shape_.chunk_positions];
     return values_.at(chunk * shape_.chunk_positions + position % shape_.chunk_positions);

@@ -49,6 +49,9 @@ class TokenEngine {
   // Which KV chunks the slots list. The caller reserves what the rows of a Submit need; Submit reserves what
   // is missing, and throws Error if there is no chunk. It is empty after a ChainLostError.
   virtual KvChunks& kv() = 0;
+  // The keys and values of one of these chunks, for somebody who copies them while no micro-batch writes
+  // them: of a full chunk any time, of a free one until a slot lists it. Empty: they are in another process.
+  virtual std::span<uint8_t> kv_memory(uint32_t chunk) = 0;
   // What Submit does first, for a caller with nothing to submit: throws ChainLostError if the chain has been
   // lost; after that, tries to connect again, for a second or two.
   virtual void Reconnect() = 0;

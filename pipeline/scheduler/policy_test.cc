@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/temporary_folder_testing.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "pipeline/scheduler/scheduler_testing.h"
 #include "pipeline/scheduler/simulated_engine_testing.h"
@@ -142,6 +144,7 @@ struct Case {
   double loss;
   size_t sockets;        // attention sockets; 0: colocated
   size_t kv_chunks = 0;  // of each socket; 0: a full context, 8 chunks, for each slot
+  uint64_t files = 0;    // bytes for chunks in files; 0: none
 };
 
 class PolicyProperty : public testing::TestWithParam<Case> {};
@@ -157,13 +160,31 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
                          .can_be_lost = with.loss > 0};
   for (size_t i = 1; i <= with.sockets; ++i)
     limits.attention_slot_ends.push_back(SlotId(static_cast<int32_t>(8 * i / with.sockets)));
-  const Traffic traffic(12'000, limits, 7);
+  const Traffic traffic(with.files > 0 ? 4'000 : 12'000, limits, 7);
   SimulatedClock clock;
   SimulatedEngine engine(limits, clock, with.loss, 11, with.kv_chunks);
-  Scheduler scheduler(engine, {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock});
+  const TemporaryFolder folder;
+  std::unique_ptr<KvFiles> files;
+  std::unique_ptr<KvMover> mover;
+  if (with.files > 0) {
+    files = std::make_unique<KvFiles>(KvFilesOptions{.folder = folder / "kv",
+                                                     .most_bytes = with.files,
+                                                     .chunk_positions = SimulatedEngine::kChunkPositions,
+                                                     .chunk_bytes = engine.kv_memory(0).size()});
+    mover = std::make_unique<KvMover>(*files, KvMover::Options());
+  }
+  Scheduler scheduler(engine,
+                      {.policy = with.policy, .patience_ms = 1 << 30, .clock = &clock, .mover = mover.get()});
   TestIntake intake(traffic.wishes);
   scheduler.Run(intake);
 
+  if (files) {
+    EXPECT_GT(files->status().written.load(), 100u);
+    EXPECT_GT(files->status().read.load(), 100u);
+    EXPECT_EQ(files->status().refused.load() + files->status().failed.load(), 0u);
+    EXPECT_LE(files->status().bytes.load(), with.files);
+    EXPECT_EQ(mover->jobs(), 0u);
+  }
   size_t lost = 0, whole = 0;
   for (size_t i = 0; i < traffic.wishes.size(); ++i) {
     const Wish& wish = traffic.wishes[i];
@@ -217,6 +238,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"mixed_tight_lost", {.policy = Policy::kMixed}, 0.01, 2, 8},
                     Case{"decode_first_tight", {.policy = Policy::kDecodeFirst}, 0, 2, 8},
                     Case{"phases_tight", {.policy = Policy::kPhases}, 0, 0, 12},
+                    Case{"mixed_files", {.policy = Policy::kMixed}, 0, 2, 0, 1 << 20},
+                    Case{"mixed_tight_files", {.policy = Policy::kMixed}, 0, 0, 9, 20'000},
+                    Case{"phases_tight_files", {.policy = Policy::kPhases}, 0, 2, 8, 60'000},
                     Case{"phases", {.policy = Policy::kPhases}, 0, 2},
                     Case{"phases_stall_lost", {.policy = Policy::kPhases, .max_stall_ms = 0.5}, 0.02, 0}),
     [](const auto& of) { return of.param.name; });

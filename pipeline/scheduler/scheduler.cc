@@ -53,6 +53,9 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
   for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_rows);
   rows_.reserve(limits_.max_rows);
   prefilling_.reserve(limits_.slots);
+  loading_.reserve(limits_.slots);
+  LARDER_CHECK(options_.mover == nullptr ||
+               (!limits_.can_be_lost && options_.mover->chunk_positions() == kv_.shape().chunk_positions));
   ShowKvChunks();
 }
 
@@ -65,6 +68,8 @@ void Scheduler::Run(Intake& intake) {
     TakeNew(intake);
     DropCancelled();
     RefuseQueued(intake);
+    TakeMoved();
+    bool waits = false;  // every sequence waits for chunks that are being read, or written
     try {
       if (lost_ || !busy()) {  // otherwise Submit does it
         engine_.Reconnect();
@@ -73,13 +78,16 @@ void Scheduler::Run(Intake& intake) {
       Admit();
       while (in_flight_ < batches_.size() && FillBatch()) {
       }
+      waits = in_flight_ == 0 && busy();
       if (in_flight_ > 0) CollectOldest();
     } catch (const ChainLostError& lost) {
       ChainWasLost(lost.what());
     }
     intake.StepDone();
-    if (!Rest(intake)) return;
+    if (options_.mover != nullptr && waits) options_.mover->Wait(kLookMs);
+    if (!Rest(intake)) break;
   }
+  FinishMoving();
 }
 
 // Called between steps: sleeps if there is nothing to do, and between attempts to reconnect. Returns false to
@@ -198,14 +206,15 @@ bool Scheduler::MayTake(SlotId source, size_t common, const Active& active) cons
 // Whether a slot that computes its prompt will soon have much more of this one than `place` has.
 bool Scheduler::IsBeingComputed(const Active& active, const Place& place) const {
   const std::span<const int32_t> tokens = active.to_compute();
-  return std::any_of(prefilling_.begin(), prefilling_.end(), [&](SlotId id) {
+  const auto has_more = [&](SlotId id) {
     const Slot& slot = slots_[id.index()];
     if (!MayReuse(slot, active) || kv_.socket_of(id) != kv_.socket_of(place.slot)) return false;
     const std::span<const int32_t> theirs = slot.active->to_compute();
     const auto end = std::mismatch(theirs.begin(), theirs.end(), tokens.begin(), tokens.end());
     const size_t common = std::min(static_cast<size_t>(end.first - theirs.begin()), tokens.size() - 1);
-    return common >= place.tokens + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
-  });
+    return common >= place.most() + (place.tokens > 0 && id == place.source ? 1 : kWorthWaiting);
+  };
+  return std::ranges::any_of(prefilling_, has_more) || std::ranges::any_of(loading_, has_more);
 }
 
 // Whether the attention socket has chunks for the prompt and the first token. If nothing runs there, it has.
@@ -232,8 +241,9 @@ bool Scheduler::AdmitOne() {
   const size_t looked_at = std::min(queue_.size(), limits_.slots);
   for (size_t i = 0; i < looked_at; ++i) {
     const Active& next = *queue_[i];
-    const std::optional<Place> place = ChoosePlace(next);
+    std::optional<Place> place = ChoosePlace(next);
     if (!place) return false;
+    FindStored(next, *place);
     if (IsBeingComputed(next, *place)) continue;
     if (!HasRoom(next, *place)) return false;
     std::unique_ptr<Active> active = std::move(queue_[i]);
@@ -280,10 +290,17 @@ void Scheduler::Begin(const Place& place, std::unique_ptr<Active> active) {
   slot.active = std::move(active);
   if (slot.active->order == 0) slot.active->order = uses_;
   ++actives_;
+  Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
+  if (place.stored == 0 || !Load(id, place.stored)) BeginPrompt(id);
+}
+
+// The slot's sequence has all that it reuses of others.
+void Scheduler::BeginPrompt(SlotId id) {
+  Slot& slot = slots_[id.index()];
+  const size_t reused = slot.tokens.size();
   prefilling_.push_back(id);
   SocketStatus::Add(status_.prefix_hits, reused > 0);
   SocketStatus::Add(status_.reused_tokens, reused);
-  Set(slot_status_[id.index()].state, SlotStatus::kPrefill);
   Set(slot_status_[id.index()].cached_tokens, reused);
   Set(slot_status_[id.index()].generated_tokens, slot.active->generated);
   if (slot.active->generated == 0) slot.active->sequence->Admitted(reused);
@@ -342,12 +359,12 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
   const AttentionId socket = kv_.socket_of(id);
   while (kv_.Reserve(id, begin, end) < end) {
     if (kv_.free(socket) > 0) return false;  // it is the updates that are used up: in the next micro-batch
-    if (ShortenOldest(socket, id, id)) continue;
+    if (ShortenOldest(socket, id, id) || DropStores()) continue;
     std::optional<SlotId> youngest;
     for (SlotId other(0); other < end_of_slots(); ++other) {
       const Active* active = slots_[other.index()].active.get();
       if (active == nullptr || other == id || kv_.socket_of(other) != socket) continue;
-      if (active->rows_in_flight > 0 || active->batch == batch_) continue;
+      if (active->loading || active->rows_in_flight > 0 || active->batch == batch_) continue;
       if (active->order < slots_[id.index()].active->order) continue;
       if (!youngest || active->order > slots_[youngest->index()].active->order) youngest = other;
     }
@@ -439,10 +456,116 @@ void Scheduler::End(SlotId id, SequenceEnd end, const std::string& why) {
 void Scheduler::FreeIfDone(SlotId id) {
   Slot& slot = slots_[id.index()];
   if (!slot.active || !slot.active->ended || slot.active->rows_in_flight > 0) return;
+  if (slot.active->loading) return;
   slot.active.reset();
   slot.last_used = ++uses_;
   --actives_;
   Set(slot_status_[id.index()].state, SlotStatus::kIdle);
+  if (options_.mover != nullptr) Store(id);
+}
+
+// Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a whole chunk.
+void Scheduler::FindStored(const Active& active, Place& place) const {
+  if (options_.mover == nullptr || !options_.reuse_prefixes) return;
+  const std::span<const int32_t> tokens = active.to_compute();
+  const size_t positions = kv_.shape().chunk_positions;
+  // The last token is always computed.
+  const size_t stored =
+      options_.mover->Find(tokens.first(tokens.size() - 1), active.sequence->tenant()) * positions;
+  if (stored < place.tokens + kWorthReusing) return;
+  place.stored = stored;
+  place.tokens -= place.tokens % positions;
+  if (place.tokens == 0) place = {.slot = place.slot, .source = place.slot, .stored = stored};
+}
+
+KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, size_t tokens, size_t first) const {
+  const Slot& slot = slots_[id.index()];
+  const std::span<const int32_t> all =
+      kind == KvJob::Kind::kLoad ? slot.active->to_compute() : std::span<const int32_t>(slot.tokens);
+  KvJob job{.kind = kind,
+            .slot = id,
+            .tokens = {},
+            .tenant = slot.tenant,
+            .first = first,
+            .chunks = {},
+            .memory = {}};
+  job.tokens.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tokens));
+  for (size_t i = first; i < tokens / kv_.shape().chunk_positions; ++i) {
+    job.chunks.push_back(kv_.chunk(id, i));
+    job.memory.push_back(engine_.kv_memory(job.chunks.back()));
+  }
+  return job;
+}
+
+// Has the mover read the chunks that follow the slot's sequence, up to `tokens` tokens or as far as there are
+// free chunks. Returns whether it does.
+bool Scheduler::Load(SlotId id, size_t tokens) {
+  const size_t positions = kv_.shape().chunk_positions;
+  const size_t first = slots_[id.index()].tokens.size() / positions, wanted = tokens / positions;
+  if (first * positions != slots_[id.index()].tokens.size()) return false;  // a fork brought more or less
+  kv_.Shorten(id, first * positions);
+  size_t has;
+  while ((has = kv_.Grow(id, wanted)) < wanted && kv_.free(kv_.socket_of(id)) == 0 &&
+         ShortenOldest(kv_.socket_of(id), id, id)) {
+  }
+  if (has <= first) return false;
+  slots_[id.index()].active->loading = true;
+  loading_.push_back(id);
+  options_.mover->Start(JobFor(id, KvJob::Kind::kLoad, has * positions, first));
+  return true;
+}
+
+// Has the mover write the idle slot's whole chunks that are not in files yet, unless it has a lot to do.
+void Scheduler::Store(SlotId id) {
+  const Slot& slot = slots_[id.index()];
+  const size_t whole = slot.tokens.size() / kv_.shape().chunk_positions;
+  if (whole == 0 || !options_.reuse_prefixes) return;
+  const size_t stored = options_.mover->Find(slot.tokens, slot.tenant);
+  if (stored >= whole || options_.mover->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2) return;
+  KvJob job = JobFor(id, KvJob::Kind::kStore, whole * kv_.shape().chunk_positions, stored);
+  for (const uint32_t chunk : job.chunks) kv_.Hold(chunk);
+  options_.mover->Start(std::move(job));
+}
+
+// Takes back what the mover has moved.
+void Scheduler::TakeMoved() {
+  if (options_.mover == nullptr) return;
+  while (const std::optional<KvJob> job = options_.mover->Take()) {
+    if (job->kind == KvJob::Kind::kStore) {
+      for (const uint32_t chunk : job->chunks) kv_.LetGo(chunk);
+      continue;
+    }
+    Slot& slot = slots_[job->slot.index()];
+    const size_t end = (job->first + job->done) * kv_.shape().chunk_positions;
+    kv_.Extend(job->slot, end);
+    slot.tokens.assign(job->tokens.begin(), job->tokens.begin() + static_cast<std::ptrdiff_t>(end));
+    slot.active->loading = false;
+    std::erase(loading_, job->slot);
+    if (slot.active->ended) {
+      kv_.Shorten(job->slot, end);
+      FreeIfDone(job->slot);
+    } else {
+      BeginPrompt(job->slot);
+    }
+  }
+}
+
+// Takes back what the mover would write later. Returns whether there was anything.
+bool Scheduler::DropStores() {
+  bool any = false;
+  while (const std::optional<KvJob> job = options_.mover != nullptr ? options_.mover->Drop() : std::nullopt) {
+    for (const uint32_t chunk : job->chunks) kv_.LetGo(chunk);
+    any = true;
+  }
+  return any;
+}
+
+void Scheduler::FinishMoving() {
+  while (options_.mover != nullptr && options_.mover->jobs() > 0) {
+    options_.mover->Wait(-1);
+    TakeMoved();
+  }
+  ShowKvChunks();
 }
 
 // No micro-batch is in flight any more and every slot is empty. All sequences go back to the queue, in their

@@ -7,6 +7,9 @@
 // long as there are chunks (pipeline/engine/kv_chunks.h). A prompt that begins as another sequence's, running
 // or ended, shares the chunks of that beginning; it waits for one that is just being computed.
 //
+// With a KvMover, whole chunks of sequences that end are also kept in files, as far as these go; a prompt
+// that begins as one of those gets a slot and, when its chunks have been read, goes on behind them.
+//
 // When chunks run out, ended sequences are shortened, those unused for longest first; then, if the KV caches
 // have fewer chunks than all slots could take, the youngest running ones are parked. The oldest never waits
 // for a younger one.
@@ -28,6 +31,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "pipeline/engine/token_engine.h"
+#include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/policy.h"
 #include "pipeline/scheduler/request.h"
 
@@ -40,6 +44,9 @@ struct SchedulerOptions {
   // refused until it is back. An attempt to connect takes a second or two, so the end may be late by as much.
   int patience_ms = 5000;
   Clock* clock = nullptr;  // null: the real one
+  // Keeps whole chunks of ended sequences in files and brings them back; null: none. The engine's chunks must
+  // be in this process (TokenEngine::kv_memory), and it cannot be lost.
+  KvMover* mover = nullptr;
 };
 
 // The current state of a slot. relaxed throughout: the numbers are independent.
@@ -75,6 +82,10 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
+  // Of the mover's files; null: there is none. Any thread.
+  const KvFilesStatus* files() const {
+    return options_.mover != nullptr ? &options_.mover->status() : nullptr;
+  }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
 
@@ -96,6 +107,7 @@ class Scheduler {
     uint64_t batch = 0;      // the last micro-batch that it has rows in
     int32_t next_token = 0;  // to be submitted next, if it is decoding
     bool decoding = false;   // all of to_compute() is done
+    bool loading = false;    // its first chunks are being read from files; it has no rows until then
     bool ended = false;      // Ended() was called; the slot is freed when none of its rows is in flight
   };
   struct Slot {
@@ -151,6 +163,8 @@ class Scheduler {
     SlotId slot, source;
     size_t tokens = 0;
     bool takes = false;  // what the source, an ended sequence, has beyond these is given up
+    size_t stored = 0;   // tokens whose chunks are in files; 0: no more than those
+    size_t most() const { return std::max(tokens, stored); }
   };
   bool MayReuse(const Slot&, const Active&) const;
   size_t CommonPrefix(const Slot&, const Active&) const;
@@ -161,6 +175,14 @@ class Scheduler {
   bool HasRoom(const Active&, const Place&) const;
   bool AdmitOne();
   void Begin(const Place&, std::unique_ptr<Active>);
+  void BeginPrompt(SlotId);
+  void FindStored(const Active&, Place&) const;
+  bool Load(SlotId, size_t tokens);
+  void Store(SlotId);
+  KvJob JobFor(SlotId, KvJob::Kind, size_t tokens, size_t first) const;
+  void TakeMoved();
+  bool DropStores();
+  void FinishMoving();
   std::unique_ptr<Active> Park(SlotId);
   void Forget(SlotId);
   std::optional<SlotId> Keep(SlotId);
@@ -199,6 +221,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Active>> queue_;
   std::vector<Slot> slots_;         // [slot], then the kept sequences: KvChunks::lists()
   std::vector<SlotId> prefilling_;  // in order of admission
+  std::vector<SlotId> loading_;     // likewise: slots whose chunks the mover reads
   SlotQueue ready_;                 // slots whose next token is known; longest waiting first
   size_t actives_ = 0, decoding_ = 0;
   std::vector<ScheduledBatch> batches_;  // a ring like the engine's: in_flight_ entries from oldest_ on

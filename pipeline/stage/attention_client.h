@@ -62,6 +62,11 @@ class AttentionClient {
   // thread.
   std::optional<AttentionId> Hung() const;
 
+  // The KV cache of a socket; null: it is in another process.
+  const attention_node::KvRegion* kv(AttentionId socket) const {
+    return served_.empty() ? nullptr : &served_[socket.index()]->kv();
+  }
+
   // Sends each socket a frame with the list of its rows of the micro-batch. In each half (first_half rows,
   // then the others; 0: not cut) the rows are in the order of sockets. base_epoch: the weight pool's for this
   // micro-batch. Data path.

@@ -57,6 +57,9 @@ class Stage {
     return sockets_ ? sockets_->Hung() : std::optional<AttentionId>();
   }
 
+  // The keys and values of a chunk; empty: its attention socket is another process.
+  std::span<uint8_t> KvMemory(uint32_t chunk);
+
   // The steps of a thread for micro-batches of one or two halves, for inspection.
   std::span<const threadpool::Step> steps(weight_node::ProgramForm form, size_t thread,
                                           size_t halves = 1) const;

@@ -90,7 +90,8 @@ struct ServingMetrics::Families {
   std::array<Gauge*, kResources> held;
   std::array<std::array<Counter*, kScopes>, kResources> over_limit;
   Counter *failures, *transitions, *lost, *preempted, *parked, *recomputed_tokens;
-  Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks;
+  Gauge *kv_chunks, *used_kv_chunks, *shared_kv_chunks, *kv_files, *kv_file_bytes;
+  Counter *kv_files_written, *kv_files_read, *kv_files_refused, *kv_files_failed;
   RecentRate prompt_rate, generated_rate;
   mutable std::mutex sockets_mutex;  // of Socket::last
   std::vector<Socket> sockets;
@@ -161,6 +162,13 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
   used_kv_chunks =
       &Gauges("larder_kv_chunks_used", "Those that have tokens of a request, past or running.").Add({});
   shared_kv_chunks = &Gauges("larder_kv_chunks_shared", "Those that several requests share.").Add({});
+  kv_files = &Gauges("larder_kv_files", "Chunks of 256 tokens in files (--cache-dir).").Add({});
+  kv_file_bytes = &Gauges("larder_kv_file_bytes", "Bytes of these files.").Add({});
+  kv_files_written = &Counters("larder_kv_files_written_total", "Chunks written to files.").Add({});
+  kv_files_read = &Counters("larder_kv_files_read_total", "Chunks read from files.").Add({});
+  kv_files_refused =
+      &Counters("larder_kv_files_refused_total", "Files that were damaged or foreign, and removed.").Add({});
+  kv_files_failed = &Counters("larder_kv_files_failed_total", "Chunks that could not be written.").Add({});
 
   auto& held_family =
       Gauges("larder_held", "What clients make the server hold: connections, requests, bytes.");
@@ -282,6 +290,12 @@ void ServingMetrics::SetScheduler(const SchedulerCounts& counts) {
   families_->kv_chunks->Set(static_cast<double>(counts.kv_chunks));
   families_->used_kv_chunks->Set(static_cast<double>(counts.used_kv_chunks));
   families_->shared_kv_chunks->Set(static_cast<double>(counts.shared_kv_chunks));
+  families_->kv_files->Set(static_cast<double>(counts.kv_files));
+  families_->kv_file_bytes->Set(static_cast<double>(counts.kv_file_bytes));
+  Follow(*families_->kv_files_written, counts.kv_files_written);
+  Follow(*families_->kv_files_read, counts.kv_files_read);
+  Follow(*families_->kv_files_refused, counts.kv_files_refused);
+  Follow(*families_->kv_files_failed, counts.kv_files_failed);
 }
 
 void ServingMetrics::SetSocket(size_t index, const SocketCounters& now) {

@@ -45,6 +45,9 @@ struct SchedulerCounts {
   uint64_t parked = 0;             // requests with tokens that paused for either
   uint64_t recomputed_tokens = 0;  // those that these had in the KV cache
   size_t kv_chunks = 0, used_kv_chunks = 0, shared_kv_chunks = 0;
+  // Of pipeline::KvFilesStatus; 0 without files.
+  uint64_t kv_files = 0, kv_file_bytes = 0;
+  uint64_t kv_files_written = 0, kv_files_read = 0, kv_files_refused = 0, kv_files_failed = 0;
 };
 
 class ServingMetrics {

@@ -137,6 +137,7 @@ json ServerStatusJson(const StatusView& status) {
       {"slots", slots},
       {"kv_chunks",
        {{"total", status.kv_chunks}, {"used", status.used_kv_chunks}, {"shared", status.shared_kv_chunks}}},
+      {"kv_files", {{"chunks", status.kv_files}, {"bytes", status.kv_file_bytes}}},
       {"queue", {{"waiting", status.queue_length}, {"limit", status.queue_limit}}},
       {"connections", {{"http", status.http_connections}, {"text", status.text_connections}}},
       {"generated_tokens_per_second", status.generated_tokens_per_s},

@@ -1,0 +1,288 @@
+#include "pipeline/kv_store/kv_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL  // no library to link
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/new_file.h"
+
+namespace larder::pipeline::inline kv_store {
+namespace {
+
+// Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
+constexpr uint32_t kVersion = 1;
+constexpr char kSuffix[] = ".kv";
+constexpr size_t kNameBytes = 32;        // hexadecimal digits
+constexpr size_t kPieceBytes = 1 << 20;  // written between two calls of Pace
+
+struct Header {
+  char magic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'K', 'V'};
+  uint32_t version = kVersion;
+  uint32_t chunk_positions = 0;
+  uint64_t model = 0, tenant = 0;
+  uint64_t tokens = 0, chunk_bytes = 0;
+  uint64_t checksum = 0;  // XXH3 of the tokens and of the chunk
+};
+static_assert(sizeof(Header) == 56);
+
+uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> chunk) {
+  return XXH3_64bits_withSeed(chunk.data(), chunk.size(), XXH3_64bits(tokens.data(), tokens.size_bytes()));
+}
+
+// Reads all bytes; false: there are fewer, or an error.
+bool ReadAll(int fd, void* to, size_t bytes) {
+  for (auto* at = static_cast<char*>(to); bytes > 0;) {
+    const ssize_t got = ::read(fd, at, bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+}  // namespace
+
+class KvFiles::Keys {
+ public:
+  Keys(const KvFilesOptions& options, std::span<const int32_t> tokens, uint64_t tenant)
+      : tokens_(tokens), positions_(options.chunk_positions), state_(XXH3_createState(), &XXH3_freeState) {
+    LARDER_CHECK(state_ != nullptr);
+    const uint64_t of[] = {kVersion, options.model, tenant, options.chunk_positions, options.chunk_bytes};
+    XXH3_128bits_reset(state_.get());
+    XXH3_128bits_update(state_.get(), of, sizeof of);
+  }
+  // The key of the next chunk; false: no whole one is left.
+  bool Next(Key& key) {
+    if (tokens_.size() < positions_) return false;
+    XXH3_128bits_update(state_.get(), tokens_.data(), positions_ * sizeof(int32_t));
+    tokens_ = tokens_.subspan(positions_);
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    key = {hash.high64, hash.low64};
+    return true;
+  }
+  Key Last() {
+    Key key{};
+    while (Next(key)) {
+    }
+    return key;
+  }
+
+ private:
+  std::span<const int32_t> tokens_;
+  size_t positions_;
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+KvFiles::KvFiles(const KvFilesOptions& options) : options_(options) {
+  LARDER_CHECK(options_.chunk_positions > 0 && options_.chunk_bytes > 0);
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(options_.folder).parent_path(), error);
+  if (::mkdir(options_.folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw Error("{}: can't make the folder: {}", options_.folder, std::strerror(errno));
+  const Descriptor folder(::open(options_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat about {};
+  if (!folder || ::fstat(folder.get(), &about) != 0)
+    throw Error("{}: can't open the folder: {}", options_.folder, std::strerror(errno));
+  if (about.st_uid != ::geteuid() || (about.st_mode & 022) != 0) {
+    throw Error(
+        "{}: the folder is of user {} with mode {:o}; expected one of user {} that nobody else may write to: "
+        "who can change its files can change answers",
+        options_.folder, about.st_uid, about.st_mode & 0777, ::geteuid());
+  }
+  const std::string lock = options_.folder + "/lock";
+  lock_ = Descriptor(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock_) throw Error("{}: can't open: {}", lock, std::strerror(errno));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    throw Error("{}: another larder uses this folder; name another for this one", options_.folder);
+  Scan();
+}
+
+// Fills the index with the files that are there, in the order of their last uses.
+void KvFiles::Scan() {
+  struct Found {
+    timespec used;
+    File file;
+  };
+  std::vector<Found> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(options_.folder.c_str()), &::closedir);
+  if (folder == nullptr) throw Error("{}: can't read the folder: {}", options_.folder, std::strerror(errno));
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    const bool whole = name.size() == kNameBytes + std::strlen(kSuffix) && name.ends_with(kSuffix);
+    const bool rest = name.size() == kNameBytes + std::strlen(kSuffix) + 4 && name.ends_with(".kv.tmp");
+    if (!whole && !rest) continue;  // not ours
+    if (name.find_first_not_of("0123456789abcdef") != kNameBytes) continue;
+    if (rest) {
+      ::unlinkat(::dirfd(folder.get()), name.c_str(), 0);
+      continue;
+    }
+    struct stat about {};
+    if (::fstatat(::dirfd(folder.get()), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!S_ISREG(about.st_mode)) continue;
+    const Key key = {std::stoull(name.substr(0, 16), nullptr, 16),
+                     std::stoull(name.substr(16, 16), nullptr, 16)};
+    found.push_back({about.st_mtim, {key, static_cast<uint64_t>(about.st_size)}});
+  }
+  // Of those used together the longer, which are later parts of a sequence, come first: they go first.
+  std::ranges::sort(found, {}, [](const Found& of) {
+    return std::tuple(of.used.tv_sec, of.used.tv_nsec, ~of.file.bytes, of.file.key);
+  });
+  for (const Found& of : found) Add(of.file.key, of.file.bytes);
+  MakeRoom(0);
+}
+
+std::string KvFiles::PathOf(const Key& key) const {
+  return fmt::format("{}/{:016x}{:016x}{}", options_.folder, key[0], key[1], kSuffix);
+}
+
+bool KvFiles::Has(const Key& key) const {
+  const std::lock_guard lock(mutex_);
+  return index_.contains(key);
+}
+
+size_t KvFiles::Find(std::span<const int32_t> tokens, uint64_t tenant) const {
+  Keys keys(options_, tokens, tenant);
+  size_t chunks = 0;
+  for (Key key; keys.Next(key) && Has(key);) ++chunks;
+  return chunks;
+}
+
+void KvFiles::Add(const Key& key, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  files_.push_front({key, bytes});
+  index_[key] = files_.begin();
+  status_.bytes.fetch_add(bytes, std::memory_order_relaxed);
+  status_.files.fetch_add(1, std::memory_order_relaxed);
+}
+
+void KvFiles::Remove(const Key& key) {
+  ::unlink(PathOf(key).c_str());
+  const std::lock_guard lock(mutex_);
+  const auto at = index_.find(key);
+  if (at == index_.end()) return;
+  status_.bytes.fetch_sub(at->second->bytes, std::memory_order_relaxed);
+  status_.files.fetch_sub(1, std::memory_order_relaxed);
+  files_.erase(at->second);
+  index_.erase(at);
+}
+
+// Removes files until there is room for so many bytes more.
+void KvFiles::MakeRoom(uint64_t bytes) {
+  while (status_.bytes.load(std::memory_order_relaxed) + bytes > options_.most_bytes) {
+    Key oldest;
+    {
+      const std::lock_guard lock(mutex_);
+      if (files_.empty()) return;
+      oldest = files_.back().key;
+    }
+    Remove(oldest);
+  }
+}
+
+void KvFiles::Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
+                    const Pace& pace) {
+  LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
+               chunk.size() == options_.chunk_bytes);
+  const Key key = Keys(options_, tokens, tenant).Last();
+  const Header header = {.chunk_positions = static_cast<uint32_t>(options_.chunk_positions),
+                         .model = options_.model,
+                         .tenant = tenant,
+                         .tokens = tokens.size(),
+                         .chunk_bytes = chunk.size(),
+                         .checksum = ChecksumOf(tokens, chunk)};
+  const uint64_t bytes = sizeof header + tokens.size_bytes() + chunk.size();
+  if (Has(key) || bytes > options_.most_bytes) return;
+  MakeRoom(bytes);
+  try {
+    NewFile file(PathOf(key));
+    file.Write(reinterpret_cast<const char*>(&header), sizeof header);
+    file.Write(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
+    while (!chunk.empty()) {
+      const auto piece = chunk.first(std::min(chunk.size(), kPieceBytes));
+      file.Write(reinterpret_cast<const char*>(piece.data()), piece.size());
+      if (pace) pace(piece.size());
+      chunk = chunk.subspan(piece.size());
+    }
+    file.Commit();
+  } catch (const Error&) {
+    status_.failed.fetch_add(1, std::memory_order_relaxed);
+    throw;
+  }
+  Add(key, bytes);
+  status_.written.fetch_add(1, std::memory_order_relaxed);
+}
+
+// What is wrong with the file; empty: `chunk` has been read.
+std::string KvFiles::Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
+                             std::span<uint8_t> chunk) const {
+  Header header, expected;
+  if (!ReadAll(fd, &header, sizeof header)) return "it is too short";
+  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0) return "it is no KV chunk";
+  if (header.version != kVersion)
+    return fmt::format("it is of format {}; this larder reads {}", header.version, kVersion);
+  if (header.model != options_.model) return "it is another model's";
+  if (header.tenant != tenant || header.tokens != tokens.size() || header.chunk_bytes != chunk.size() ||
+      header.chunk_positions != options_.chunk_positions)
+    return "it is another sequence's";
+  std::vector<int32_t> of(tokens.size());
+  if (!ReadAll(fd, of.data(), tokens.size_bytes())) return "it is too short";
+  if (!std::ranges::equal(of, tokens)) return "it has other tokens";
+  if (!ReadAll(fd, chunk.data(), chunk.size())) return "it is too short";
+  char more;
+  if (ReadAll(fd, &more, 1)) return "it is too long";
+  if (header.checksum != ChecksumOf(tokens, chunk)) return "its checksum is wrong";
+  return "";
+}
+
+bool KvFiles::Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk) {
+  LARDER_CHECK(!tokens.empty() && tokens.size() % options_.chunk_positions == 0 &&
+               chunk.size() == options_.chunk_bytes);
+  const Key key = Keys(options_, tokens, tenant).Last();
+  if (!Has(key)) return false;
+  const std::string path = PathOf(key);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const std::string problem =
+      file ? Problem(file.get(), tokens, tenant, chunk) : std::string(std::strerror(errno));
+  if (!problem.empty()) {
+    Remove(key);
+    status_.refused.fetch_add(1, std::memory_order_relaxed);
+    throw Error("{}: {}; removed, and its tokens are computed again", path, problem);
+  }
+  status_.read.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void KvFiles::Touch(std::span<const int32_t> tokens, uint64_t tenant) {
+  std::vector<Key> used;
+  Keys keys(options_, tokens, tenant);
+  for (Key key; keys.Next(key);) used.push_back(key);
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const timespec times[] = {now, now};
+  for (auto key = used.rbegin(); key != used.rend(); ++key) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = index_.find(*key);
+      if (at == index_.end()) continue;
+      files_.splice(files_.begin(), files_, at->second);
+    }
+    ::utimensat(AT_FDCWD, PathOf(*key).c_str(), times, AT_SYMLINK_NOFOLLOW);
+  }
+}
+
+}  // namespace larder::pipeline::kv_store

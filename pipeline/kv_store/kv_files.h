@@ -1,0 +1,94 @@
+// KvFiles: KV chunks in the files of a folder. A chunk's keys and values are a function of the model and of
+// all tokens up to its end, so a file has these tokens, and the chunk is used only where they are equal; the
+// file's name is their hash, which finds it. A file that is not what it should be (another model's, another
+// version's, cut short, changed) is never used, and removed when it is met: then the tokens are computed.
+//
+// The folder belongs to one process at a time. Files are written under another name, synced and renamed; the
+// ones unused for longest are removed as far as the limit demands.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/descriptor.h"
+
+namespace larder::pipeline::inline kv_store {
+
+struct KvFilesOptions {
+  std::string folder;       // made if it is not there
+  uint64_t most_bytes = 0;  // of all files together
+  uint64_t model = 0;       // model::Fingerprint
+  size_t chunk_positions = 0, chunk_bytes = 0;
+};
+
+// Any thread may read it; relaxed throughout.
+struct KvFilesStatus {
+  std::atomic<uint64_t> bytes{0}, files{0};     // that there are
+  std::atomic<uint64_t> written{0}, read{0};    // chunks
+  std::atomic<uint64_t> refused{0}, failed{0};  // files that were not what they should be; writes that failed
+};
+
+class KvFiles {
+ public:
+  // Looks at the folder's files, and removes those beyond the limit. Throws Error: it cannot be made, is
+  // another user's, is open to others, or is in use.
+  explicit KvFiles(const KvFilesOptions&);
+
+  const KvFilesOptions& options() const { return options_; }
+  const KvFilesStatus& status() const { return status_; }
+
+  // How many whole chunks from the beginning of the tokens there are, by name. Any thread.
+  size_t Find(std::span<const int32_t> tokens, uint64_t tenant) const;
+
+  // The following are one thread's.
+
+  // Called between pieces of a file, with the bytes since the last call: may sleep.
+  using Pace = std::function<void(size_t bytes)>;
+  // Writes the last chunk of `tokens`, which are whole chunks. Does nothing if it is there or larger than the
+  // limit. Throws Error; then there is no file of it.
+  void Write(std::span<const int32_t> tokens, uint64_t tenant, std::span<const uint8_t> chunk,
+             const Pace& pace = {});
+  // Reads the last chunk of `tokens`. Returns false if it is not there any more. Throws Error, which names
+  // the file and says what was wrong: it is removed. `chunk` has any bytes then.
+  bool Read(std::span<const int32_t> tokens, uint64_t tenant, std::span<uint8_t> chunk);
+  // All chunks of `tokens` have been used, the first ones last: so these are removed last.
+  void Touch(std::span<const int32_t> tokens, uint64_t tenant);
+
+ private:
+  using Key = std::array<uint64_t, 2>;
+  struct KeyHash {
+    size_t operator()(const Key& key) const { return key[0]; }
+  };
+  struct File {
+    Key key;
+    uint64_t bytes;
+  };
+  class Keys;  // of a sequence's chunks, one after the other
+
+  std::string PathOf(const Key& key) const;
+  bool Has(const Key& key) const;
+  void Add(const Key& key, uint64_t bytes);
+  void Remove(const Key& key);
+  void MakeRoom(uint64_t bytes);
+  void Scan();
+  std::string Problem(int fd, std::span<const int32_t> tokens, uint64_t tenant,
+                      std::span<uint8_t> chunk) const;
+
+  const KvFilesOptions options_;
+  KvFilesStatus status_;
+  Descriptor lock_;  // held as long as the folder is used
+  mutable std::mutex mutex_;
+  std::list<File> files_;  // the last used one first
+  std::unordered_map<Key, std::list<File>::iterator, KeyHash> index_;
+};
+
+}  // namespace larder::pipeline::kv_store

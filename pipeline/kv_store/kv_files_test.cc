@@ -1,0 +1,193 @@
+// What is written is read again, by this process and the next; what is not what it should be is not used.
+#include "pipeline/kv_store/kv_files.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/temporary_folder_testing.h"
+
+namespace larder::pipeline::inline kv_store {
+namespace {
+
+constexpr size_t kPositions = 8, kBytes = 1000;
+
+std::vector<int32_t> Tokens(size_t chunks, int32_t first = 0) {
+  std::vector<int32_t> tokens(chunks * kPositions);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+std::vector<uint8_t> Bytes(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(kBytes);
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+  return bytes;
+}
+
+class KvFilesTest : public testing::Test {
+ protected:
+  KvFilesOptions Options(uint64_t most_bytes = 1 << 20, uint64_t model = 7) const {
+    return {.folder = folder_ / "cache/kv",
+            .most_bytes = most_bytes,
+            .model = model,
+            .chunk_positions = kPositions,
+            .chunk_bytes = kBytes};
+  }
+  // The chunks of a sequence, one after the other.
+  static void WriteAll(KvFiles& files, const std::vector<int32_t>& tokens, uint64_t tenant, uint32_t seed) {
+    for (size_t i = 1; i * kPositions <= tokens.size(); ++i)
+      files.Write(std::span(tokens).first(i * kPositions), tenant, Bytes(seed + static_cast<uint32_t>(i)));
+    files.Touch(tokens, tenant);
+  }
+  static std::vector<uint8_t> Read(KvFiles& files, std::span<const int32_t> tokens, uint64_t tenant) {
+    std::vector<uint8_t> bytes(kBytes);
+    if (!files.Read(tokens, tenant, bytes)) bytes.clear();
+    return bytes;
+  }
+  std::vector<std::filesystem::path> Files() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(Options().folder)) {
+      if (entry.path().extension() == ".kv") files.push_back(entry.path());
+    }
+    return files;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(KvFilesTest, WhatIsWrittenIsReadAgainAfterARestart) {
+  const std::vector<int32_t> tokens = Tokens(3);
+  for (int start = 0; start < 2; ++start) {
+    KvFiles files(Options());
+    EXPECT_EQ(files.Find(tokens, 1), start == 0 ? 0u : 3u);
+    if (start == 0) WriteAll(files, tokens, 1, 10);
+    EXPECT_EQ(files.Find(tokens, 1), 3u);
+    EXPECT_EQ(files.Find(Tokens(2), 1), 2u);
+    EXPECT_EQ(files.Find(std::span(tokens).first(kPositions * 2 + 3), 1), 2u) << "whole chunks";
+    EXPECT_EQ(files.Find(tokens, 2), 0u) << "another tenant's";
+    EXPECT_EQ(files.Find(Tokens(3, 1), 1), 0u) << "other tokens";
+    EXPECT_EQ(Read(files, tokens, 1), Bytes(13));
+    EXPECT_EQ(Read(files, std::span(tokens).first(kPositions), 1), Bytes(11));
+    EXPECT_TRUE(Read(files, Tokens(4), 1).empty());
+    EXPECT_EQ(files.status().files.load(), 3u);
+    uint64_t bytes = 0;
+    for (const auto& path : Files()) bytes += std::filesystem::file_size(path);
+    EXPECT_EQ(files.status().bytes.load(), bytes);
+  }
+}
+
+TEST_F(KvFilesTest, AnotherModelOrShapeFindsNothing) {
+  {
+    KvFiles files(Options());
+    WriteAll(files, Tokens(1), 0, 1);
+  }
+  EXPECT_EQ(KvFiles(Options(1 << 20, 8)).Find(Tokens(1), 0), 0u);
+  KvFilesOptions larger = Options();
+  larger.chunk_bytes += 1;
+  EXPECT_EQ(KvFiles(larger).Find(Tokens(1), 0), 0u);
+  EXPECT_EQ(KvFiles(Options()).Find(Tokens(1), 0), 1u);
+}
+
+// Every byte of a file matters.
+TEST_F(KvFilesTest, AChangedFileIsRefusedAndRemoved) {
+  const std::vector<int32_t> tokens = Tokens(1);
+  size_t bytes = 0;
+  for (size_t at = 0; at == 0 || at < bytes; at += at < 100 ? 1 : 37) {
+    KvFiles files(Options());
+    WriteAll(files, tokens, 0, 1);
+    const auto path = Files().at(0);
+    bytes = std::filesystem::file_size(path);
+    {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(static_cast<std::streamoff>(at));
+      const int byte = file.get();
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(static_cast<char>(byte ^ 0x10));
+    }
+    try {
+      Read(files, tokens, 0);
+      ADD_FAILURE() << "byte " << at << " was changed";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(files.status().refused.load(), 1u);
+    EXPECT_EQ(files.status().bytes.load(), 0u);
+    EXPECT_TRUE(Files().empty());
+    EXPECT_TRUE(Read(files, tokens, 0).empty()) << "it is gone";
+  }
+}
+
+TEST_F(KvFilesTest, ACutOrLongerFileIsRefused) {
+  const std::vector<int32_t> tokens = Tokens(1);
+  for (const int more : {-1000, -1, 1}) {
+    KvFiles files(Options());
+    WriteAll(files, tokens, 0, 1);
+    const auto path = Files().at(0);
+    std::filesystem::resize_file(
+        path, static_cast<uintmax_t>(static_cast<intmax_t>(std::filesystem::file_size(path)) + more));
+    EXPECT_THROW(Read(files, tokens, 0), Error);
+    EXPECT_TRUE(Files().empty());
+  }
+}
+
+// Of a sequence the end goes first, and of several the one unused for longest; across a restart, too.
+TEST_F(KvFilesTest, NeverMoreThanTheLimit) {
+  const std::vector<int32_t> a = Tokens(3, 1000), b = Tokens(3, 2000);
+  {
+    KvFiles files(Options());
+    WriteAll(files, a, 0, 1);
+    WriteAll(files, b, 0, 20);
+    files.Touch(a, 0);
+  }
+  const uint64_t each = std::filesystem::file_size(Files().at(0));
+  const uint64_t limit = 5 * each;  // files of later chunks are a little larger
+  KvFiles files(Options(limit));
+  EXPECT_LE(files.status().bytes.load(), limit);
+  EXPECT_EQ(files.Find(a, 0), 3u);
+  EXPECT_LT(files.Find(b, 0), 3u);
+  EXPECT_GT(files.Find(b, 0), 0u);
+  std::mt19937 random(1);
+  for (int i = 0; i < 200; ++i) {
+    WriteAll(files, Tokens(1 + random() % 3, static_cast<int32_t>(random() % 9) * 100), random() % 2, 5);
+    ASSERT_LE(files.status().bytes.load(), limit);
+    uint64_t bytes = 0;
+    for (const auto& path : Files()) bytes += std::filesystem::file_size(path);
+    ASSERT_EQ(files.status().bytes.load(), bytes);
+  }
+}
+
+TEST_F(KvFilesTest, AFolderIsOnesOwn) {
+  KvFiles files(Options());
+  EXPECT_THROW(KvFiles{Options()}, Error) << "in use";
+  KvFilesOptions open = Options();
+  open.folder = folder_ / "open";
+  ::mkdir(open.folder.c_str(), 0700);
+  ::chmod(open.folder.c_str(), 0777);
+  EXPECT_THROW(KvFiles{open}, Error) << "everybody may write to it";
+  open.folder = folder_ / "file";
+  std::ofstream(open.folder) << "x";
+  EXPECT_THROW(KvFiles{open}, Error) << "no folder";
+}
+
+TEST_F(KvFilesTest, LeavesOthersFilesAloneAndRemovesItsOwnRests) {
+  { KvFiles files(Options()); }
+  const std::string rest = Options().folder + "/0123456789abcdef0123456789abcdef.kv.tmp";
+  const std::string other = Options().folder + "/notes.txt";
+  std::ofstream(rest) << "half";
+  std::ofstream(other) << "mine";
+  KvFiles files(Options(0));
+  EXPECT_FALSE(std::filesystem::exists(rest));
+  EXPECT_TRUE(std::filesystem::exists(other));
+  EXPECT_EQ(files.status().files.load(), 0u);
+}
+
+}  // namespace
+}  // namespace larder::pipeline::kv_store

@@ -1,0 +1,132 @@
+#include "pipeline/kv_store/kv_mover.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace larder::pipeline::inline kv_store {
+namespace {
+
+constexpr int kNice = 10;  // a tenth of a compute thread's weight
+
+}  // namespace
+
+KvMover::KvMover(KvFiles& files, Options options) : files_(files), options_(std::move(options)) {
+  thread_ = std::thread([this] {
+    ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread, on Linux; a failure does no harm
+    Run();
+  });
+}
+
+KvMover::~KvMover() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  thread_.join();
+}
+
+void KvMover::Start(KvJob job) {
+  LARDER_CHECK(job.chunks.size() == job.memory.size() && !job.chunks.empty());
+  LARDER_CHECK((job.first + job.chunks.size()) * chunk_positions() == job.tokens.size());
+  ++jobs_;
+  if (job.kind == KvJob::Kind::kStore) storing_ += job.chunks.size();
+  {
+    const std::lock_guard lock(mutex_);
+    (job.kind == KvJob::Kind::kLoad ? loads_ : stores_).push_back(std::move(job));
+  }
+  work_.notify_one();
+}
+
+void KvMover::GivenBack(const KvJob& job) {
+  --jobs_;
+  if (job.kind == KvJob::Kind::kStore) storing_ -= job.chunks.size();
+}
+
+std::optional<KvJob> KvMover::Take() {
+  if (!any_done_.load(std::memory_order_acquire)) return std::nullopt;
+  std::optional<KvJob> job;
+  const std::lock_guard lock(mutex_);
+  if (!done_.empty()) {
+    job = std::move(done_.front());
+    done_.pop_front();
+    GivenBack(*job);
+  }
+  any_done_.store(!done_.empty(), std::memory_order_relaxed);
+  return job;
+}
+
+std::optional<KvJob> KvMover::Drop() {
+  const std::lock_guard lock(mutex_);
+  if (stores_.empty()) return std::nullopt;
+  std::optional<KvJob> job = std::move(stores_.front());
+  stores_.pop_front();
+  GivenBack(*job);
+  return job;
+}
+
+void KvMover::Wait(int ms) {
+  if (jobs_ == 0) return;
+  std::unique_lock lock(mutex_);
+  const auto done = [this] { return !done_.empty(); };
+  if (ms < 0) {
+    finished_.wait(lock, done);
+  } else {
+    finished_.wait_for(lock, std::chrono::milliseconds(ms), done);
+  }
+}
+
+void KvMover::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [this] { return stop_ || !loads_.empty() || !stores_.empty(); });
+    if (stop_) return;
+    std::deque<KvJob>& queue = loads_.empty() ? stores_ : loads_;
+    KvJob job = std::move(queue.front());
+    queue.pop_front();
+    lock.unlock();
+    Move(job);
+    lock.lock();
+    done_.push_back(std::move(job));
+    any_done_.store(true, std::memory_order_release);
+    finished_.notify_all();
+  }
+}
+
+void KvMover::Move(KvJob& job) {
+  const size_t positions = chunk_positions();
+  const auto pace = [this](size_t bytes) {
+    if (stop_ || options_.write_bytes_per_s == 0) return;
+    std::this_thread::sleep_for(std::chrono::duration<double>(
+        static_cast<double>(bytes) / static_cast<double>(options_.write_bytes_per_s)));
+  };
+  try {
+    for (; job.done < job.chunks.size(); ++job.done) {
+      const auto tokens = std::span<const int32_t>(job.tokens).first((job.first + job.done + 1) * positions);
+      const std::span<uint8_t> chunk = job.memory[job.done];
+      if (job.kind == KvJob::Kind::kStore) {
+        files_.Write(tokens, job.tenant, chunk, pace);
+        failing_ = false;
+      } else if (!files_.Read(tokens, job.tenant, chunk)) {
+        break;
+      }
+    }
+  } catch (const Error& error) {
+    // A full disk stays full for a while: said once.
+    if (job.kind == KvJob::Kind::kLoad || !failing_) Report(error.what());
+    failing_ = failing_ || job.kind == KvJob::Kind::kStore;
+  }
+  files_.Touch(job.tokens, job.tenant);
+}
+
+void KvMover::Report(const std::string& problem) {
+  if (options_.on_problem) options_.on_problem(problem);
+}
+
+}  // namespace larder::pipeline::kv_store

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""`larder serve --cache-dir`: conversations outlive the process, by SIGTERM and by kill -9, with the tokens of one that nobody disturbed;
+damaged files cost time, never an answer; a folder that others could change is refused.
+
+Usage: cache_test.py --larder PROGRAM --model FILE
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from larder_testing import programs
+from larder_testing.server import Server
+from larder_testing.waiting import until
+
+OPTIONS = argparse.Namespace(larder=None, model=None)
+TURNS = 20
+CHUNK = 256
+SAID = ["Then the cat said", "The next day", "Tom was happy because", "A big dog came and", "Lily asked her mom"]
+
+
+def metric(server, name):
+    return float(re.search(rf"^{name} (\S+)$", server.get("/metrics")[1].decode(), re.MULTILINE)[1])
+
+
+class CacheTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(programs.folder_of(self))
+        self.cache = self.folder / "cache"
+
+    def server(self, *options, cache=True):
+        given = ["--cache-dir", str(self.cache)] if cache else []
+        return Server(OPTIONS.larder, OPTIONS.model, "-c", "2048", "--slots", "2", *given, *options)
+
+    def answer(self, server, prompt, seed=0, tokens=60):
+        """The text, how many tokens the prompt had, and how many of them were not computed."""
+        status, body = server.post("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "seed": seed,
+                                                       "ignore_eos": True})
+        self.assertEqual(status, 200, body)
+        reply = json.loads(body)
+        usage = reply["usage"]
+        return reply["choices"][0]["text"], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+    def files(self):
+        return sorted(self.cache.glob("*.kv"))
+
+    def written(self, server, chunks):
+        """Waits until so many chunks are in files."""
+        until(lambda: json.loads(server.get("/v1/larder/status")[1])["kv_files"]["chunks"] >= chunks, 30, lambda: f"{len(self.files())} files")
+
+    def turn(self, server, text, turn):
+        text += " " + SAID[turn % len(SAID)]
+        answer, tokens, reused = self.answer(server, text, seed=turn)
+        return text + answer, tokens, reused
+
+    def undisturbed(self, turns=TURNS):
+        text = "Once upon a time there was a cat."
+        with self.server(cache=False) as server:
+            for turn in range(turns):
+                text = self.turn(server, text, turn)[0]
+        return text
+
+    def test_a_conversation_outlives_the_server(self):
+        expected = self.undisturbed()
+        text = "Once upon a time there was a cat."
+        for turn in range(TURNS):
+            with self.server("-t", str(1 + turn % 2)) as server:
+                text, tokens, reused = self.turn(server, text, turn)
+                # The text so far without the last sentence and the last token, in whole chunks.
+                self.assertLessEqual(reused, tokens - 1)
+                self.assertEqual(reused % CHUNK, 0)
+                if turn > 0:
+                    self.assertGreaterEqual(reused, (tokens - 20) // CHUNK * CHUNK, f"turn {turn}: {reused} of {tokens} tokens")
+                if turn % 3 == 2:
+                    self.written(server, (tokens + 50) // CHUNK)
+                    server.process.kill()
+                    server.process.wait()
+                    self.killed(server)
+        self.assertEqual(text, expected)
+        self.assertGreaterEqual(len(self.files()), 4)
+
+    def killed(self, server):
+        """Lets the with statement end well after a kill."""
+        server.end = lambda *_: 0
+
+    def test_many_at_once_share_what_is_in_files(self):
+        rng = random.Random(3)
+        beginnings = [" ".join(rng.choice(SAID) + "." for _ in range(90)) for _ in range(3)]
+        prompts = [beginning + " " + said for beginning in beginnings for said in SAID]
+        with self.server(cache=False) as server:
+            expected = [self.answer(server, prompt)[0] for prompt in prompts]
+        with self.server() as server:
+            for beginning in beginnings:
+                self.answer(server, beginning, tokens=1)
+        with self.server("--kv-tokens", "2048") as server:  # so few that they wait for each other
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                got = list(pool.map(lambda prompt: self.answer(server, prompt), prompts))
+            self.assertEqual([one[0] for one in got], expected)
+            for _, tokens, reused in got:
+                self.assertGreaterEqual(reused, tokens // CHUNK * CHUNK - CHUNK)
+            self.assertGreaterEqual(metric(server, "larder_kv_files_read_total"), 3)
+
+    def test_damaged_files_are_refused_and_computed_again(self):
+        expected = self.undisturbed(8)
+        text = "Once upon a time there was a cat."
+        for turn in range(8):
+            with self.server() as server:
+                text = self.turn(server, text, turn)[0]
+                server.idle()
+                refused = metric(server, "larder_kv_files_refused_total")
+            if turn in (5, 7):
+                self.assertGreaterEqual(refused, 1)
+            for path in self.files() if turn in (4, 6) else []:
+                data = bytearray(path.read_bytes())
+                data[random.Random(turn).randrange(len(data))] ^= 4
+                path.write_bytes(data[:-1] if turn == 6 else data)
+        self.assertEqual(text, expected)
+
+    def test_the_limit_holds_and_is_shown(self):
+        limit = 3 << 20
+        with self.server("--cache-disk", "3M") as server:
+            for i in range(12):
+                self.answer(server, f"{i} " + "The cat and the dog went to the park. " * 50, tokens=1)
+                self.assertLessEqual(sum(path.stat().st_size for path in self.files()), limit)
+            until(lambda: metric(server, "larder_kv_files_written_total") > 3, 30, lambda: "nothing written")
+            self.assertLessEqual(metric(server, "larder_kv_file_bytes"), limit)
+
+    def refusal(self, *options):
+        done = subprocess.run([OPTIONS.larder, "serve", "-m", OPTIONS.model, "--port", "0", "--text-port", "0", *options],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        return done.stderr.strip().splitlines()[-1]
+
+    def test_what_cannot_be_is_said_in_a_line(self):
+        with self.server():
+            self.assertIn("another larder uses this folder", self.refusal("--cache-dir", str(self.cache)))
+        self.cache.chmod(0o777)
+        self.assertIn("nobody else may write", self.refusal("--cache-dir", str(self.cache)))
+        (self.folder / "file").write_text("x")
+        self.assertIn("can't open the folder", self.refusal("--cache-dir", str(self.folder / "file")))
+
+
+def main():
+    programs_options = programs.options_of_tests(programs.parser(__doc__, "larder", "model"))
+    vars(OPTIONS).update(vars(programs_options))
+    unittest.main()
+
+
+if __name__ == "__main__":
+    main()
