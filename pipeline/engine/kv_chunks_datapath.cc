@@ -75,7 +75,7 @@ bool KvChunks::Restore(SlotId slot, SlotId kept) {
 size_t KvChunks::Grow(SlotId slot, size_t chunks) {
   const size_t& listed = listed_[slot.index()];
   LARDER_CHECK(slot.index() < shape_.slots && chunks <= slot_chunks_ &&
-               lengths_[slot.index()] == listed * shape_.chunk_positions);
+               lengths_[slot.index()] % shape_.chunk_positions == 0);
   while (listed < chunks && updates_count_ < MostForks() && Append(slot, 0, 0)) {
   }
   return listed;

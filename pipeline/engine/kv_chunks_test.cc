@@ -61,6 +61,7 @@ TEST(KvChunks, ChunksForCopiesAndChunksThatAreHeld) {
   KvChunks kv(Shape(3, 14, 20));
   const AttentionId socket(0);
   Write(kv, SlotId(0), 0, 32);
+  EXPECT_EQ(kv.Grow(SlotId(0), 4), 4u);
   EXPECT_EQ(kv.Grow(SlotId(0), 5), 5u);
   EXPECT_EQ(kv.length(SlotId(0)), 32u) << "until they are filled";
   EXPECT_EQ(kv.free(socket), 9u);

@@ -102,7 +102,8 @@ struct Traffic {
     const auto below = [&](size_t n) { return random() % n; };
     std::vector<std::vector<int32_t>> beginnings(5);
     for (auto& beginning : beginnings) {
-      for (size_t i = 0; i < 20; ++i) beginning.push_back(static_cast<int32_t>(below(limits.vocab)));
+      const size_t tokens = 20 + 14 * static_cast<size_t>(&beginning - beginnings.data());
+      for (size_t i = 0; i < tokens; ++i) beginning.push_back(static_cast<int32_t>(below(limits.vocab)));
     }
     size_t step = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -110,6 +111,7 @@ struct Traffic {
       if (below(2) == 0) wish.prompt = beginnings[below(beginnings.size())];
       const size_t more = 1 + below(below(10) == 0 ? 60 : 12);
       for (size_t k = 0; k < more; ++k) wish.prompt.push_back(static_cast<int32_t>(below(limits.vocab)));
+      wish.prompt.resize(std::min(wish.prompt.size(), limits.context - 8));
       wish.most = 1 + below(below(20) == 0 ? 80 : 12);
       wish.seed = static_cast<uint32_t>(1 + i);
       wish.tenant = below(3);
