@@ -139,7 +139,7 @@ topology::Topology ResolveTopology(const ModelOptions& options) {
 void AddKvOptions(CLI::App& command, ModelOptions& options, const char* group) {
   AddCount(command, "--kv-tokens", options.kv_tokens,
            "tokens that the KV cache holds for all slots together; when it is full, ended requests are "
-           "forgotten, then the youngest running ones pause (default: a full context for each slot)",
+           "shortened, then the youngest running ones pause (default: a full context for each slot)",
            1)
       ->group(group);
   AddCount(command, "--cache-ram", options.cache_ram_mib,
