@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/fnv.h"
 #include "serving/api/json_fields.h"
 
 namespace larder::serving::inline api {
@@ -16,6 +17,7 @@ using nlohmann::json;
 
 constexpr size_t kMostDepth = 32;  // nesting of a request's JSON; valid requests need 5
 constexpr size_t kMostStops = 16;
+constexpr size_t kMostSaltBytes = 256;
 constexpr size_t kMostStopBytes = 1024;  // each; every token searches the end of the text for all of them
 constexpr size_t kMostBiases = 4096;
 constexpr size_t kMostMessages = 4096;
@@ -330,6 +332,12 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
   const int64_t seed =
       fields.Integer("seed", -1, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
   request.seed = seed >= 0 ? std::optional<uint64_t>(static_cast<uint64_t>(seed)) : defaults.seed;
+  if (const json* salt = fields.Find("cache_salt")) {
+    const std::string text = fields.String("cache_salt", "");
+    if (text.empty() || text.size() > kMostSaltBytes)
+      JsonFields::Fail("cache_salt", *salt, fmt::format("1 to {} bytes", kMostSaltBytes));
+    request.spec.salt = Fnv1a(text);
+  }
   request.stream = fields.Bool("stream", false);
   if (const json* options = fields.Find("stream_options"))
     request.include_usage = JsonFields(*options).Bool("include_usage", false);

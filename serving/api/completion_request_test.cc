@@ -62,6 +62,8 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","logit_bias":{"9999":1}})", "logit_bias", "9999"},
       {R"({"prompt":"a","logit_bias":[[1]]})", "logit_bias", "[token id, bias]"},
       {R"({"prompt":"a","stream":"yes"})", "stream", "yes"},
+      {R"({"prompt":"a","cache_salt":""})", "cache_salt", "1 to 256"},
+      {R"({"prompt":"a","cache_salt":7})", "cache_salt", "7"},
       {R"({"prompt":"a","suffix":"b"})", "suffix", "suffix"},
       {R"({"prompt":"a"})", "messages", "messages is missing", Dialect::kChat},
       {R"({"messages":[]})", "messages", "1 to", Dialect::kChat},
@@ -136,6 +138,21 @@ TEST(CompletionRequestTest, FieldsBecomeParameters) {
 }
 
 // llama-server's and vLLM's names for the same things, and which of several names counts.
+TEST(CompletionRequestTest, ASaltKeepsPromptsApart) {
+  const auto group = [](const char* text, Tenant tenant) {
+    GenerationSpec spec = Read(text).spec;
+    spec.tenant = tenant;
+    return spec.cache_group();
+  };
+  const char* one = R"({"prompt":"a","cache_salt":"one"})";
+  const char* none = R"({"prompt":"a"})";
+  EXPECT_EQ(group(one, 5), group(one, 5));
+  EXPECT_NE(group(one, 5), group(one, 6));
+  EXPECT_NE(group(one, 5), group(none, 5));
+  EXPECT_NE(group(one, 5), group(R"({"prompt":"a","cache_salt":"two"})", 5));
+  EXPECT_EQ(group(none, 5), 5u);
+}
+
 TEST(CompletionRequestTest, OtherServersNamesWork) {
   EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3})", Dialect::kNative).spec.max_tokens, 3);
   EXPECT_EQ(Read(R"({"prompt":"a","n_predict":3,"max_tokens":4,"max_completion_tokens":5})").spec.max_tokens,

@@ -79,7 +79,7 @@ class ComputeSide : public pipeline::Sequence {
       : generation_(std::move(generation)), tokenizer_(tokenizer), vocab_(vocab), sink_(sink) {}
 
   std::span<const int32_t> prompt() const override { return generation_->spec.prompt; }
-  uint64_t tenant() const override { return generation_->spec.tenant; }
+  uint64_t tenant() const override { return generation_->spec.cache_group(); }
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   std::optional<int32_t> Next(std::span<const float> logits) override;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fnv.h"
 #include "model/tokenizer/tokenizer.h"
 #include "serving/admission/api_keys.h"
 #include "serving/sampling/sampler.h"
@@ -23,6 +24,12 @@ struct GenerationSpec {
   bool continues = true;       // the text continues the prompt's, so a leading space of SPM is text
   bool special = false;        // show control tokens
   Tenant tenant = kEverybody;  // who asked for it
+  uint64_t salt = 0;           // hash of the request's cache_salt; 0: it has none
+
+  // The requests that may share a KV cache: those of a tenant with the same salt.
+  uint64_t cache_group() const {
+    return salt == 0 ? tenant : Fnv1a({reinterpret_cast<const char*>(&tenant), sizeof tenant}, salt);
+  }
 };
 
 // Natural logarithms of probabilities at temperature 1, before any sampling parameter is applied.
