@@ -359,7 +359,10 @@ bool Scheduler::MakeRoom(SlotId id, size_t begin, size_t end) {
   const AttentionId socket = kv_.socket_of(id);
   while (kv_.Reserve(id, begin, end) < end) {
     if (kv_.free(socket) > 0) return false;  // it is the updates that are used up: in the next micro-batch
-    if (ShortenOldest(socket, id, id) || DropStores()) continue;
+    const bool shortened = ShortenOldest(socket, id, id);
+    // What was cut off, or all that is left, may be waiting to be written.
+    if (kv_.free(socket) == 0 && DropStores()) continue;
+    if (shortened) continue;
     std::optional<SlotId> youngest;
     for (SlotId other(0); other < end_of_slots(); ++other) {
       const Active* active = slots_[other.index()].active.get();
