@@ -130,9 +130,10 @@ TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
   size_t read = 0;
   for (int i = 0; i < 300; ++i) {
     std::string text = good;
-    for (size_t n = random() % 3; n < 3; ++n) {
+    const bool one_digit = i % 2 == 0;  // many of these fit, whatever this machine's name makes of the rest
+    for (size_t n = one_digit ? 2 : random() % 3; n < 3; ++n) {
       const size_t at = random() % text.size();
-      switch (random() % 4) {
+      switch (one_digit ? 3 : random() % 4) {
         case 0:
           text[at] = static_cast<char>(random());
           break;
@@ -142,8 +143,9 @@ TEST_F(ScheduleFileTest, MutatedFilesAreRefusedOrFit) {
         case 2:
           text.insert(at, 1, "0123456789,[]{}\":-e"[random() % 19]);
           break;
-        default:
-          text[at] = static_cast<char>('0' + random() % 10);
+        default:  // one digit for another
+          if (const size_t digit = text.find_first_of("0123456789", at); digit != std::string::npos)
+            text[digit] = static_cast<char>('0' + random() % 10);
           break;
       }
     }
