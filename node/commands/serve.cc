@@ -381,7 +381,8 @@ struct KvCache {
 };
 
 // Null without --cache-dir.
-std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine, uint64_t fingerprint) {
+std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
+                                   const model::GgufFile& file) {
   if (o.cache_folder.empty()) return nullptr;
   const size_t chunk_bytes = engine.kv_memory(0).size();
   if (chunk_bytes == 0) {
@@ -393,7 +394,7 @@ std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engi
   auto cache = std::make_unique<KvCache>(
       pipeline::KvFilesOptions{.folder = o.cache_folder,
                                .most_bytes = ParseBytes(o.cache_disk),
-                               .model = fingerprint,
+                               .model = model::Fingerprint(file),
                                .chunk_positions = engine.kv().shape().chunk_positions,
                                .chunk_bytes = chunk_bytes});
   const pipeline::KvFilesStatus& status = cache->files.status();
@@ -453,7 +454,7 @@ int Serve(ServeOptions o) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
-  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, model::Fingerprint(*file));
+  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, *file);
   pipeline::Scheduler scheduler(*engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                                      .max_stall_ms = o.max_stall_ms,
                                                      .prompt_rows = o.prefill_budget},

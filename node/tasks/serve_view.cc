@@ -171,10 +171,8 @@ void ServeView::FillStatus(serving::StatusView& view) const {
   view.kv_chunks = status.kv_chunks.load(std::memory_order_relaxed);
   view.used_kv_chunks = status.used_kv_chunks.load(std::memory_order_relaxed);
   view.shared_kv_chunks = status.shared_kv_chunks.load(std::memory_order_relaxed);
-  if (const pipeline::KvFilesStatus* files = scheduler_.files()) {
-    view.kv_files = files->files.load(std::memory_order_relaxed);
-    view.kv_file_bytes = files->bytes.load(std::memory_order_relaxed);
-  }
+  view.kv_files = scheduler_.files().files.load(std::memory_order_relaxed);
+  view.kv_file_bytes = scheduler_.files().bytes.load(std::memory_order_relaxed);
   for (size_t i = 0; i < now_.size(); ++i) {
     serving::SocketView socket = now_[i]();
     socket.name = plan_.sockets[i].name;
@@ -197,8 +195,7 @@ void ServeView::FillMetrics(serving::ServingMetrics& metrics) const {
   for (size_t i = 0; i < now_.size(); ++i) metrics.SetSocket(i, now_[i]().counters);
   const pipeline::SchedulerStatus& status = scheduler_.status();
   const auto load = [](const auto& number) { return number.load(std::memory_order_relaxed); };
-  const pipeline::KvFilesStatus none;
-  const pipeline::KvFilesStatus& files = scheduler_.files() != nullptr ? *scheduler_.files() : none;
+  const pipeline::KvFilesStatus& files = scheduler_.files();
   metrics.SetScheduler({.transitions = load(status.transitions),
                         .lost = load(status.lost),
                         .preempted = load(status.preempted),

@@ -60,18 +60,17 @@ bool ReadAll(int fd, void* to, size_t bytes) {
 class KvFiles::Keys {
  public:
   Keys(const KvFilesOptions& options, std::span<const int32_t> tokens, uint64_t tenant)
-      : tokens_(tokens), positions_(options.chunk_positions), state_(XXH3_createState(), &XXH3_freeState) {
-    LARDER_CHECK(state_ != nullptr);
+      : tokens_(tokens), positions_(options.chunk_positions) {
     const uint64_t of[] = {kVersion, options.model, tenant, options.chunk_positions, options.chunk_bytes};
-    XXH3_128bits_reset(state_.get());
-    XXH3_128bits_update(state_.get(), of, sizeof of);
+    XXH3_128bits_reset(&state_);
+    XXH3_128bits_update(&state_, of, sizeof of);
   }
   // The key of the next chunk; false: no whole one is left.
   bool Next(Key& key) {
     if (tokens_.size() < positions_) return false;
-    XXH3_128bits_update(state_.get(), tokens_.data(), positions_ * sizeof(int32_t));
+    XXH3_128bits_update(&state_, tokens_.data(), positions_ * sizeof(int32_t));
     tokens_ = tokens_.subspan(positions_);
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    const XXH128_hash_t hash = XXH3_128bits_digest(&state_);
     key = {hash.high64, hash.low64};
     return true;
   }
@@ -85,7 +84,7 @@ class KvFiles::Keys {
  private:
   std::span<const int32_t> tokens_;
   size_t positions_;
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+  XXH3_state_t state_;
 };
 
 KvFiles::KvFiles(const KvFilesOptions& options) : options_(options) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/error.h"
 
 namespace larder::pipeline::inline kv_store {
@@ -119,14 +118,10 @@ void KvMover::Move(KvJob& job) {
     }
   } catch (const Error& error) {
     // A full disk stays full for a while: said once.
-    if (job.kind == KvJob::Kind::kLoad || !failing_) Report(error.what());
+    if (job.kind == KvJob::Kind::kLoad || !failing_) options_.on_problem(error.what());
     failing_ = failing_ || job.kind == KvJob::Kind::kStore;
   }
   files_.Touch(job.tokens, job.tenant);
-}
-
-void KvMover::Report(const std::string& problem) {
-  if (options_.on_problem) options_.on_problem(problem);
 }
 
 }  // namespace larder::pipeline::kv_store

@@ -40,7 +40,7 @@ class KvMover {
   struct Options {
     uint64_t write_bytes_per_s = 256 << 20;
     // Called on the mover's thread with a line for people: a file that was refused, a disk that is full.
-    std::function<void(const std::string&)> on_problem;
+    std::function<void(const std::string&)> on_problem = [](const std::string&) {};
   };
   // files: used by no one else from then on.
   KvMover(KvFiles& files, Options options);
@@ -64,7 +64,6 @@ class KvMover {
  private:
   void Run();
   void Move(KvJob& job);
-  void Report(const std::string& problem);
   void GivenBack(const KvJob& job);
 
   KvFiles& files_;

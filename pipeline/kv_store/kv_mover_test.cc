@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -94,12 +95,26 @@ TEST_F(KvMoverTest, ALoadEndsAtTheFirstFileThatIsNotGood) {
 }
 
 TEST_F(KvMoverTest, WhatHasNotBegunCanBeTakenBack) {
-  KvMover mover(files_, {.write_bytes_per_s = 640});  // a chunk takes a tenth of a second
-  for (int32_t i = 0; i < 4; ++i) mover.Start(Job(KvJob::Kind::kStore, 1, 100 * i));
-  size_t dropped = 0;
-  while (mover.Drop()) ++dropped;
-  EXPECT_GE(dropped, 1u);
-  for (size_t left = 4 - dropped; left > 0; --left) EXPECT_EQ(Done(mover).done, 1u);
+  std::promise<void> busy, go_on;
+  KvMover mover(files_, {.on_problem = [&](const std::string&) {
+                  busy.set_value();
+                  go_on.get_future().wait();
+                }});
+  mover.Start(Job(KvJob::Kind::kStore, 1));
+  Done(mover);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "kv")) {
+    if (entry.path().extension() == ".kv") std::ofstream(entry.path(), std::ios::app) << "more";
+  }
+  mover.Start(Job(KvJob::Kind::kLoad, 1));  // the mover reports the file, and waits
+  busy.get_future().wait();
+  for (int32_t i = 1; i <= 4; ++i) mover.Start(Job(KvJob::Kind::kStore, 1, 100 * i));
+  EXPECT_EQ(mover.Drop()->tokens[0], 100) << "the oldest";
+  EXPECT_EQ(mover.Drop()->tokens[0], 200);
+  EXPECT_EQ(mover.chunks_to_store(), 2u);
+  go_on.set_value();
+  EXPECT_EQ(Done(mover).done, 0u) << "the load";
+  for (int left = 2; left > 0; --left) EXPECT_EQ(Done(mover).done, 1u);
+  EXPECT_FALSE(mover.Drop());
   EXPECT_EQ(mover.jobs(), 0u);
 }
 

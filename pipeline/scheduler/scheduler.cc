@@ -481,19 +481,15 @@ void Scheduler::FindStored(const Active& active, Place& place) const {
   if (place.tokens == 0) place = {.slot = place.slot, .source = place.slot, .stored = stored};
 }
 
-KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, size_t tokens, size_t first) const {
-  const Slot& slot = slots_[id.index()];
-  const std::span<const int32_t> all =
-      kind == KvJob::Kind::kLoad ? slot.active->to_compute() : std::span<const int32_t>(slot.tokens);
+KvJob Scheduler::JobFor(SlotId id, KvJob::Kind kind, std::span<const int32_t> tokens, size_t first) const {
   KvJob job{.kind = kind,
             .slot = id,
-            .tokens = {},
-            .tenant = slot.tenant,
+            .tokens = {tokens.begin(), tokens.end()},
+            .tenant = slots_[id.index()].tenant,
             .first = first,
             .chunks = {},
             .memory = {}};
-  job.tokens.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(tokens));
-  for (size_t i = first; i < tokens / kv_.shape().chunk_positions; ++i) {
+  for (size_t i = first; i < tokens.size() / kv_.shape().chunk_positions; ++i) {
     job.chunks.push_back(kv_.chunk(id, i));
     job.memory.push_back(engine_.kv_memory(job.chunks.back()));
   }
@@ -512,9 +508,10 @@ bool Scheduler::Load(SlotId id, size_t tokens) {
          ShortenOldest(kv_.socket_of(id), id, id)) {
   }
   if (has <= first) return false;
-  slots_[id.index()].active->loading = true;
+  Active& active = *slots_[id.index()].active;
+  active.loading = true;
   loading_.push_back(id);
-  options_.mover->Start(JobFor(id, KvJob::Kind::kLoad, has * positions, first));
+  options_.mover->Start(JobFor(id, KvJob::Kind::kLoad, active.to_compute().first(has * positions), first));
   return true;
 }
 
@@ -525,7 +522,8 @@ void Scheduler::Store(SlotId id) {
   if (whole == 0 || !options_.reuse_prefixes) return;
   const size_t stored = options_.mover->Find(slot.tokens, slot.tenant);
   if (stored >= whole || options_.mover->chunks_to_store() > kv_.pool(kv_.socket_of(id)) / 2) return;
-  KvJob job = JobFor(id, KvJob::Kind::kStore, whole * kv_.shape().chunk_positions, stored);
+  const std::span<const int32_t> tokens = slot.tokens;
+  KvJob job = JobFor(id, KvJob::Kind::kStore, tokens.first(whole * kv_.shape().chunk_positions), stored);
   for (const uint32_t chunk : job.chunks) kv_.Hold(chunk);
   options_.mover->Start(std::move(job));
 }

@@ -82,9 +82,9 @@ class Scheduler {
 
   std::span<const SlotStatus> slots() const { return slot_status_; }
   const SchedulerStatus& status() const { return status_; }
-  // Of the mover's files; null: there is none. Any thread.
-  const KvFilesStatus* files() const {
-    return options_.mover != nullptr ? &options_.mover->status() : nullptr;
+  // Of the mover's files, if there is one. Any thread.
+  const KvFilesStatus& files() const {
+    return options_.mover != nullptr ? options_.mover->status() : no_files_;
   }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
@@ -179,7 +179,7 @@ class Scheduler {
   void FindStored(const Active&, Place&) const;
   bool Load(SlotId, size_t tokens);
   void Store(SlotId);
-  KvJob JobFor(SlotId, KvJob::Kind, size_t tokens, size_t first) const;
+  KvJob JobFor(SlotId, KvJob::Kind, std::span<const int32_t> tokens, size_t first) const;
   void TakeMoved();
   bool DropStores();
   void FinishMoving();
@@ -240,6 +240,7 @@ class Scheduler {
   std::string first_loss_;
   std::vector<SlotStatus> slot_status_;  // [slot]
   SchedulerStatus status_;
+  const KvFilesStatus no_files_;
 };
 
 }  // namespace larder::pipeline::scheduler

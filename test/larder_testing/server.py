@@ -1,6 +1,7 @@
 """A server to speak to over bare sockets: `larder serve` on free ports, or one that runs already."""
 import json
 import re
+import signal
 import socket
 import subprocess
 import threading
@@ -59,6 +60,7 @@ class Server(Endpoint):
     def __init__(self, larder, model, *options, stderr=None):
         super().__init__(None)
         self.stderr = stderr
+        self.ends_with = 0
         self.command = [larder, "serve", "-m", model, "--port", "0", "--text-port", "0", *options]
 
     def __enter__(self):
@@ -86,7 +88,13 @@ class Server(Endpoint):
     def __exit__(self, kind, *_):
         code = self.end()
         if kind is None:
-            assert code == 0, f"larder serve ended with {code}"
+            assert code == self.ends_with, f"larder serve ended with {code}"
+
+    def kill(self):
+        """SIGKILL; the with statement expects it."""
+        self.ends_with = -signal.SIGKILL
+        self.process.kill()
+        self.process.wait()
 
     def end(self, timeout_s=60):
         """SIGTERM, unless it has ended; the exit code."""
