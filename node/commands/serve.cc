@@ -373,7 +373,7 @@ std::vector<ServiceMonitor::Guard> WatchAll(ServiceMonitor& monitor, const servi
 
 // The files of --cache-dir and their thread.
 struct KvCache {
-  KvCache(const pipeline::KvFilesOptions& options)
+  explicit KvCache(const pipeline::KvFilesOptions& options)
       : files(options),
         mover(files, {.on_problem = [](const std::string& problem) { spdlog::warn("{}", problem); }}) {}
   pipeline::KvFiles files;
