@@ -57,9 +57,10 @@ FLOORS = {
     "serving/net": (5.7, ["base", "model", "serving"]),
     "node/service": (6.0, ["base", "topology", "threadpool", "rdma", "pipeline", "serving"]),
     "node/loadgen": (6.1, ["base", "serving"]),
+    "node/remote": (6.15, ["base", "model", "serving", "node/loadgen"]),
     "node/options": (6.2, _RUNTIME + ["rdma", "pipeline", "serving", "node/service"]),
     "node/tasks": (6.3, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/options"]),
-    "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/loadgen", "node/options", "node/tasks"]),
+    "node/commands": (6.4, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node/service", "node/loadgen", "node/remote", "node/options", "node/tasks"]),
     "bench": (7, _RUNTIME + ["rdma"] + _NODES + ["pipeline", "serving", "node"]),
     "deploy": (7, []),
 }

@@ -1,29 +1,35 @@
-// `larder batch`: answers a file of requests. A job that was killed goes on with --resume, to the same bytes.
+// `larder batch`: answers a file of requests, by its own engine or by running servers. A job that was killed
+// goes on with --resume, to the same bytes.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "kernels/formats/numerics.h"
-#include "model/config/split.h"
 #include "node/commands/command.h"
 #include "node/options/answer_options.h"
+#include "node/options/api_key_file.h"
 #include "node/options/count_option.h"
 #include "node/options/load.h"
 #include "node/options/model_options.h"
 #include "node/options/progress.h"
 #include "node/options/sampling_options.h"
+#include "node/remote/server_pool.h"
+#include "node/remote/server_url.h"
 #include "node/service/signals.h"
 #include "node/tasks/completion_defaults.h"
 #include "pipeline/scheduler/scheduler.h"
 #include "serving/batch/batch_run.h"
+#include "serving/batch/remote_request.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -33,6 +39,9 @@ struct BatchOptions {
   SamplingOptions sampling;
   AnswerOptions answers;
   std::string input, output;
+  std::vector<std::string> servers, api_keys;  // URLs; or the name of a server in the manifest
+  std::string key_file;
+  size_t concurrency = 0;
   double patience_s = 600;
   bool resume = false, restart = false;
 };
@@ -51,25 +60,43 @@ void Describe(CLI::App& command, BatchOptions& o) {
       ->group(job);
   command.add_flag("--resume", o.resume, "go on with a job that was interrupted or killed")->group(job);
   command.add_flag("--restart", o.restart, "begin the job anew: removes what it has written")->group(job);
+  command
+      .add_option("--server", o.servers,
+                  "URL of a running server that answers instead of an own engine, such as http://host:8080; "
+                  "several times: they share the job. With --manifest: which server of it this is")
+      ->type_name("URL")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(job);
+  AddCount(command, "--concurrency", o.concurrency,
+           "requests at once with each --server (default: twice its slots)")
+      ->group(job);
+  command.add_option("--api-key", o.api_keys, "the servers' key; other users can see it in ps")
+      ->type_name("KEY")
+      ->expected(1)
+      ->group(job);
+  command.add_option("--api-key-file", o.key_file, "file with the servers' key in its first line")
+      ->type_name("FILE")
+      ->group(job);
   AddCount(command, "--slots,--parallel", o.model.slots, "requests at once (also -np; default: 16)", 1)
       ->group(job);
   AddKvOptions(command, o.model, job);
   command
       .add_option(
           "--patience", o.patience_s,
-          "seconds that the job waits for a lost socket of the cluster; then it ends, and --resume goes "
-          "on (default: 600)")
+          "seconds that the job waits for a lost socket of the cluster, or for any server; then it ends, and "
+          "--resume goes on (default: 600)")
       ->type_name("S")
       ->check(NotFinite)
       ->check(CLI::Range(0.0, 86400.0).description(""))
       ->group(job);
   AddAnswerOptions(command, o.answers, job);
   AddSamplingOptions(command, o.sampling, "one for the job, from which each request gets its own");
-  AddModelOptions(command, o.model, {});
+  AddModelOptions(command, o.model, {.server = false});
 }
 
 // The defaults of the command line that change answers, as text.
-std::string OptionsText(const BatchOptions& o, size_t context) {
+std::string OptionsText(const BatchOptions& o, const serving::ServedModel& served) {
   const serving::SamplingParams& p = o.sampling.params;
   std::string bias;
   for (const std::string& one : o.sampling.logit_bias) bias += " " + one;
@@ -77,8 +104,8 @@ std::string OptionsText(const BatchOptions& o, size_t context) {
       "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} ignore-eos {} "
       "n {} context {} chat {}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n, p.presence_penalty,
-      p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, context,
-      o.answers.chat_template.empty() ? "auto" : o.answers.chat_template);
+      p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, served.context,
+      served.chat_template);
 }
 
 // The requests, all of which are good. Throws Error after it has said what is wrong.
@@ -127,8 +154,57 @@ serving::BatchOutput OpenJob(const BatchOptions& o, const serving::BatchInput& i
   return serving::BatchOutput::Resume(o.output, input, done);
 }
 
-int Run(BatchOptions o) {
-  if (o.resume && o.restart) throw CLI::ValidationError("batch", "give either --resume or --restart");
+// A job and its files, as they are before anything is computed.
+struct OpenedJob {
+  OpenedJob(const BatchOptions& o, const serving::ServedModel& served,
+            const serving::CompletionDefaults& defaults)
+      : input(CheckedInput(o, defaults)),
+        job{.input_hash = input->hash(),
+            .requests = input->requests(),
+            .model = served.name,
+            .model_fingerprint = served.fingerprint,
+            .engine = served.engine,
+            .options = OptionsText(o, served),
+            .seed = defaults.sampling.seed,
+            .created = static_cast<int64_t>(std::time(nullptr))},
+        done(input->requests()),
+        output(OpenJob(o, *input, job, done)) {}
+
+  std::unique_ptr<serving::BatchInput> input;
+  serving::BatchJob job;
+  std::vector<bool> done;
+  serving::BatchOutput output;
+};
+
+// Answers what is left, by `answer`, and says what was done.
+int Answer(OpenedJob& opened, const std::function<void(serving::BatchWork&)>& answer) {
+  const InterruptGuard guard;
+  const int64_t start_ns = NowNs();
+  auto progress = std::make_unique<Progress>("answering");
+  serving::BatchWork work(
+      opened.job, *opened.input, opened.output, std::move(opened.done), [] { return Interrupts() > 0; },
+      [&](const serving::BatchProgress& now) {
+        progress->Update(now.done, opened.input->requests(), false);
+      });
+  answer(work);
+  progress = nullptr;
+  opened.output.Sync();
+  const serving::BatchProgress& made = work.progress();
+  const double seconds = SecondsSince(start_ns);
+  fmt::print(
+      stderr,
+      "requests   {} of {} answered{}\ntokens     {} of prompts, {} generated in {:.2f} s: {:.1f} a second\n",
+      made.done, opened.input->requests(),
+      made.failed > 0 ? fmt::format(", {} of this run with an error", made.failed) : std::string(),
+      made.prompt_tokens, made.generated_tokens, seconds,
+      static_cast<double>(made.generated_tokens) / seconds);
+  if (!work.error().empty()) throw Error("{}; --resume goes on from there", work.error());
+  if (made.done == opened.input->requests()) return 0;
+  fmt::print(stderr, "interrupted: --resume goes on from here\n");
+  return InterruptExitCode();
+}
+
+int RunHere(const BatchOptions& o) {
   const auto where = LoadManifest(o.model);
   const auto file = model::GgufFile::Open(ModelPath(o.model, where));
   const auto tokenizer = model::Tokenizer::FromGguf(*file);
@@ -136,18 +212,7 @@ int Run(BatchOptions o) {
   const PlannedModel planned =
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
   defaults.context = planned.plan.context;
-  const auto input = CheckedInput(o, defaults);
-  serving::BatchJob job = {
-      .input_hash = input->hash(),
-      .requests = input->requests(),
-      .model = defaults.model,
-      .model_fingerprint = model::Fingerprint(*file),
-      .engine = fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
-      .options = OptionsText(o, defaults.context),
-      .seed = defaults.sampling.seed,
-      .created = static_cast<int64_t>(std::time(nullptr))};
-  std::vector<bool> done(input->requests());
-  serving::BatchOutput output = OpenJob(o, *input, job, done);
+  OpenedJob opened(o, ServedModelOf(*file, defaults, o.answers, planned.plan.slots), defaults);
 
   const auto engine = LoadEngine(file, planned, o.model);
   pipeline::Scheduler scheduler(
@@ -162,28 +227,57 @@ int Run(BatchOptions o) {
                                       .queue_limit = in_flight * serving::kMostChoices,
                                       .outage = [&] { return scheduler.outage(); }},
                                      metrics);
-  const InterruptGuard guard;
-  const int64_t start_ns = NowNs();
-  auto progress = std::make_unique<Progress>("answering");
-  serving::BatchRun run(
-      service, defaults, job, *input, output, std::move(done), in_flight, [] { return Interrupts() > 0; },
-      [&](const serving::BatchProgress& now) { progress->Update(now.done, input->requests(), false); });
-  scheduler.Run(run);
-  progress = nullptr;
-  output.Sync();
-  const serving::BatchProgress& made = run.progress();
-  const double seconds = SecondsSince(start_ns);
-  fmt::print(
-      stderr,
-      "requests   {} of {} answered{}\ntokens     {} of prompts, {} generated in {:.2f} s: {:.1f} a second\n",
-      made.done, input->requests(),
-      made.failed > 0 ? fmt::format(", {} of this run with an error", made.failed) : std::string(),
-      made.prompt_tokens, made.generated_tokens, seconds,
-      static_cast<double>(made.generated_tokens) / seconds);
-  if (!run.error().empty()) throw Error("{}; --resume goes on from there", run.error());
-  if (made.done == input->requests()) return 0;
-  fmt::print(stderr, "interrupted: --resume goes on from here\n");
-  return InterruptExitCode();
+  return Answer(opened, [&](serving::BatchWork& work) {
+    serving::BatchRun run(service, defaults, work, in_flight);
+    scheduler.Run(run);
+  });
+}
+
+int RunOn(const BatchOptions& o) {
+  const std::vector<std::string> keys = ApiKeyFile(o.api_keys, o.key_file).Read();
+  ServerPoolOptions pool = {
+      .servers = {}, .concurrency = o.concurrency, .patience_s = o.patience_s, .stopped = [] {
+        return Interrupts() > 0;
+      }};
+  for (const std::string& url : o.servers) {
+    pool.servers.push_back({url, ParseServerUrl(url)});
+    if (!keys.empty()) pool.servers.back().target.api_key = keys.front();
+  }
+  const serving::ServedModel served = AskServers(pool);
+  for (const auto& [option, given, is] :
+       {std::tuple{"--alias", &o.answers.alias, &served.name},
+        std::tuple{"--chat-template", &o.answers.chat_template, &served.chat_template}}) {
+    if (!given->empty() && *given != *is)
+      throw Error("{} {}: the servers have \"{}\"; it is theirs to choose", option, *given, *is);
+  }
+  serving::CompletionDefaults defaults;
+  defaults.sampling = ResolveSampling(o.sampling, served.vocab);
+  defaults.max_tokens = o.answers.max_tokens;
+  defaults.vocab = served.vocab;
+  defaults.context = served.context;
+  defaults.model = served.name;
+  OpenedJob opened(o, served, defaults);
+  return Answer(opened, [&](serving::BatchWork& work) {
+    RunOnServers(pool, served, work, [&](const serving::BatchLine& line) {
+      return serving::RemoteBody(line, defaults, serving::SeedOf(opened.job, line), o.sampling.ignore_eos);
+    });
+  });
+}
+
+int Run(BatchOptions o) {
+  if (o.resume && o.restart) throw CLI::ValidationError("batch", "give either --resume or --restart");
+  const bool on_servers = std::any_of(o.servers.begin(), o.servers.end(), IsUrl);
+  if (on_servers) {
+    if (!o.model.model.empty() || !o.model.manifest.empty())
+      throw CLI::ValidationError("--server", "the servers have the model: give no --model or --manifest");
+    return RunOn(o);
+  }
+  if (o.concurrency > 0 || !o.api_keys.empty() || !o.key_file.empty())
+    throw CLI::ValidationError("batch", "--concurrency and --api-key are for --server URL");
+  if (o.servers.size() > 1 || (!o.servers.empty() && o.model.manifest.empty()))
+    throw CLI::ValidationError("--server", "expected URLs such as http://host:8080");
+  if (!o.servers.empty()) o.model.server = o.servers.front();
+  return RunHere(o);
 }
 
 }  // namespace

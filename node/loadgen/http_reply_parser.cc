@@ -106,6 +106,8 @@ void HttpReplyParser::Header(std::string_view line) {
   } else if (SameName(name, "connection")) {
     if (SameName(value, "close")) keep_alive_ = false;
     if (SameName(value, "keep-alive")) keep_alive_ = true;
+  } else if (SameName(name, "retry-after") && !value.empty() && value[0] >= '0' && value[0] <= '9') {
+    retry_after_s_ = static_cast<int>(std::min<size_t>(Number(value, 10, "Retry-After"), 3600));
   }
 }
 

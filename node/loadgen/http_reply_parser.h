@@ -1,5 +1,5 @@
-// A parser of HTTP/1.1 replies for `larder bench-serve`, fed with bytes as they arrive. It parses one reply
-// at a time, and bounds everything that a server may send without end.
+// A parser of HTTP/1.1 replies for the clients in this program, fed with bytes as they arrive. It parses one
+// reply at a time, and bounds everything that a server may send without end.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ class HttpReplyParser {
   bool done() const { return state_ == State::kDone; }
   bool begun() const { return begun_; }
   int status() const { return status_; }
-  bool keep_alive() const { return keep_alive_; }  // valid once done()
+  bool keep_alive() const { return keep_alive_; }       // valid once done()
+  int retry_after_s() const { return retry_after_s_; }  // 0: the server did not say
   void Reset() { *this = HttpReplyParser(); }
 
  private:
@@ -34,6 +35,7 @@ class HttpReplyParser {
   int status_ = 0;
   bool begun_ = false;
   bool keep_alive_ = true;
+  int retry_after_s_ = 0;
   bool chunked_ = false;
   bool has_length_ = false;
   size_t left_ = 0;  // bytes left of the body or the chunk

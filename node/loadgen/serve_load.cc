@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/loadgen/client_connection.h"
+#include "node/loadgen/http_get.h"
 
 namespace larder::node::inline loadgen {
 namespace {
@@ -243,32 +244,18 @@ LoadRun RunLoad(const LoadSpec& spec, const std::function<bool(size_t)>& go_on) 
 }
 
 std::string FirstModel(const ServeTarget& target, double timeout_s) {
-  Descriptor connection;
+  HttpAnswer answer;
   try {
-    connection = ConnectAndWait(Resolve(target.host, target.port), timeout_s);
-  } catch (const Error& error) {
+    answer = HttpGet(target, "/v1/models", timeout_s);
+  } catch (const NoConnection& error) {
     throw Error("no server at {}:{}: {}; start one with `larder serve -m MODEL`, or give --host and --port",
                 target.host, target.port, error.what());
   }
-  const std::string request = ModelsRequestBytes(target);
-  if (send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {
-    throw Error("can't send to {}:{}: {}", target.host, target.port, std::strerror(errno));
-  }
-  HttpReplyParser reply;
-  std::string body;
-  while (!reply.done()) {
-    char bytes[4096];
-    const ssize_t n = recv(connection.get(), bytes, sizeof bytes, 0);
-    if (n < 0) throw Error("no reply from {}:{}: {}", target.host, target.port, std::strerror(errno));
-    n > 0 ? reply.Feed({bytes, static_cast<size_t>(n)}, body) : reply.Close();
-    if (body.size() > 1 << 20)
-      throw Error("the list of models of {}:{} has no end", target.host, target.port);
-  }
-  const auto json = nlohmann::json::parse(body, nullptr, false);
+  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
   const auto id = nlohmann::json::json_pointer("/data/0/id");
-  if (reply.status() != 200 || !json.is_object() || !json.contains(id) || !json[id].is_string()) {
+  if (answer.status != 200 || !json.is_object() || !json.contains(id) || !json[id].is_string()) {
     throw Error("GET /v1/models of {}:{} answered status {} without a model; name one with --model",
-                target.host, target.port, reply.status());
+                target.host, target.port, answer.status);
   }
   return json[id].get<std::string>();
 }

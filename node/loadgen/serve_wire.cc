@@ -13,16 +13,6 @@ using nlohmann::json;
 
 constexpr size_t kMaxLineBytes = 16 << 20;
 
-std::string HttpBytes(const ServeTarget& target, const char* method, std::string_view path,
-                      const std::string& body) {
-  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: larder-bench-serve\r\n", method,
-                                path, target.host, target.port);
-  if (!target.api_key.empty()) out += fmt::format("Authorization: Bearer {}\r\n", target.api_key);
-  if (!body.empty())
-    out += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
-  return out + "\r\n" + body;
-}
-
 json Parse(std::string_view text) {
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object())
@@ -47,6 +37,17 @@ std::string ErrorText(const json& error) {
 }
 
 }  // namespace
+
+std::string HttpBytes(const ServeTarget& target, const char* method, std::string_view path,
+                      const std::string& body) {
+  const bool ipv6 = target.host.find(':') != std::string::npos;
+  std::string out = fmt::format("{} {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: larder\r\n", method, path,
+                                ipv6 ? fmt::format("[{}]", target.host) : target.host, target.port);
+  if (!target.api_key.empty()) out += fmt::format("Authorization: Bearer {}\r\n", target.api_key);
+  if (!body.empty())
+    out += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
+  return out + "\r\n" + body;
+}
 
 std::string RequestBytes(const ServeTarget& target, const LoadRequest& request,
                          const LoadSampling& sampling) {

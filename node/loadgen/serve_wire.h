@@ -48,6 +48,8 @@ struct RequestResult {
   std::vector<int64_t> gaps_ns;  // between pieces of text: ITL
 };
 
+// An HTTP request to the target's host, with its key.
+std::string HttpBytes(const ServeTarget&, const char* method, std::string_view path, const std::string& body);
 std::string RequestBytes(const ServeTarget&, const LoadRequest&, const LoadSampling&);
 std::string ModelsRequestBytes(const ServeTarget&);
 

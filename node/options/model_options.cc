@@ -20,11 +20,13 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOption
                     "the sockets of each server and what they hold, weights or KV cache")
         ->type_name("FILE")
         ->group(group);
-    command
-        .add_option("--server", options.server,
-                    "which server of the manifest this is (default: by host name)")
-        ->type_name("NAME")
-        ->group(group);
+    if (set.server) {
+      command
+          .add_option("--server", options.server,
+                      "which server of the manifest this is (default: by host name)")
+          ->type_name("NAME")
+          ->group(group);
+    }
     if (set.engine) {
       command
           .add_option("--frame-timeout", options.frame_timeout_s,

@@ -53,6 +53,7 @@ struct ModelOptionSet {
   bool budget = false;     // --l3-fraction and -ub where `engine` is false
   bool schedules = false;  // --schedules where `engine` is false
   bool manifest = true;    // --manifest, --server; with `engine` also --join
+  bool server = true;      // --server; batch has one of its own
 };
 void AddModelOptions(CLI::App& command, ModelOptions& options, const ModelOptionSet& set);
 // --kv-tokens and --cache-ram, for commands that have --slots.

@@ -89,8 +89,7 @@ std::pair<model::TokenId, float> ParseLogitBias(const std::string& text) {
   return {id, text[sign] == '-' ? -bias : bias};
 }
 
-serving::SamplingParams ResolveSampling(const SamplingOptions& options, const model::Tokenizer& tokenizer,
-                                        size_t vocab) {
+serving::SamplingParams ResolveSampling(const SamplingOptions& options, size_t vocab) {
   serving::SamplingParams params = options.params;
   if (options.seed == "-1") {
     params.seed = std::random_device()();
@@ -110,6 +109,13 @@ serving::SamplingParams ResolveSampling(const SamplingOptions& options, const mo
                       kMost));
     }
   }
+  serving::Validate(params, vocab);
+  return params;
+}
+
+serving::SamplingParams ResolveSampling(const SamplingOptions& options, const model::Tokenizer& tokenizer,
+                                        size_t vocab) {
+  serving::SamplingParams params = ResolveSampling(options, vocab);
   if (options.ignore_eos) {
     for (size_t id = 0; id < std::min(tokenizer.size(), vocab); ++id) {
       const auto token = static_cast<model::TokenId>(id);
@@ -118,7 +124,6 @@ serving::SamplingParams ResolveSampling(const SamplingOptions& options, const mo
       }
     }
   }
-  serving::Validate(params, vocab);
   return params;
 }
 

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "kernels/formats/numerics.h"
 #include "model/chat/chat.h"
 #include "model/config/config.h"
+#include "model/config/split.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -37,6 +39,18 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
   defaults.tokenizer = std::move(tokenizer);
   return defaults;
+}
+
+serving::ServedModel ServedModelOf(const model::GgufFile& file, const serving::CompletionDefaults& defaults,
+                                   const AnswerOptions& answers, size_t slots) {
+  return {.name = defaults.model,
+          .fingerprint = model::Fingerprint(file),
+          .engine = fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
+          .chat_template = answers.chat_template.empty() ? "auto" : answers.chat_template,
+          .context = defaults.context,
+          .vocab = defaults.vocab,
+          .slots = slots,
+          .biased = !defaults.sampling.logit_bias.empty()};
 }
 
 }  // namespace larder::node::tasks

@@ -9,6 +9,7 @@
 #include "node/options/answer_options.h"
 #include "node/options/sampling_options.h"
 #include "serving/api/completion_request.h"
+#include "serving/batch/served_model.h"
 
 namespace larder::node::inline tasks {
 
@@ -17,5 +18,9 @@ namespace larder::node::inline tasks {
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
                                        const SamplingOptions& sampling, const AnswerOptions& answers);
+
+// What these answers depend on besides requests. The context must be known.
+serving::ServedModel ServedModelOf(const model::GgufFile& file, const serving::CompletionDefaults& defaults,
+                                   const AnswerOptions& answers, size_t slots);
 
 }  // namespace larder::node::tasks

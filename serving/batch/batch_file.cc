@@ -144,7 +144,7 @@ std::optional<BatchLine> BatchInput::Next() {
 }
 
 void BatchJob::Save(const std::string& path) const {
-  const json object = {{"version", 1},
+  const json object = {{"version", 2},
                        {"input_hash", Hex(input_hash)},
                        {"requests", requests},
                        {"model", model},
@@ -167,7 +167,7 @@ BatchJob BatchJob::Load(const std::string& path) {
     const auto number = [&](const char* key) {
       return std::stoull(object.at(key).get<std::string>(), nullptr, 16);
     };
-    if (object.at("version") != 1) throw Error("{}: of another version of Larder", path);
+    if (object.at("version") != 2) throw Error("{}: of another version of Larder", path);
     return {.input_hash = number("input_hash"),
             .requests = object.at("requests").get<size_t>(),
             .model = object.at("model").get<std::string>(),

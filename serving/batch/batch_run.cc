@@ -1,51 +1,32 @@
 #include "serving/batch/batch_run.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "serving/api/completion_reply.h"
 
 namespace larder::serving::inline batch {
-namespace {
 
 using nlohmann::json;
 
-constexpr double kSyncEveryS = 1;
-
-// What an answer says of its own making, which differs from run to run.
-void LeaveOutCircumstances(json& body) {
-  body.erase("timings");
-  if (const auto usage = body.find("usage"); usage != body.end()) usage->erase("prompt_tokens_details");
-}
-
-}  // namespace
-
 struct BatchRun::Running : CompletionSink {
-  Running(BatchRun& run, BatchLine what) : batch(run), line(std::move(what)) {}
+  Running(BatchWork& to, BatchLine what) : work(to), line(std::move(what)) {}
   void OnChunk(std::string) override {}
   void OnDone(const json* whole) override {
     ended = true;
-    json body = *whole;
-    if (const auto usage = body.find("usage"); usage != body.end()) {
-      batch.progress_.prompt_tokens += usage->at("prompt_tokens").get<size_t>();
-      batch.progress_.generated_tokens += usage->at("completion_tokens").get<size_t>();
-    }
-    LeaveOutCircumstances(body);
-    batch.Write(line, 200, body);
+    work.Answer(line, *whole);
   }
   void OnFailure(int status, const std::string& message) override {
     ended = true;
     if (status == 503) {  // not the request's fault: it gets its answer when the job goes on
-      batch.Fail(message);
+      work.Fail(message);
     } else {
-      batch.Write(line, status, ErrorJson(status, message));
+      work.AnswerError(line, status, ErrorJson(status, message));
     }
   }
 
-  BatchRun& batch;
+  BatchWork& work;
   const BatchLine line;
   std::unique_ptr<Completion> completion;
   bool ended = false;
@@ -55,90 +36,46 @@ void CheckBatchLine(const BatchLine& line, const CompletionDefaults& defaults) {
   ReadCompletionRequest(ParseJson(line.body), line.dialect, defaults);
 }
 
-BatchRun::BatchRun(GenerationService& service, const CompletionDefaults& defaults, const BatchJob& job,
-                   BatchInput& input, BatchOutput& output, std::vector<bool> done, size_t in_flight,
-                   std::function<bool()> stopped, std::function<void(const BatchProgress&)> changed)
-    : service_(service),
-      defaults_(defaults),
-      job_(job),
-      input_(input),
-      output_(output),
-      done_(std::move(done)),
-      in_flight_(in_flight),
-      stopped_(std::move(stopped)),
-      changed_(std::move(changed)),
-      synced_ns_(NowNs()) {
-  progress_.done = static_cast<size_t>(std::count(done_.begin(), done_.end(), true));
-}
+BatchRun::BatchRun(GenerationService& service, const CompletionDefaults& defaults, BatchWork& work,
+                   size_t in_flight)
+    : service_(service), defaults_(defaults), work_(work), in_flight_(in_flight) {}
 
 BatchRun::~BatchRun() = default;
 
-void BatchRun::Fail(const std::string& why) {
-  if (error_.empty()) error_ = why;
-}
-
-void BatchRun::Write(const BatchLine& line, int status, const json& body) {
-  if (!error_.empty()) return;  // a line that was cut must stay the last one
-  try {
-    output_.Append(line, status, body);
-  } catch (const Error& error) {
-    Fail(error.what());
-    return;
-  }
-  ++progress_.done;
-  progress_.failed += status != 200;
-  changed_(progress_);
-}
-
 void BatchRun::Begin(BatchLine line) {
-  const IdHash hash = HashOfId(line.custom_id);
   CompletionDefaults defaults = defaults_;
-  defaults.seed = job_.seed ^ hash.low;
+  defaults.seed = SeedOf(work_.job(), line);
   PreparedRequest prepared;
   prepared.text = line.body;
   prepared.dialect = line.dialect;
   prepared.Run(defaults);
-  if (prepared.refused) {
-    Write(line, prepared.refused->status(),
-          ErrorJson(prepared.refused->status(), prepared.refused->what(), prepared.refused->param()));
-    return;
-  }
-  ReplyHead head = {
-      .dialect = line.dialect,
-      .id = fmt::format("{}-{:016x}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", hash.high),
-      .model = job_.model,
-      .created = job_.created,
-      .include_usage = false,
-      .tokenizer = defaults_.tokenizer.get()};
-  auto running = std::make_unique<Running>(*this, std::move(line));
+  const auto refuse = [&](const Refused& why) {
+    work_.AnswerError(line, why.status(), ErrorJson(why.status(), why.what(), why.param()));
+  };
+  if (prepared.refused) return refuse(*prepared.refused);
+  ReplyHead head = {.dialect = line.dialect,
+                    .id = {},  // BatchWork knows it
+                    .model = work_.job().model,
+                    .created = 0,
+                    .include_usage = false,
+                    .tokenizer = defaults_.tokenizer.get()};
+  auto running = std::make_unique<Running>(work_, line);
   try {
     running->completion = std::make_unique<Completion>(service_, prepared.request, std::move(prepared.specs),
                                                        std::move(head), Protocol::kHttp, *running);
     running_.push_back(std::move(running));
   } catch (const Refused& refused) {
-    if (refused.status() == 503) return Fail(refused.what());
-    Write(running->line, refused.status(), ErrorJson(refused.status(), refused.what(), refused.param()));
+    if (refused.status() == 503) return work_.Fail(refused.what());
+    refuse(refused);
   }
 }
 
 void BatchRun::Fill() {
-  if (!error_.empty() || stopped_()) {
-    running_.clear();  // cancels them
-    all_begun_ = true;
-  }
-  while (!all_begun_ && running_.size() < in_flight_) {
-    std::optional<BatchLine> line;
-    try {
-      line = input_.Next();
-    } catch (const Error& error) {
-      return Fail(error.what());
-    }
-    if (!line) {
-      all_begun_ = true;
-    } else if (!done_[line->index]) {
-      Begin(std::move(*line));
-      if (!error_.empty()) return;
-    }
+  if (work_.ended()) running_.clear();  // cancels them
+  while (running_.size() < in_flight_) {
+    std::optional<BatchLine> line = work_.Next();
+    if (!line) return;
+    Begin(std::move(*line));
   }
 }
 
@@ -147,13 +84,7 @@ void BatchRun::Collect() {
   service_.StepDone();
   service_.DispatchIfDue();
   running_.remove_if([](const std::unique_ptr<Running>& running) { return running->ended; });
-  if (SecondsSince(synced_ns_) < kSyncEveryS) return;
-  synced_ns_ = NowNs();
-  try {
-    output_.Sync();
-  } catch (const Error& error) {
-    Fail(error.what());
-  }
+  work_.SyncIfDue();
 }
 
 std::unique_ptr<pipeline::Sequence> BatchRun::Take() {
@@ -166,7 +97,7 @@ void BatchRun::StepDone() { Collect(); }
 bool BatchRun::WaitForWork(int /*most_ms*/) {
   Collect();
   Fill();
-  return !all_begun_ || !running_.empty() || service_.live() > 0;
+  return !work_.all_begun() || !running_.empty() || service_.live() > 0;
 }
 
 }  // namespace larder::serving::batch

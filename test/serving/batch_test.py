@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`larder batch`: a job that is killed at any moment, any number of times, by itself or with a stage of its cluster, ends with the bytes of
+"""`larder batch`: a job that is killed at any moment, any number of times, by itself, with a stage of its cluster or with
+the servers that answer it, ends with the bytes of
 one that nobody disturbed; and what it refuses.
 
 Usage: batch_test.py --larder PROGRAM --model FILE [--kills N] [--stage-kills N]
@@ -18,10 +19,13 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from larder_testing import clusters, programs
+from larder_testing.ports import free_port
 from larder_testing.processes import Unit
+from larder_testing.server import Server
 
 OPTIONS = argparse.Namespace(larder=None, model=None, kills=None, stage_kills=None)
 LIMIT_S = 120
+CONTEXT = 1024
 
 
 def requests(count, rng):
@@ -124,6 +128,74 @@ class BatchTest(unittest.TestCase):
             for unit in units.values():
                 unit.stop()
         self.assertEqual(self.lines("cluster.jsonl"), self.lines("alone.jsonl"), "layers on other sockets, which were killed")
+
+    def on_servers(self, given, out, other, urls, *options):
+        """The command of a job as `other`, over servers."""
+        words = [OPTIONS.larder, "batch", "-i", str(given), "-o", str(self.folder / out), "--resume", *map(str, options)]
+        (self.folder / f"{out}.job").write_text((self.folder / f"{other}.job").read_text())
+        return words + [word for url in urls for word in ("--server", url)]
+
+    def test_running_servers_share_a_job_and_write_the_same_bytes_though_they_and_it_are_killed(self):
+        given = self.write("in.jsonl", requests(200, self.rng))
+        self.whole(given, "alone.jsonl", "-c", CONTEXT, "--temp", 0.9, "--repeat-penalty", 1.1)
+        options = ["--temp", 0.9, "--repeat-penalty", 1.1, "--api-key", "secret", "--patience", 60]
+        ports = [free_port(), free_port()]
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        # What a server gives to requests that leave fields out is its own: it must not matter.
+        units = [Unit(f"server {port}", [OPTIONS.larder, "serve", "-m", OPTIONS.model, "-c", CONTEXT, "--port", port, "--text-port", "-1",
+                                         "--slots", 2 + at, "-t", 1, "--temp", at, "--top-k", 5, "--api-key", "secret", "--queue", 2],
+                      self.folder / f"server{at}.log") for at, port in enumerate(ports)]
+        command = self.on_servers(given, "shared.jsonl", "alone.jsonl", urls, *options)
+        out = self.folder / "shared.jsonl"
+        said, killed, cut = "", 0, 0
+        try:
+            for unit in units:
+                unit.start()
+            for _ in range(40):
+                process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+                before = out.read_bytes().count(b"\n") if out.exists() else 0
+                until = time.monotonic() + 30
+                while process.poll() is None and time.monotonic() < until and (not out.exists() or out.read_bytes().count(b"\n") < before + 12):
+                    time.sleep(0.02)
+                if killed < 4:
+                    units[killed % 2].signal(signal.SIGKILL)
+                    killed += 1
+                    time.sleep(self.rng.uniform(0, 0.3))
+                if process.poll() is None and cut < 6:
+                    process.kill()
+                    cut += 1
+                said += process.communicate(timeout=LIMIT_S)[1]
+                if process.returncode == 0:
+                    break
+                self.assertEqual(process.returncode, -signal.SIGKILL, said)
+            self.assertEqual(process.returncode, 0, said)
+            self.assertGreaterEqual(cut, 3, said)
+            self.assertIn("requests go to others", said)
+        finally:
+            for unit in units:
+                unit.stop()
+        self.assertEqual(self.lines("shared.jsonl"), self.lines("alone.jsonl"))
+
+    def test_servers_that_answer_otherwise_are_refused(self):
+        given = self.write("in.jsonl", requests(6, self.rng))
+        with Server(OPTIONS.larder, OPTIONS.model, "--api-key", "secret") as one, Server(OPTIONS.larder, OPTIONS.model, "-c", "64") as two, \
+                Server(OPTIONS.larder, OPTIONS.model, "--ignore-eos") as biased:
+            for servers, options, says in (
+                    ([one], [], "status 401: expected a key"),
+                    ([one, two], ["--api-key", "secret"], "differ: its context has 64 tokens"),
+                    ([biased], [], "--ignore-eos; give these to `larder batch`"),
+                    ([two], ["-m", OPTIONS.model], "give no --model"),
+                    ([two], ["-a", "other"], "it is theirs to choose")):
+                words = [word for server in servers for word in ("--server", server.url)]
+                refused = subprocess.run([OPTIONS.larder, "batch", "-i", str(given), "-o", str(self.folder / "out.jsonl"), *words, *options],
+                                         capture_output=True, text=True, timeout=LIMIT_S)
+                self.assertNotEqual(refused.returncode, 0, says)
+                self.assertIn(says, refused.stderr)
+        gone = subprocess.run([OPTIONS.larder, "batch", "-i", str(given), "-o", str(self.folder / "out.jsonl"), "--server", one.url, "--patience", "0.2"],
+                              capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(gone.returncode, 1)
+        self.assertRegex(gone.stderr, "no server answers for 0.2 s; .*Connection refused")
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["in.jsonl"])
 
     def test_a_full_disk_ends_it_with_a_line_and_it_goes_on(self):
         given = self.write("in.jsonl", requests(60, self.rng))

@@ -1,0 +1,26 @@
+// One GET on a connection of its own, for what a client must know before it begins. Blocks.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "node/loadgen/serve_wire.h"
+
+namespace larder::node::inline loadgen {
+
+struct HttpAnswer {
+  int status = 0;
+  std::string body;
+};
+
+// There is nobody to talk to.
+class NoConnection : public Error {
+  using Error::Error;
+};
+
+// timeout_s limits the attempt to connect, and each wait for bytes. Throws NoConnection, or Error if the
+// answer is none.
+HttpAnswer HttpGet(const ServeTarget& target, std::string_view path, double timeout_s);
+
+}  // namespace larder::node::loadgen

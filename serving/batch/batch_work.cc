@@ -1,0 +1,97 @@
+#include "serving/batch/batch_work.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace larder::serving::inline batch {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kSyncEveryS = 1;
+
+}  // namespace
+
+uint64_t SeedOf(const BatchJob& job, const BatchLine& line) {
+  return (job.seed ^ HashOfId(line.custom_id).low) & uint64_t{INT64_MAX};
+}
+
+BatchWork::BatchWork(const BatchJob& job, BatchInput& input, BatchOutput& output, std::vector<bool> done,
+                     std::function<bool()> stopped, std::function<void(const BatchProgress&)> changed)
+    : job_(job),
+      input_(input),
+      output_(output),
+      done_(std::move(done)),
+      stopped_(std::move(stopped)),
+      changed_(std::move(changed)),
+      synced_ns_(NowNs()) {
+  progress_.done = static_cast<size_t>(std::count(done_.begin(), done_.end(), true));
+}
+
+void BatchWork::Fail(const std::string& why) {
+  if (error_.empty()) error_ = why;
+}
+
+std::optional<BatchLine> BatchWork::Next() {
+  if (ended()) all_begun_ = true;
+  while (!all_begun_) {
+    std::optional<BatchLine> line;
+    try {
+      line = input_.Next();
+    } catch (const Error& error) {
+      Fail(error.what());
+    }
+    if (!line) {
+      all_begun_ = true;
+    } else if (!done_[line->index]) {
+      return line;
+    }
+  }
+  return std::nullopt;
+}
+
+void BatchWork::Answer(const BatchLine& line, json body) {
+  if (const auto usage = body.find("usage"); usage != body.end() && usage->is_object()) {
+    progress_.prompt_tokens += usage->value("prompt_tokens", size_t{0});
+    progress_.generated_tokens += usage->value("completion_tokens", size_t{0});
+    usage->erase("prompt_tokens_details");  // as the timings, of this run
+  }
+  body.erase("timings");
+  body["id"] = fmt::format("{}-{:016x}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl",
+                           HashOfId(line.custom_id).high);
+  body["created"] = job_.created;
+  Write(line, 200, body);
+}
+
+void BatchWork::AnswerError(const BatchLine& line, int status, const json& body) {
+  Write(line, status, body);
+}
+
+void BatchWork::Write(const BatchLine& line, int status, const json& body) {
+  if (!error_.empty()) return;  // a line that was cut must stay the last one
+  try {
+    output_.Append(line, status, body);
+  } catch (const Error& error) {
+    Fail(error.what());
+    return;
+  }
+  ++progress_.done;
+  progress_.failed += status != 200;
+  changed_(progress_);
+}
+
+void BatchWork::SyncIfDue() {
+  if (SecondsSince(synced_ns_) < kSyncEveryS) return;
+  synced_ns_ = NowNs();
+  try {
+    output_.Sync();
+  } catch (const Error& error) {
+    Fail(error.what());
+  }
+}
+
+}  // namespace larder::serving::batch
