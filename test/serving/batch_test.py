@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """`larder batch`: a job that is killed at any moment, any number of times, by itself, with a stage of its cluster or with
-the servers that answer it, ends with the bytes of
-one that nobody disturbed; and what it refuses.
+the servers that answer it, ends with the bytes of one that nobody disturbed; and what it refuses.
 
 Usage: batch_test.py --larder PROGRAM --model FILE [--kills N] [--stage-kills N]
 """
@@ -26,6 +25,7 @@ from larder_testing.server import Server
 OPTIONS = argparse.Namespace(larder=None, model=None, kills=None, stage_kills=None)
 LIMIT_S = 120
 CONTEXT = 1024
+KEY = "a secret of the test"
 
 
 def requests(count, rng):
@@ -138,12 +138,12 @@ class BatchTest(unittest.TestCase):
     def test_running_servers_share_a_job_and_write_the_same_bytes_though_they_and_it_are_killed(self):
         given = self.write("in.jsonl", requests(200, self.rng))
         self.whole(given, "alone.jsonl", "-c", CONTEXT, "--temp", 0.9, "--repeat-penalty", 1.1)
-        options = ["--temp", 0.9, "--repeat-penalty", 1.1, "--api-key", "secret", "--patience", 60]
+        options = ["--temp", 0.9, "--repeat-penalty", 1.1, "--api-key", KEY, "--patience", 60]
         ports = [free_port(), free_port()]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         # What a server gives to requests that leave fields out is its own: it must not matter.
         units = [Unit(f"server {port}", [OPTIONS.larder, "serve", "-m", OPTIONS.model, "-c", CONTEXT, "--port", port, "--text-port", "-1",
-                                         "--slots", 2 + at, "-t", 1, "--temp", at, "--top-k", 5, "--api-key", "secret", "--queue", 2],
+                                         "--slots", 2 + at, "-t", 1, "--temp", at, "--top-k", 5, "--api-key", KEY, "--queue", 2],
                       self.folder / f"server{at}.log") for at, port in enumerate(ports)]
         command = self.on_servers(given, "shared.jsonl", "alone.jsonl", urls, *options)
         out = self.folder / "shared.jsonl"
@@ -170,7 +170,7 @@ class BatchTest(unittest.TestCase):
                 self.assertEqual(process.returncode, -signal.SIGKILL, said)
             self.assertEqual(process.returncode, 0, said)
             self.assertGreaterEqual(cut, 3, said)
-            self.assertIn("requests go to others", said)
+            self.assertRegex(said, r"warning: http://\S+: (the connection closed|can't read|Connection refused)")
         finally:
             for unit in units:
                 unit.stop()
@@ -178,11 +178,11 @@ class BatchTest(unittest.TestCase):
 
     def test_servers_that_answer_otherwise_are_refused(self):
         given = self.write("in.jsonl", requests(6, self.rng))
-        with Server(OPTIONS.larder, OPTIONS.model, "--api-key", "secret") as one, Server(OPTIONS.larder, OPTIONS.model, "-c", "64") as two, \
+        with Server(OPTIONS.larder, OPTIONS.model, "--api-key", KEY) as one, Server(OPTIONS.larder, OPTIONS.model, "-c", "64") as two, \
                 Server(OPTIONS.larder, OPTIONS.model, "--ignore-eos") as biased:
             for servers, options, says in (
                     ([one], [], "status 401: expected a key"),
-                    ([one, two], ["--api-key", "secret"], "differ: its context has 64 tokens"),
+                    ([one, two], ["--api-key", KEY], "differ: its context has 64 tokens"),
                     ([biased], [], "--ignore-eos; give these to `larder batch`"),
                     ([two], ["-m", OPTIONS.model], "give no --model"),
                     ([two], ["-a", "other"], "it is theirs to choose")):
