@@ -7,6 +7,7 @@ Usage: cache_test.py --larder PROGRAM --model FILE
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import random
 import re
@@ -15,13 +16,15 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from larder_testing import programs
+from larder_testing import clusters, programs
+from larder_testing.processes import Process
 from larder_testing.server import Server
 from larder_testing.waiting import until
 
 OPTIONS = argparse.Namespace(larder=None, model=None)
 TURNS = 20
 CHUNK = 256
+CONTEXT = 2048
 SAID = ["Then the cat said", "The next day", "Tom was happy because", "A big dog came and", "Lily asked her mom"]
 
 
@@ -36,7 +39,7 @@ class CacheTest(unittest.TestCase):
 
     def server(self, *options, cache=True):
         given = ["--cache-dir", str(self.cache)] if cache else []
-        return Server(OPTIONS.larder, OPTIONS.model, "-c", "2048", "--slots", "2", *given, *options)
+        return Server(OPTIONS.larder, OPTIONS.model, "-c", str(CONTEXT), "--slots", "2", *given, *options)
 
     def answer(self, server, prompt, seed=0, tokens=60):
         """The text, how many tokens the prompt had, and how many of them were not computed."""
@@ -82,6 +85,27 @@ class CacheTest(unittest.TestCase):
                     server.kill()
         self.assertEqual(text, expected)
         self.assertGreaterEqual(len(self.files()), 4)
+
+    def test_a_conversation_outlives_every_process_of_a_chain(self):
+        """Without files: all of it is computed again after each restart. The layers are in two processes, killed or ended in turn."""
+        expected = self.undisturbed()
+        manifest = self.folder / "chain.toml"
+        stages = ["first", "second"]
+        cores = [f"cores:{at % min(2, os.cpu_count() or 1)}" for at in range(2)]
+        sockets = [clusters.socket(name, "colocated", at) for name, at in zip(stages, cores)]
+        manifest.write_text(clusters.manifest(clusters.server("here", *sockets), name=f"cache-{os.getpid()}",
+                                              model={"context": CONTEXT, "slots": 3}))
+        text = "Once upon a time there was a cat."
+        for turn in range(TURNS):
+            nodes = [Process([OPTIONS.larder, "node", "--manifest", manifest, "-m", OPTIONS.model, "--socket", name], self.folder / name)
+                     for name in stages]
+            with nodes[0], nodes[1], Server(OPTIONS.larder, OPTIONS.model, "--manifest", str(manifest), "--join") as server:
+                until(lambda: server.health() == 200, 60, lambda: [node.said() for node in nodes])
+                text, _, reused = self.turn(server, text, turn)
+                self.assertEqual(reused, 0)
+                if turn % 2 == 0:
+                    server.kill()
+        self.assertEqual(text, expected)
 
     def test_many_at_once_share_what_is_in_files(self):
         rng = random.Random(3)
