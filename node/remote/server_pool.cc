@@ -66,9 +66,7 @@ class Pool {
       : options_(options), model_(model), work_(work), body_(body), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw Error("can't create an epoll: {}", std::strerror(errno));
     for (size_t i = 0; i < options.servers.size(); ++i) {
-      const NamedServer& server = options.servers[i];
-      servers_.push_back(std::make_unique<Server>(
-          Server{.named = server, .address = Resolve(server.target.host, server.target.port)}));
+      servers_.push_back(std::make_unique<Server>(Server{.named = options.servers[i]}));
       AddConnection(i);  // the one that looks whether it is there
     }
     progress_ns_ = NowNs();
@@ -100,8 +98,8 @@ class Pool {
   };
   struct Server {
     NamedServer named;
-    Address address;
-    std::vector<Link> links = {};  // the first looks, the others have the job's requests
+    std::optional<Address> address = {};  // of its name, once somebody knew it
+    std::vector<Link> links = {};         // the first looks, the others have the job's requests
     bool up = false, excluded = false, was_lost = false;
     size_t slots = 1, running = 0, closed = 0;  // closed: connections since the last answer
     int64_t next_look_ns = 0, paused_until_ns = 0;
@@ -122,8 +120,10 @@ class Pool {
   void Ask(Server& server, Link& link) {
     link.asking = true;
     link.since_ns = NowNs();
+    const ServeTarget& target = server.named.target;
     try {
-      link.connection.Send(server.address, PlanRequest(server.named.target));
+      if (!server.address) server.address = Resolve(target.host, target.port);
+      link.connection.Send(*server.address, PlanRequest(target));
     } catch (const Error& error) {
       Lose(server, error.what());
     }
@@ -134,7 +134,7 @@ class Pool {
     link.asking = false;
     link.since_ns = NowNs();
     try {
-      link.connection.Send(server.address,
+      link.connection.Send(*server.address,
                            HttpBytes(target, "POST", target.path + serving::RouteOf(link.line->line.dialect),
                                      body_(link.line->line)));
     } catch (const Error& error) {
