@@ -9,6 +9,7 @@
 
 #include "base/fnv.h"
 #include "serving/api/json_fields.h"
+#include "serving/api/sampler_fields.h"
 
 namespace larder::serving::inline api {
 namespace {
@@ -153,6 +154,7 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, 
   p.repeat_last_n = static_cast<int>(fields.Integer("repeat_last_n", p.repeat_last_n, -1, kMostInt));
   p.presence_penalty = fields.Number("presence_penalty", p.presence_penalty);
   p.frequency_penalty = fields.Number("frequency_penalty", p.frequency_penalty);
+  ReadSamplers(fields, p);
   if (const json* bias = fields.Find("logit_bias")) {
     const auto biases = ReadLogitBias(*bias, defaults);
     p.logit_bias.insert(p.logit_bias.end(), biases.begin(), biases.end());
