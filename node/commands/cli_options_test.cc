@@ -97,6 +97,11 @@ TEST_F(Cli, WrongValuesNameTheOption) {
            {"--repeat-last-n", "-2"},
            {"--presence-penalty", "inf"},
            {"--frequency-penalty", "1e9"},
+           {"--typical", "1.5"},
+           {"--xtc-probability", "-1"},
+           {"--dry-base", "0.5"},
+           {"--mirostat", "3"},
+           {"--samplers", "top_k;top_q"},
            {"--seed", "18446744073709551616"},
            {"--seed", "-2"},
            {"--seed", "1.0"},
@@ -111,6 +116,28 @@ TEST_F(Cli, WrongValuesNameTheOption) {
   ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "300+1"}),
               "--logit-bias: there is no token 300");
   ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "3+1e9"}), "--logit-bias: '3+1e9'");
+}
+
+TEST_F(Cli, SamplersChangeTheText) {
+  const auto text = [](const std::vector<std::string>& options) {
+    std::vector<std::string> all = {"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "-n", "24", "--seed", "5"};
+    all.insert(all.end(), options.begin(), options.end());
+    const Outcome got = Run(all);
+    EXPECT_EQ(got.code, 0) << got.err;
+    return got.out;
+  };
+  const std::string usual = text({});
+  EXPECT_EQ(text({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"}), usual);
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"--samplers", "temperature"},
+                                             {"--typical", "0.3"},
+                                             {"--top-nsigma", "0.5"},
+                                             {"--xtc-probability", "1", "--xtc-threshold", "0.01"},
+                                             {"--mirostat", "2", "--mirostat-ent", "1"},
+                                             {"--dynatemp-range", "0.8"}}) {
+    EXPECT_NE(text(options), usual) << options[0];
+    EXPECT_EQ(text(options), text(options)) << options[0];
+  }
 }
 
 TEST_F(Cli, ADrawnSeedIsPrintedAndRepeatsTheText) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/fnv.h"
+#include "serving/api/sampler_fields.h"
 
 namespace larder::serving::inline api {
 namespace {
@@ -58,6 +59,7 @@ void ReadParams(const JsonFields& fields, const CompletionDefaults& defaults, Sa
   p.repeat_last_n = static_cast<int>(fields.Integer("repeat_last_n", p.repeat_last_n, -1, kMostInt));
   p.presence_penalty = fields.Number("presence_penalty", p.presence_penalty);
   p.frequency_penalty = fields.Number("frequency_penalty", p.frequency_penalty);
+  ReadSamplers(fields, p);
   if (const Json* bias = fields.Find("logit_bias")) {
     const auto biases = ReadLogitBias(*bias, defaults);
     p.logit_bias.insert(p.logit_bias.end(), biases.begin(), biases.end());
@@ -73,7 +75,7 @@ void ReadParams(const JsonFields& fields, const CompletionDefaults& defaults, Sa
 
 void CheckModel(const JsonFields& fields, const CompletionDefaults& defaults) {
   const std::string name = fields.String("model", "");
-  if (name.empty() || name == defaults.model) return;
+  if (!defaults.strict_model || name.empty() || name == defaults.model) return;
   const auto& aliases = defaults.aliases;
   if (std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return;
   throw Refused(404, "the model {} does not exist here; this server has {}", Excerpt(name),

@@ -5,10 +5,10 @@
 #include <limits>
 #include <random>
 
+#include "serving/answer/answer_format.h"
 #include "serving/api/chat_fields.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
-#include "serving/answer/answer_format.h"
 
 namespace larder::serving::inline api {
 namespace {

@@ -20,6 +20,7 @@ CompletionDefaults Defaults() {
   defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
   defaults.model = "tiny";
   defaults.aliases = {"other"};
+  defaults.strict_model = true;
   return defaults;
 }
 
@@ -133,6 +134,33 @@ TEST(CompletionRequestTest, FieldsBecomeParameters) {
   EXPECT_EQ(got.seed, 9u);
   EXPECT_EQ(got.n, 2u);
   EXPECT_TRUE(got.stream && got.include_usage);
+}
+
+TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
+  const auto got = Read(
+      R"({"prompt":"a","typical_p":0.9,"top_n_sigma":1.5,"xtc_probability":0.5,"xtc_threshold":0.2,)"
+      R"("min_keep":2,"dry_multiplier":0.8,"dry_base":1.5,"dry_allowed_length":3,"dry_penalty_last_n":100,)"
+      R"("dry_sequence_breakers":["\n","stop"],"dynatemp_range":0.5,"dynatemp_exponent":2,"mirostat":2,)"
+      R"("mirostat_tau":4,"mirostat_eta":0.2,"samplers":["top_k","typical_p","temperature"]})");
+  const SamplingParams& p = got.spec.sampling;
+  EXPECT_EQ(p.typical_p, 0.9f);
+  EXPECT_EQ(p.top_n_sigma, 1.5f);
+  EXPECT_EQ(p.xtc_probability, 0.5f);
+  EXPECT_EQ(p.xtc_threshold, 0.2f);
+  EXPECT_EQ(p.min_keep, 2u);
+  EXPECT_EQ(p.dry_multiplier, 0.8f);
+  EXPECT_EQ(p.dry_base, 1.5f);
+  EXPECT_EQ(p.dry_allowed_length, 3);
+  EXPECT_EQ(p.dry_penalty_last_n, 100);
+  EXPECT_EQ(p.dry_sequence_breakers, (std::vector<std::string>{"\n", "stop"}));
+  EXPECT_EQ(p.dynatemp_range, 0.5f);
+  EXPECT_EQ(p.dynatemp_exponent, 2.0f);
+  EXPECT_EQ(p.mirostat, 2);
+  EXPECT_EQ(p.mirostat_tau, 4.0f);
+  EXPECT_EQ(p.mirostat_eta, 0.2f);
+  EXPECT_EQ(p.samplers, (std::vector{SamplerStep::kTopK, SamplerStep::kTypicalP, SamplerStep::kTemperature}));
+  EXPECT_EQ(Read(R"({"prompt":"a","samplers":"edskypmxt"})").spec.sampling.samplers, DefaultSamplers());
+  EXPECT_TRUE(Read(R"({"prompt":"a","samplers":[]})").spec.sampling.samplers.empty());
 }
 
 // llama-server's and vLLM's names for the same things, and which of several names counts.
