@@ -45,7 +45,7 @@ void CheckDepth(std::string_view text) {
 
 void CheckModel(const JsonFields& fields, const CompletionDefaults& defaults) {
   const std::string name = fields.String("model", "");
-  if (name.empty() || name == defaults.model) return;
+  if (!defaults.strict_model || name.empty() || name == defaults.model) return;
   const auto& aliases = defaults.aliases;
   if (std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return;
   throw Refused(404, "the model {} does not exist here; this server has {}", Excerpt(name),

@@ -29,6 +29,7 @@ struct CompletionDefaults {
   size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
   std::string model;                          // the name in /v1/models
   std::vector<std::string> aliases;           // other names that are accepted for it
+  bool strict_model = false;                  // a request that names another model is refused
 };
 
 enum class Dialect {
