@@ -27,7 +27,7 @@ class OptionSources {
                                     std::vector<std::string> arguments);
 
   // A message about an option ("--timeout: ...") with the place where its value is from, if it is not from
-  // the command line ("LARDER_TIMEOUT: ...", "larder.toml:3: timeout: ...").
+  // the command line ("LARDER_TIMEOUT: ...", "FILE:3: timeout: ...").
   std::string Reword(std::string message) const;
 
   struct Given {

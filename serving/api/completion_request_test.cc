@@ -163,6 +163,17 @@ TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
   EXPECT_TRUE(Read(R"({"prompt":"a","samplers":[]})").spec.sampling.samplers.empty());
 }
 
+TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {
+  CompletionDefaults defaults = Defaults();
+  const auto body = ParseJson(R"({"prompt":"a","model":"huge"})");
+  EXPECT_THROW(ReadCompletionRequest(body, Dialect::kCompletion, defaults), Refused);
+  defaults.strict_model = false;
+  EXPECT_EQ(ReadCompletionRequest(body, Dialect::kCompletion, defaults).prompts.size(), 1u);
+  EXPECT_THROW(
+      ReadCompletionRequest(ParseJson(R"({"prompt":"a","model":7})"), Dialect::kCompletion, defaults),
+      Refused);
+}
+
 // llama-server's and vLLM's names for the same things, and which of several names counts.
 TEST(CompletionRequestTest, ASaltKeepsPromptsApart) {
   const auto group = [](const char* text, Tenant tenant) {

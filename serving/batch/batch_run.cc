@@ -121,7 +121,7 @@ void BatchRun::Begin(BatchLine line) {
                                                        std::move(head), Protocol::kHttp, *running);
     running_.push_back(std::move(running));
   } catch (const Refused& refused) {
-    if (refused.status() == 503) return Fail(refused.what());
+    if (refused.status() == 503 || refused.status() == 429) return Fail(refused.what());
     Write(running->line, refused.status(), ErrorJson(refused.status(), refused.what(), refused.param()));
   }
 }
