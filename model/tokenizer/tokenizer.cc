@@ -116,6 +116,7 @@ size_t Tokenizer::size() const { return impl_->pieces.size(); }
 TokenId Tokenizer::bos() const { return impl_->data.bos; }
 TokenId Tokenizer::eos() const { return impl_->data.eos; }
 bool Tokenizer::wants_bos() const { return *impl_->data.add_bos && bos() >= 0; }
+bool Tokenizer::wants_eos() const { return *impl_->data.add_eos && eos() >= 0; }
 bool Tokenizer::IsEndOfGeneration(TokenId id) const { return impl_->Has(id) && impl_->ends_generation[id]; }
 bool Tokenizer::IsControl(TokenId id) const {
   return impl_->Has(id) && impl_->data.types[id] == TokenType::kControl;

@@ -29,6 +29,13 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                 "refuse requests that name another model (default: any name is accepted)")
       ->group(group);
   command
+      .add_option("--pooling", options.pooling,
+                  "how an embedding is made of a text's tokens: mean, cls, last; none or rank: not "
+                  "(default: what the model's file says)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"none", "mean", "cls", "last", "rank"}).description(""))
+      ->group(group);
+  command
       .add_option("--chat-template", options.chat_template,
                   "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
       ->type_name("NAME")

@@ -8,6 +8,7 @@
 
 #include "model/chat/chat.h"
 #include "model/config/config.h"
+#include "model/config/pooling.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -36,6 +37,10 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.model = answers.alias.empty() ? stem : answers.alias;
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
   defaults.strict_model = answers.strict_model;
+  defaults.rank_head = model::ReadRankHead(file, config.dim);
+  defaults.pooling =
+      answers.pooling.empty() ? model::ReadPooling(file) : *model::PoolingByName(answers.pooling);
+  defaults.rank_template = std::string(file.FindString("tokenizer.chat_template.rerank").value_or(""));
   defaults.tokenizer = std::move(tokenizer);
   return defaults;
 }

@@ -194,6 +194,15 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
     case Dialect::kOllamaGenerate:
       ReadOllama(fields, defaults, request);
       break;
+    case Dialect::kEmbeddings:
+    case Dialect::kNativeEmbedding:
+    case Dialect::kOllamaEmbed:
+    case Dialect::kOllamaEmbedding:
+      ReadEmbeddings(fields, defaults, request);
+      break;
+    case Dialect::kRerank:
+      ReadRerank(fields, defaults, request);
+      break;
   }
   request.ignored_fields += fields.ignored();
   return request;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/chat/chat.h"
+#include "model/config/pooling.h"
 #include "serving/answer/answer_parser.h"
 #include "serving/api/dialect.h"
 #include "serving/api/json_fields.h"
@@ -24,16 +25,19 @@ namespace larder::serving::inline api {
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
-  std::optional<model::ChatFormat> chat_format;  // nullopt: chats are refused
+  std::optional<model::ChatFormat> chat_format;         // nullopt: chats are refused
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
-  std::string model;                          // the name in /v1/models
-  std::vector<std::string> aliases;           // other names that are accepted for it
-  bool strict_model = false;                  // a request that names another model is refused
+  size_t longest_token_bytes = SIZE_MAX / 2;         // a text of more than context times this cannot fit
+  std::string model;                                 // the name in /v1/models
+  std::vector<std::string> aliases;                  // other names that are accepted for it
+  bool strict_model = false;                         // a request that names another model is refused
+  model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
+  std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
+  std::string rank_template;                         // with {query} and {document}; empty: none
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
@@ -45,11 +49,20 @@ struct ToolUse {
   bool parallel = true;            // several calls in one answer
 };
 
+// How vectors are written.
+struct EmbeddingForm {
+  size_t dimensions = 0;               // the first so many; 0: all
+  bool base64 = false;                 // of little-endian float32, instead of a list of numbers
+  bool normalize = true;               // to the length 1
+  size_t top_n = SIZE_MAX;             // the most relevant documents
+  std::vector<std::string> documents;  // to be returned with their relevance; empty: they are not
+};
+
 struct CompletionRequest {
   Dialect dialect = Dialect::kCompletion;
   std::vector<Prompt> prompts;
-  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or null,
-  // tool_calls have an id and a text of arguments.
+  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or
+  // null, tool_calls have an id and a text of arguments.
   Json messages;                 // array; null: there are prompts
   Json tools;                    // array of {"type":"function","function":{...}}; null: none
   Json kwargs = Json::object();  // further variables of the template
@@ -64,10 +77,11 @@ struct CompletionRequest {
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
+  EmbeddingForm embedding;                    // if spec.pooling is not kNone
   std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is text
-  Json echoed = Json::object();  // fields of the request that the dialect's answer repeats
-  size_t ignored_fields = 0;     // those that Larder does not know
-  size_t tool_bytes = 0;         // the texts of the tools
+  Json echoed = Json::object();               // fields of the request that the dialect's answer repeats
+  size_t ignored_fields = 0;                  // those that Larder does not know
+  size_t tool_bytes = 0;                      // the texts of the tools
 
   bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
   bool is_chat() const { return !messages.is_null(); }
@@ -77,6 +91,7 @@ struct CompletionRequest {
 };
 
 inline constexpr size_t kMostChoices = 64;
+inline constexpr size_t kMostEmbedded = 2048;  // texts of a request, as OpenAI's
 inline constexpr int kMostLogprobs = 20;
 
 // Throws a Refused that names the field, its value and what was expected.

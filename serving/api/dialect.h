@@ -13,6 +13,12 @@ enum class Dialect {
   kMessages,        // POST /v1/messages, as Anthropic
   kOllamaChat,      // POST /api/chat
   kOllamaGenerate,  // POST /api/generate
+  // Vectors instead of text, and the relevance of documents; never streamed.
+  kEmbeddings,       // POST /v1/embeddings
+  kNativeEmbedding,  // POST /embedding, as llama-server
+  kOllamaEmbed,      // POST /api/embed
+  kOllamaEmbedding,  // POST /api/embeddings: one text
+  kRerank,           // POST /v1/rerank, as Jina and llama-server
 };
 
 // How the events of a streamed answer are written.

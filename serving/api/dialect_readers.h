@@ -12,6 +12,10 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
 void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request);
 // Ollama's chat and generate.
 void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request);
+// Texts of which vectors are wanted, in OpenAI's, llama-server's and Ollama's forms.
+void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request);
+// A query and the documents whose relevance to it is wanted: a prompt for each of them.
+void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request);
 // llama-server's infill: the prompt is made of tokens.
 void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request);
 

@@ -85,7 +85,7 @@ void Convert(std::string_view text, const TestState& test) {
     try {
       CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
       const auto specs = MakeSpecs(request, test.state.defaults);
-      LARDER_CHECK(specs.size() == request.choices() && specs.size() <= kMostChoices);
+      LARDER_CHECK(specs.size() == request.choices() && specs.size() <= kMostEmbedded);
       for (const GenerationSpec& spec : specs) {
         LARDER_CHECK(!spec.prompt.empty() && spec.prompt.size() <= TestState::kContext);
         Validate(spec.sampling, test.state.defaults.vocab);

@@ -96,6 +96,7 @@ ReplyHead ServerState::NewHead(Dialect dialect) {
   head.model = defaults.model;
   head.created = static_cast<int64_t>(std::time(nullptr));
   head.tokenizer = defaults.tokenizer.get();
+  head.rank_head = defaults.rank_head;
   return head;
 }
 

@@ -5,11 +5,13 @@
 namespace larder::serving::inline reply {
 namespace {
 
-ReplyHead Complete(ReplyHead head, const CompletionRequest& request, const std::vector<GenerationSpec>& specs) {
+ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
+                   const std::vector<GenerationSpec>& specs) {
   head.include_usage = request.include_usage;
   head.prompt_tokens = specs.empty() ? 0 : specs[0].prompt.size();
   head.parallel_calls = request.tool_choice.parallel;
   head.echoed = request.echoed;
+  head.embedding = request.embedding;
   return head;
 }
 
@@ -80,31 +82,42 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
     : sink_(sink),
       encoder_(MakeEncoder(Complete(std::move(head), request, specs), sink)),
       stream_(request.stream),
-      results_(specs.size()) {
-  for (size_t i = 0; i < specs.size(); ++i) {
+      service_(service),
+      protocol_(protocol),
+      results_(specs.size()),
+      specs_(std::move(specs)) {
+  for (size_t i = 0; i < specs_.size(); ++i) {
     choices_.push_back(std::make_unique<Choice>(*this, i));
     Choice& choice = *choices_.back();
     results_[i].prompt = i / request.n;
     results_[i].with_logprobs = request.spec.logprobs >= 0;
     if (request.answer) {
       AnswerParserOptions options = *request.answer;
-      options.id_seed = AnswerIdSeed(BytesOf(specs[i].prompt), specs[i].sampling.seed, i);
+      options.id_seed = AnswerIdSeed(BytesOf(specs_[i].prompt), specs_[i].sampling.seed, i);
       choice.parser.emplace(std::move(options));
     }
     if (request.echo) {
       const auto* text = std::get_if<std::string>(&request.prompts[results_[i].prompt]);
       choice.whole_text.text =
-          text != nullptr ? *text : service.options().tokenizer->Decode(specs[i].prompt);
+          text != nullptr ? *text : service.options().tokenizer->Decode(specs_[i].prompt);
     }
-    choice.handle = service.Start(std::move(specs[i]), protocol, choices_[i].get());
   }
-  running_ = choices_.size();
+  left_ = choices_.size();
+  StartMore();
   if (stream_) encoder_->Begin(choices_.size());
   if (!request.echo) return;
   for (const auto& choice : choices_) {
     const AnswerDelta prompt = choice->whole_text;
     choice->Take(prompt, nullptr);
     choice->bytes = prompt.text.size();
+  }
+}
+
+// As many as a request may have that generates; of one with thousands of texts the next follow as others end.
+void Completion::StartMore() {
+  for (; started_ < choices_.size() && started_ - (choices_.size() - left_) < kMostChoices; ++started_) {
+    Choice& choice = *choices_[started_];
+    choice.handle = service_.Start(std::move(specs_[started_]), protocol_, &choice);
   }
 }
 
@@ -124,12 +137,18 @@ void Completion::Fail(int status, const std::string& message) {
 
 void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
   if (IsFailure(end.reason)) return Fail(StatusOf(end.reason), end.error);
-  if (end.reason == FinishReason::kCancelled && !cancelled_)
-    return Fail(503, "the server is shutting down");
+  if (end.reason == FinishReason::kCancelled && !cancelled_) return Fail(503, "the server is shutting down");
   ChoiceResult& result = results_[choice.index];
   result.end = end;
   if (stream_) encoder_->End(choice.index, result);
-  if (--running_ > 0) return;
+  if (--left_ > 0) {
+    try {
+      StartMore();
+    } catch (const Refused& why) {
+      Fail(why.status(), why.what());
+    }
+    return;
+  }
   if (!stream_) {
     const nlohmann::json whole = encoder_->Whole(results_);
     sink_.OnDone(&whole);

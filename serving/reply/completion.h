@@ -1,5 +1,6 @@
-// Completion: the running choices of one request, collected into an answer: events as they come, or one object
-// at the end. The session that made the request owns it; its destructor cancels what still runs. I/O thread.
+// Completion: the running choices of one request, collected into an answer: events as they come, or one
+// object at the end. The session that made the request owns it; its destructor cancels what still runs. I/O
+// thread.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,7 @@ class CompletionSink : public EventSink {
 
 class Completion {
  public:
-  // Starts all choices, or throws Refused and starts none.
+  // Starts the choices, or throws Refused and starts none.
   Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead, Protocol,
              CompletionSink&);
   ~Completion();
@@ -39,6 +40,7 @@ class Completion {
 
  private:
   struct Choice;
+  void StartMore();
   void ChoiceEnded(Choice&, const GenerationEnd&);
   void Fail(int status, const std::string& message);
 
@@ -46,9 +48,12 @@ class Completion {
   const std::unique_ptr<ReplyEncoder> encoder_;
   bool stream_;
   bool cancelled_ = false;  // by the client, not by the server
-  size_t running_ = 0;
+  GenerationService& service_;
+  const Protocol protocol_;
+  size_t started_ = 0, left_ = 0;  // choices that were started; that have not ended
   std::vector<std::unique_ptr<Choice>> choices_;
   std::vector<ChoiceResult> results_;
+  std::vector<GenerationSpec> specs_;  // of the choices; those from started_ on are still there
 };
 
 }  // namespace larder::serving::reply

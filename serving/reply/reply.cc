@@ -51,6 +51,12 @@ std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink) {
     case Dialect::kOllamaChat:
     case Dialect::kOllamaGenerate:
       return MakeOllamaEncoder(std::move(head), sink);
+    case Dialect::kEmbeddings:
+    case Dialect::kNativeEmbedding:
+    case Dialect::kOllamaEmbed:
+    case Dialect::kOllamaEmbedding:
+    case Dialect::kRerank:
+      return MakeEmbeddingEncoder(std::move(head));
   }
   return MakeOpenAiEncoder(std::move(head), sink);
 }

@@ -26,6 +26,8 @@ struct ReplyHead {
   size_t prompt_tokens = 0;  // of the first prompt
   bool parallel_calls = true;
   Json echoed = Json::object();  // CompletionRequest::echoed
+  EmbeddingForm embedding;
+  std::shared_ptr<const model::RankHead> rank_head;
 };
 
 // A part of an answer, in the order in which the model wrote them.
@@ -84,6 +86,7 @@ std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyHead head, EventSink& sink)
 std::unique_ptr<ReplyEncoder> MakeResponsesEncoder(ReplyHead head, EventSink& sink);
 std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyHead head, EventSink& sink);
 std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyHead head);
 
 struct Usage {
   size_t prompt = 0, cached = 0, generated = 0, reasoning = 0;

@@ -97,10 +97,13 @@ GenerationEvent ComputeSide::NewEvent(GenerationEvent::Kind kind) const {
 }
 
 void ComputeSide::Admitted(size_t reused) {
-  sampler_.emplace(generation_->spec.sampling, vocab_, &tokenizer_);
-  const std::vector<TokenId>& prompt = generation_->spec.prompt;
-  const size_t recent = std::min(prompt.size(), sampler_->history());
-  for (size_t i = prompt.size() - recent; i < prompt.size(); ++i) sampler_->Accept(prompt[i]);
+  embedding_.clear();
+  if (wanted() == pipeline::Wanted::kNextToken) {
+    sampler_.emplace(generation_->spec.sampling, vocab_, &tokenizer_);
+    const std::vector<TokenId>& prompt = generation_->spec.prompt;
+    const size_t recent = std::min(prompt.size(), sampler_->history());
+    for (size_t i = prompt.size() - recent; i < prompt.size(); ++i) sampler_->Accept(prompt[i]);
+  }
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kAdmitted);
   event.reused = reused;
   sink_.Emit(std::move(event));
@@ -132,11 +135,38 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
   return token;
 }
 
+pipeline::Wanted ComputeSide::wanted() const {
+  switch (generation_->spec.pooling) {
+    case model::Pooling::kNone:
+      return pipeline::Wanted::kNextToken;
+    case model::Pooling::kMean:
+    case model::Pooling::kCls:
+      return pipeline::Wanted::kHiddenOfAll;
+    case model::Pooling::kLast:
+    case model::Pooling::kRank:
+      break;
+  }
+  return pipeline::Wanted::kHiddenOfLast;
+}
+
+// The mean is a sum in ascending positions, so it does not depend on micro-batches.
+void ComputeSide::Hidden(size_t position, std::span<const float> state) {
+  const GenerationSpec& spec = generation_->spec;
+  if (embedding_.empty()) {
+    embedding_.assign(state.begin(), state.end());
+  } else if (spec.pooling == model::Pooling::kMean) {
+    for (size_t i = 0; i < state.size(); ++i) embedding_[i] += state[i];
+  }
+  if (spec.pooling != model::Pooling::kMean || position + 1 < spec.prompt.size()) return;
+  for (float& value : embedding_) value /= static_cast<float>(spec.prompt.size());
+}
+
 void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kEnded);
   event.end = end;
   event.complete = complete_;
   event.why = why;
+  event.embedding = std::move(embedding_);
   if (!refused_.empty() && end == pipeline::SequenceEnd::kComplete) {
     event.end = pipeline::SequenceEnd::kRefused;
     event.why = refused_;

@@ -61,6 +61,7 @@ struct GenerationEvent {
   pipeline::SequenceEnd end = pipeline::SequenceEnd::kFailed;  // kEnded
   FinishReason complete = FinishReason::kEndOfText;            // kEnded: why the text is complete
   std::string why;                                             // kEnded
+  std::vector<float> embedding;                                // kEnded
 };
 
 // The compute thread's half of a generation: it samples the tokens and emits the events.
@@ -83,6 +84,8 @@ class ComputeSide : public pipeline::Sequence {
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   std::optional<int32_t> Next(std::span<const float> logits) override;
+  pipeline::Wanted wanted() const override;
+  void Hidden(size_t position, std::span<const float> state) override;
   void Ended(pipeline::SequenceEnd, const std::string& why) override;
 
  private:
@@ -95,7 +98,8 @@ class ComputeSide : public pipeline::Sequence {
   std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch memory
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
-  std::string refused_;  // why the client's own parameters leave no token to choose
+  std::vector<float> embedding_;  // the sum of the hidden states so far, or the one
+  std::string refused_;           // why the client's own parameters leave no token to choose
 };
 
 // The logarithms of the probabilities of `token` and of the `top` likeliest tokens.

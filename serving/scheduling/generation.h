@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fnv.h"
+#include "model/config/pooling.h"
 #include "model/tokenizer/tokenizer.h"
 #include "serving/admission/api_keys.h"
 #include "serving/sampling/sampler.h"
@@ -24,7 +25,9 @@ struct GenerationSpec {
   bool continues = true;       // the text continues the prompt's, so a leading space of SPM is text
   bool special = false;        // show control tokens
   Tenant tenant = kEverybody;  // who asked for it
-  uint64_t salt = 0;           // hash of the request's cache_salt; 0: it has none
+  // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
+  model::Pooling pooling = model::Pooling::kNone;
+  uint64_t salt = 0;  // hash of the request's cache_salt; 0: it has none
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
   uint64_t cache_group() const {
@@ -73,8 +76,9 @@ struct GenerationStats {
 
 struct GenerationEnd {
   FinishReason reason = FinishReason::kFailed;
-  std::string stop_string;  // the one that ended it
-  std::string error;        // of a failure, else empty
+  std::string stop_string;       // the one that ended it
+  std::string error;             // of a failure, else empty
+  std::vector<float> embedding;  // [dim], with GenerationSpec::pooling; of kRank and kLast the last token's
   GenerationStats stats;
 };
 

@@ -216,8 +216,11 @@ void GenerationService::GiveUp(Generation& generation) noexcept {
     if (!generation.finished) {
       Finish(generation, FinishReason::kFailed, "the server failed to pass on the generated text");
     } else if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) {
-      listener->OnEnd(
-          {.reason = FinishReason::kFailed, .stop_string = {}, .error = "the server failed", .stats = {}});
+      listener->OnEnd({.reason = FinishReason::kFailed,
+                       .stop_string = {},
+                       .error = "the server failed",
+                       .embedding = {},
+                       .stats = {}});
     }
   } catch (const std::exception& error) {  // the client's connection ends by its time limit
     generation.listener = nullptr;
@@ -242,7 +245,8 @@ void GenerationService::Handle(GenerationEvent& event) {
       return;
     case GenerationEvent::Kind::kEnded:
       generation.last_ns = event.time_ns;
-      Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why));
+      Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why),
+             std::move(event.embedding));
       return;
   }
 }
@@ -268,13 +272,17 @@ void GenerationService::TakeToken(Generation& generation, GenerationEvent& event
   }
 }
 
-void GenerationService::Finish(Generation& generation, FinishReason reason, std::string error) {
+void GenerationService::Finish(Generation& generation, FinishReason reason, std::string error,
+                               std::vector<float> embedding) {
   const auto self = generation.shared_from_this();  // live_ may hold the only other reference
   generation.finished = true;
   if (!generation.admitted) --waiting_;
   live_.erase(self);
-  GenerationEnd end{
-      .reason = reason, .stop_string = {}, .error = std::move(error), .stats = generation.stats};
+  GenerationEnd end{.reason = reason,
+                    .stop_string = {},
+                    .error = std::move(error),
+                    .embedding = std::move(embedding),
+                    .stats = generation.stats};
   end.stats.total_ns = std::max(generation.last_ns, generation.start_ns) - generation.start_ns;
   std::string rest;
   if (!generation.stops.stopped()) {

@@ -114,7 +114,7 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   void Handle(GenerationEvent&);
   void GiveUp(Generation&) noexcept;
   void TakeToken(Generation&, GenerationEvent&);
-  void Finish(Generation&, FinishReason, std::string error);
+  void Finish(Generation&, FinishReason, std::string error, std::vector<float> embedding = {});
   void CancelFromClient(Generation&);
 
   GenerationServiceOptions options_;
