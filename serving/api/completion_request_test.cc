@@ -52,6 +52,11 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","temperature":1e300})", "temperature", "temperature"},
       {R"({"prompt":"a","top_k":1.5})", "top_k", "1.5"},
       {R"({"prompt":"a","top_p":-1})", "", "top_p is -1"},
+      {R"({"prompt":"a","samplers":["top_q"]})", "samplers", "penalties;dry;top_n_sigma"},
+      {R"({"prompt":"a","samplers":"kz"})", "samplers", "names"},
+      {R"({"prompt":"a","mirostat":3})", "mirostat", "0 to 2"},
+      {R"({"prompt":"a","dry_base":0})", "", "dry_base is 0"},
+      {R"({"prompt":"a","dry_sequence_breakers":[""]})", "dry_sequence_breakers", "1 to 40"},
       {R"({"prompt":"a","stop":[""]})", "stop", "1 to"},
       {R"({"prompt":"a","stop":3})", "stop", "3"},
       {R"({"prompt":"a","logprobs":21})", "logprobs", "21"},
@@ -161,6 +166,9 @@ TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
   EXPECT_EQ(p.samplers, (std::vector{SamplerStep::kTopK, SamplerStep::kTypicalP, SamplerStep::kTemperature}));
   EXPECT_EQ(Read(R"({"prompt":"a","samplers":"edskypmxt"})").spec.sampling.samplers, DefaultSamplers());
   EXPECT_TRUE(Read(R"({"prompt":"a","samplers":[]})").spec.sampling.samplers.empty());
+  EXPECT_EQ(Read(R"({"prompt":"a","samplers":["top_k","typ_p","tfs_z","typical_p","temperature"]})")
+                .spec.sampling.samplers,
+            p.samplers);
 }
 
 TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {
