@@ -2,7 +2,19 @@
 
 #include <CLI/CLI.hpp>
 
+#include "serving/answer/answer_format.h"
+
 namespace larder::node::inline options {
+namespace {
+
+std::string AnswerFormats() {
+  std::string names;
+  for (const std::string_view name : serving::AnswerFormatNames())
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+}  // namespace
 
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group) {
   command
@@ -27,6 +39,12 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
   command
       .add_flag("--strict-model", options.strict_model,
                 "refuse requests that name another model (default: any name is accepted)")
+      ->group(group);
+  command
+      .add_option("--tool-parser", options.tool_parser,
+                  "how the model writes thoughts and calls of tools: " + AnswerFormats() +
+                      " (default: what its template asks for)")
+      ->type_name("NAME")
       ->group(group);
   command
       .add_option("--chat-template", options.chat_template,

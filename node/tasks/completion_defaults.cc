@@ -19,6 +19,12 @@ std::optional<model::ChatFormat> ChooseFormat(const std::string& name, const mod
                              fmt::format("'{}' is not known; see larder serve --help", name));
 }
 
+serving::AnswerFormat ChooseAnswers(const std::string& name, const serving::CompletionDefaults& defaults) {
+  if (name.empty()) return serving::DetectAnswerFormat(serving::ChatTemplateText(defaults));
+  if (const auto format = serving::AnswerFormatByName(name)) return *format;
+  throw CLI::ValidationError("--tool-parser", fmt::format("'{}' is not known; see larder serve --help", name));
+}
+
 }  // namespace
 
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
@@ -28,6 +34,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   const std::string stem = file.stem();
   serving::CompletionDefaults defaults;
   defaults.chat_format = ChooseFormat(answers.chat_template, *tokenizer);
+  defaults.answer_format = ChooseAnswers(answers.tool_parser, defaults);
   defaults.sampling = ResolveSampling(sampling, *tokenizer, config.vocab);
   if (sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
   defaults.max_tokens = answers.max_tokens;
