@@ -103,15 +103,21 @@ std::string ReadContent(const JsonFields& message) {
   return text;
 }
 
-std::vector<model::ChatMessage> ReadMessages(const json& field) {
+nlohmann::ordered_json ReadMessages(const json& field) {
   if (!field.is_array() || field.empty() || field.size() > kMostMessages)
     JsonFields::Fail("messages", field, fmt::format("an array of 1 to {} messages", kMostMessages));
-  std::vector<model::ChatMessage> messages;
+  auto messages = nlohmann::ordered_json::array();
   for (const json& one : field) {
     const JsonFields fields(one);
     std::string role = fields.String("role", "");
     if (role == "developer") role = "system";  // OpenAI's newer name
-    messages.push_back({role, ReadContent(fields)});
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+      JsonFields::Fail("messages.role", role, "system, developer, user, assistant or tool");
+    nlohmann::ordered_json message = {{"role", role}, {"content", ReadContent(fields)}};
+    for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
+      if (fields.Find(name) != nullptr) message[name] = fields.String(name, "");
+    }
+    messages.push_back(std::move(message));
   }
   return messages;
 }
@@ -210,49 +216,43 @@ void RefuseUnknown(const JsonFields& fields) {
   }
 }
 
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%d %b %Y", &local)};
-}
-
 // Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be counted.
-void CheckTextFits(const std::string& text, const char* field, const CompletionDefaults& defaults) {
-  if (text.size() / defaults.longest_token_bytes <= defaults.context) return;
+void CheckTextFits(size_t bytes, const char* field, const CompletionDefaults& defaults) {
+  if (bytes / defaults.longest_token_bytes <= defaults.context) return;
   throw Refused(400,
                 "{}: its {} bytes do not fit the context of {} tokens, of which none has more than {} bytes",
-                field, text.size(), defaults.context, defaults.longest_token_bytes)
+                field, bytes, defaults.context, defaults.longest_token_bytes)
       .On(field);
 }
 
 std::vector<TokenId> ChatTokens(const CompletionRequest& request, const CompletionDefaults& defaults) {
-  if (!defaults.chat_format) {
-    throw Refused(400,
-                  "{} has no chat template that Larder knows; use a prompt, or start the server with "
-                  "--chat-template NAME",
-                  defaults.model)
-        .On("messages");
-  }
-  model::ChatOptions options;
-  options.date = Today();
-  options.enable_thinking = request.think;
-  std::string text;
-  try {
-    text = model::RenderChat(*defaults.chat_format, request.messages, options);
-  } catch (const Error& error) {
-    throw Refused(400, "messages: {}", error.what()).On("messages");
-  }
-  CheckTextFits(text, "messages", defaults);
-  return defaults.tokenizer->Encode(text, defaults.tokenizer->wants_bos(), /*parse_special=*/true);
+  const std::vector<model::TextPiece> pieces = RenderedChat(request, defaults);
+  size_t bytes = 0;
+  for (const model::TextPiece& piece : pieces) bytes += piece.text.size();
+  CheckTextFits(bytes, "messages", defaults);
+  return defaults.tokenizer->EncodePieces(pieces, defaults.tokenizer->wants_bos());
 }
 
 std::vector<TokenId> PromptTokens(const Prompt& prompt, const CompletionDefaults& defaults) {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) return *tokens;
-  CheckTextFits(std::get<std::string>(prompt), "prompt", defaults);
+  CheckTextFits(std::get<std::string>(prompt).size(), "prompt", defaults);
   return defaults.tokenizer->Encode(std::get<std::string>(prompt), defaults.tokenizer->wants_bos(),
                                     /*parse_special=*/true);
+}
+
+// What the template reads beside the messages.
+void ReadTemplateFields(const JsonFields& fields, CompletionRequest& request) {
+  if (const json* effort = fields.Find("reasoning_effort")) request.kwargs["reasoning_effort"] = *effort;
+  if (fields.Find("enable_thinking") != nullptr)
+    request.kwargs["enable_thinking"] = fields.Bool("enable_thinking", true);
+  if (const json* kwargs = fields.Find("chat_template_kwargs")) {
+    if (!kwargs->is_object()) JsonFields::Fail("chat_template_kwargs", *kwargs, "an object");
+    for (const auto& [name, value] : kwargs->items()) request.kwargs[name] = value;
+  }
+  if (!request.messages.is_array()) return;
+  request.add_generation_prompt = fields.Bool("add_generation_prompt", true);
+  // The last message of the assistant is the beginning of its answer.
+  request.continue_last = request.messages.back()["role"] == "assistant" && request.add_generation_prompt;
 }
 
 void BanEndOfGeneration(const CompletionDefaults& defaults, SamplingParams& params) {
@@ -317,8 +317,7 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
   } else {
     request.prompts = ReadPrompts(*prompt, defaults);
   }
-  if (const json* kwargs = fields.Find("chat_template_kwargs"))
-    request.think = JsonFields(*kwargs).Bool("enable_thinking", true);
+  ReadTemplateFields(fields, request);
 
   request.spec.sampling = defaults.sampling;
   ReadSampling(fields, defaults, request.spec.sampling);
@@ -356,19 +355,35 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
   return request;
 }
 
+std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
+                                           const CompletionDefaults& defaults) {
+  try {
+    const auto chat = defaults.chat_template != nullptr ? defaults.chat_template
+                                                        : model::ChatTemplate::Plain(*defaults.tokenizer);
+    return chat->Render({.messages = request.messages,
+                         .tools = request.tools,
+                         .kwargs = request.kwargs,
+                         .add_generation_prompt = request.add_generation_prompt,
+                         .continue_last = request.continue_last,
+                         .now_s = std::time(nullptr)});
+  } catch (const Error& error) {
+    throw Refused(400, "messages: {}", error.what()).On("messages");
+  }
+}
+
 std::vector<GenerationSpec> MakeSpecs(const CompletionRequest& request, const CompletionDefaults& defaults) {
   std::vector<GenerationSpec> specs;
   std::random_device random;
   GenerationSpec spec = request.spec;
   if (request.ignore_eos) BanEndOfGeneration(defaults, spec.sampling);
-  spec.continues = request.messages.empty();
-  const size_t prompts = request.messages.empty() ? request.prompts.size() : 1;
+  spec.continues = request.messages.is_null() || request.continue_last;
+  const size_t prompts = request.messages.is_null() ? request.prompts.size() : 1;
   for (size_t i = 0; i < prompts; ++i) {
-    spec.prompt =
-        request.messages.empty() ? PromptTokens(request.prompts[i], defaults) : ChatTokens(request, defaults);
+    spec.prompt = request.messages.is_null() ? PromptTokens(request.prompts[i], defaults)
+                                             : ChatTokens(request, defaults);
     const std::string problem = pipeline::PromptProblem(spec.prompt.size(), defaults.context);
     if (!problem.empty())
-      throw Refused(400, "{}", problem).On(request.messages.empty() ? "prompt" : "messages");
+      throw Refused(400, "{}", problem).On(request.messages.is_null() ? "prompt" : "messages");
     for (size_t k = 0; k < request.n; ++k) {
       // The choices of one request differ from each other; with a seed they are the same each time.
       spec.sampling.seed = request.seed ? *request.seed + k : (uint64_t{random()} << 32 | random());

@@ -5,14 +5,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "model/chat/chat.h"
+#include "model/chat/chat_template.h"
 #include "serving/scheduling/generation.h"
 #include "serving/scheduling/generation_service.h"
 
@@ -21,7 +21,7 @@ namespace larder::serving::inline api {
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
-  std::optional<model::ChatFormat> chat_format;  // nullopt: chats are refused
+  std::shared_ptr<const model::ChatTemplate> chat_template;  // null: chats are lines of "role: content"
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
@@ -42,9 +42,12 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct CompletionRequest {
   Dialect dialect = Dialect::kCompletion;
   std::vector<Prompt> prompts;
-  std::vector<model::ChatMessage> messages;  // instead of prompts
-  bool think = true;
-  GenerationSpec spec;  // all but the prompt
+  nlohmann::ordered_json messages;  // instead of prompts: an array in OpenAI's form; null: there are prompts
+  nlohmann::ordered_json tools;
+  nlohmann::ordered_json kwargs = nlohmann::ordered_json::object();  // further variables of the template
+  bool add_generation_prompt = true;
+  bool continue_last = false;  // the last message is the assistant's and goes on
+  GenerationSpec spec;         // all but the prompt
   std::optional<uint64_t> seed;
   bool ignore_eos = false;
   size_t n = 1;  // choices per prompt
@@ -62,6 +65,8 @@ inline constexpr int kMostLogprobs = 20;
 nlohmann::json ParseJson(std::string_view text);
 // Throws a Refused that names the field, its value and what was expected.
 CompletionRequest ReadCompletionRequest(const nlohmann::json&, Dialect, const CompletionDefaults&);
+// The prompt that the template makes of a chat. Throws Refused.
+std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const CompletionDefaults&);
 // Tokenizes. The specs are ordered by prompt, then by choice. Throws Refused.
 std::vector<GenerationSpec> MakeSpecs(const CompletionRequest&, const CompletionDefaults&);
 // The bytes of the longest text of any token.
