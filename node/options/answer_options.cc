@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "model/chat/chat_template.h"
 #include "serving/answer/answer_format.h"
 
 namespace larder::node::inline options {
@@ -48,9 +49,10 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->group(group);
   command
       .add_option("--chat-template", options.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
-      ->type_name("NAME")
+                  "a Jinja file, or one of " + model::BuiltInTemplateList() + " (default: the model's)")
+      ->type_name("NAME|FILE")
       ->group(group);
+  command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(group);
 }
 
 }  // namespace larder::node::options
