@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/fnv.h"
+#include "serving/api/constraints.h"
 #include "serving/api/json_fields.h"
 
 namespace larder::serving::inline api {
@@ -200,14 +201,9 @@ void RefuseUnknown(const JsonFields& fields) {
     if (field != nullptr && !field->empty())
       JsonFields::Fail(name, *field, "none: Larder does not support tools");
   }
-  for (const char* name : {"suffix", "grammar", "json_schema"}) {
-    const json* field = fields.Find(name);
-    if (field != nullptr && *field != "") JsonFields::Fail(name, *field, "none: Larder does not support it");
-  }
-  if (const json* format = fields.Find("response_format")) {
-    if (JsonFields(*format).String("type", "") != "text")
-      JsonFields::Fail("response_format", *format, "{\"type\":\"text\"}: Larder supports no other");
-  }
+  const json* suffix = fields.Find("suffix");
+  if (suffix != nullptr && *suffix != "")
+    JsonFields::Fail("suffix", *suffix, "none: Larder does not support it");
 }
 
 std::string Today() {
@@ -328,6 +324,7 @@ CompletionRequest ReadCompletionRequest(const json& body, Dialect dialect,
   request.spec.max_tokens = limit;
   if (const json* stop = fields.Find("stop")) request.spec.stops = ReadStops(*stop);
   request.spec.logprobs = ReadLogprobs(fields, dialect);
+  request.spec.grammar = ReadConstraint(fields);
   request.ignore_eos = fields.Bool("ignore_eos", false);
   const int64_t seed =
       fields.Integer("seed", -1, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());

@@ -52,7 +52,8 @@ class Sampler {
   Sampler(SamplingParams, size_t vocab);  // throws Error as Validate
 
   // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are -infinity.
-  TokenId Sample(std::span<const float> logits);
+  // `allowed`: a bit for each token that may be chosen (a grammar's mask), before all else; empty: all may.
+  TokenId Sample(std::span<const float> logits, std::span<const uint64_t> allowed = {});
 
   // Adds a token of the sequence: first those of the prompt, then each sampled one (penalties count both).
   void Accept(TokenId);
@@ -67,7 +68,7 @@ class Sampler {
   };
   // A strict total order: the likelier token first, then the lower id.
   static bool Before(const Candidate& a, const Candidate& b);
-  void Adjust(std::span<const float> logits);
+  void Adjust(std::span<const float> logits, std::span<const uint64_t> allowed);
   float Max() const;
   void Collect();  // candidates_ = the top k, or all with a possible probability
   void KeepTopP(double mass);
