@@ -141,7 +141,7 @@ void HttpSession::Handle() {
   prepared->text = std::exchange(request_.body, {});
   prepared->dialect = *dialect;
   Prepare(
-      Protocol::kHttp, prepared->text.size(),
+      Protocol::kHttp, ServerState::BytesToPrepare(prepared->text),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }
