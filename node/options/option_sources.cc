@@ -6,10 +6,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -211,18 +213,15 @@ std::string VariableOf(std::string_view long_name) {
 }
 
 void OptionSources::Describe(CLI::App& command) {
-  command
-      .add_option("--config", "TOML file of options: keys are long names, in [" + command.get_name() +
-                                  "] or for all commands at the top")
+  const std::string text = "TOML file of options: keys are long names, in [" + command.get_name() +
+                           "] or for all commands at the top";
+  command.add_option("--config", text)
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group(kGroup);
-  for (const CLI::Option* option : command.get_options()) {
-    const auto& names = option->get_lnames();
-    if (names.empty() || names[0] == "help" || names[0] == "config") continue;
-    command.footer("\nEvery option may also be a variable, such as " + VariableOf(names.back()) + " for --" +
-                   names.back() + ", or be in the file of --config.");
-  }
+  command.footer(
+      "\nEvery option may also be a variable, such as LARDER_LOG_LEVEL for --log-level, or be in the file of "
+      "--config.");
 }
 
 std::vector<std::string> OptionSources::Complete(const CLI::App& command,

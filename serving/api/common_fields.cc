@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/fnv.h"
+#include "serving/api/constraints.h"
 #include "serving/api/sampler_fields.h"
 
 namespace larder::serving::inline api {
@@ -97,11 +98,24 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, 
   }
 }
 
+void ReadForm(const JsonFields& fields, CompletionRequest& request) {
+  request.spec.grammar = ReadConstraint(fields);
+  const Json* format = fields.Find("response_format");
+  if (request.spec.grammar == nullptr || format == nullptr) return;
+  // ReadConstraint has checked it.
+  const Json& named = format->contains("json_schema") ? (*format)["json_schema"] : *format;
+  request.schema = named.contains("schema") ? named["schema"] : Json{{"type", "object"}};
+}
+
+void SetForm(const Json& response_format, CompletionRequest& request) {
+  const Json body = {{"response_format", response_format}};
+  ReadForm(JsonFields(body), request);
+}
+
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,
                const CompletionDefaults& defaults, CompletionRequest& request) {
   int64_t limit = defaults.max_tokens;
-  for (const char* name : names)
-    limit = fields.Integer(name, limit, -1, std::numeric_limits<int64_t>::max());
+  for (const char* name : names) limit = fields.Integer(name, limit, -1, std::numeric_limits<int64_t>::max());
   request.spec.max_tokens = limit;
 }
 

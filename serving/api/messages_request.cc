@@ -44,7 +44,8 @@ std::string InputText(const JsonFields& block) {
 }
 
 void ReadAssistant(const Json& content, Json& messages) {
-  if (!content.is_array()) return AddAssistant(messages, ReadText("messages.content", content), "", Json::array());
+  if (!content.is_array())
+    return AddAssistant(messages, ReadText("messages.content", content), "", Json::array());
   std::string text, reasoning;
   Json calls = Json::array();
   for (const Json& one : content) {
@@ -156,7 +157,8 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
     const std::string role = message.String("role", "");
     const Json* content = message.Find("content");
     if (content == nullptr)
-      throw Refused(400, "messages.content is missing: expected a string or an array of blocks").On("messages");
+      throw Refused(400, "messages.content is missing: expected a string or an array of blocks")
+          .On("messages");
     if (role == "user") {
       ReadUser(*content, request.messages);
     } else if (role == "assistant") {
@@ -175,8 +177,12 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
   if (const Json* choice = fields.Find("tool_choice")) ReadMessageChoice(*choice, request.tool_choice);
   FinishTools(request);
   if (const Json* thinking = fields.Find("thinking")) ReadThinking(*thinking, request);
-  if (const Json* config = fields.Find("output_config"))
-    SetEffort(request, "output_config.effort", JsonFields(*config, "output_config").String("effort", ""));
+  if (const Json* config = fields.Find("output_config")) {
+    const JsonFields output(*config, "output_config");
+    SetEffort(request, "output_config.effort", output.String("effort", ""));
+    if (const Json* format = output.Find("format")) SetForm(*format, request);
+  }
+  if (const Json* format = fields.Find("output_format")) SetForm(*format, request);
   ReadTemplateKwargs(fields, request);
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"max_tokens"}, defaults, request);
