@@ -75,10 +75,10 @@ std::string OptionsText(const BatchOptions& o, size_t context) {
   for (const std::string& one : o.sampling.logit_bias) bias += " " + one;
   return fmt::format(
       "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} ignore-eos {} "
-      "n {} context {} chat {}",
+      "n {} context {} chat {}{}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n, p.presence_penalty,
       p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, context,
-      o.answers.chat_template.empty() ? "auto" : o.answers.chat_template);
+      o.answers.chat_template.empty() ? "auto" : o.answers.chat_template, SamplersText(o.sampling));
 }
 
 // The requests, all of which are good. Throws Error after it has said what is wrong.

@@ -25,6 +25,10 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->type_name("NAME")
       ->group(group);
   command
+      .add_flag("--strict-model", options.strict_model,
+                "refuse requests that name another model (default: any name is accepted)")
+      ->group(group);
+  command
       .add_option("--chat-template", options.chat_template,
                   "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
       ->type_name("NAME")

@@ -16,6 +16,7 @@ struct AnswerOptions {
   std::string alias, chat_template;
   std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
   int64_t max_tokens = -1;
+  bool strict_model = false;
 };
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group);
 

@@ -35,6 +35,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
   defaults.model = answers.alias.empty() ? stem : answers.alias;
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
+  defaults.strict_model = answers.strict_model;
   defaults.tokenizer = std::move(tokenizer);
   return defaults;
 }

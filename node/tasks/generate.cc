@@ -176,11 +176,11 @@ Generator::Generator(pipeline::Engine& engine, std::shared_ptr<const model::Toke
       scheduler_(std::in_place, engine, pipeline::SchedulerOptions{}),
       tokenizer_(std::move(tokenizer)),
       params_(std::move(params)),
-      sampler_(params_, engine.plan().config.vocab) {}
+      sampler_(params_, engine.plan().config.vocab, tokenizer_.get()) {}
 
 void Generator::Clear() {
   scheduler_.emplace(engine_, pipeline::SchedulerOptions{});
-  sampler_ = serving::Sampler(params_, engine_.plan().config.vocab);
+  sampler_ = serving::Sampler(params_, engine_.plan().config.vocab, tokenizer_.get());
 }
 
 GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "serving/api/completion_reply.h"
+#include "serving/reply/completion.h"
 
 namespace larder::serving::inline batch {
 namespace {
@@ -18,20 +18,26 @@ constexpr double kSyncEveryS = 1;
 // What an answer says of its own making, which differs from run to run.
 void LeaveOutCircumstances(json& body) {
   body.erase("timings");
-  if (const auto usage = body.find("usage"); usage != body.end()) usage->erase("prompt_tokens_details");
+  const auto usage = body.find("usage");
+  if (usage == body.end()) return;
+  usage->erase("prompt_tokens_details");
+  usage->erase("input_tokens_details");
 }
 
 }  // namespace
 
 struct BatchRun::Running : CompletionSink {
   Running(BatchRun& run, BatchLine what) : batch(run), line(std::move(what)) {}
-  void OnChunk(std::string) override {}
+  void OnEvent(const char*, std::string) override {}
   void OnDone(const json* whole) override {
     ended = true;
     json body = *whole;
     if (const auto usage = body.find("usage"); usage != body.end()) {
-      batch.progress_.prompt_tokens += usage->at("prompt_tokens").get<size_t>();
-      batch.progress_.generated_tokens += usage->at("completion_tokens").get<size_t>();
+      const bool responses = line.dialect == Dialect::kResponses;
+      batch.progress_.prompt_tokens +=
+          usage->at(responses ? "input_tokens" : "prompt_tokens").get<size_t>();
+      batch.progress_.generated_tokens +=
+          usage->at(responses ? "output_tokens" : "completion_tokens").get<size_t>();
     }
     LeaveOutCircumstances(body);
     batch.Write(line, 200, body);
@@ -103,20 +109,19 @@ void BatchRun::Begin(BatchLine line) {
           ErrorJson(prepared.refused->status(), prepared.refused->what(), prepared.refused->param()));
     return;
   }
-  ReplyHead head = {
-      .dialect = line.dialect,
-      .id = fmt::format("{}-{:016x}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", hash.high),
-      .model = job_.model,
-      .created = job_.created,
-      .include_usage = false,
-      .tokenizer = defaults_.tokenizer.get()};
+  ReplyHead head;
+  head.dialect = line.dialect;
+  head.id = fmt::format("{:016x}", hash.high);
+  head.model = job_.model;
+  head.created = job_.created;
+  head.tokenizer = defaults_.tokenizer.get();
   auto running = std::make_unique<Running>(*this, std::move(line));
   try {
     running->completion = std::make_unique<Completion>(service_, prepared.request, std::move(prepared.specs),
                                                        std::move(head), Protocol::kHttp, *running);
     running_.push_back(std::move(running));
   } catch (const Refused& refused) {
-    if (refused.status() == 503) return Fail(refused.what());
+    if (refused.status() == 503 || refused.status() == 429) return Fail(refused.what());
     Write(running->line, refused.status(), ErrorJson(refused.status(), refused.what(), refused.param()));
   }
 }

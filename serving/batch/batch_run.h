@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "serving/api/completion.h"
 #include "serving/batch/batch_file.h"
+#include "serving/reply/completion.h"
 #include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline batch {

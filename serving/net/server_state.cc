@@ -55,8 +55,9 @@ Refused TooMuch(Scope scope, const char* what) {
                  scope == Scope::kPeer ? "address" : "connection");
 }
 
-Admitted ServerState::Admit(const Admission::Client& client, const std::vector<GenerationSpec>& specs) {
-  size_t bytes = 0;
+Admitted ServerState::Admit(const Admission::Client& client, const CompletionRequest& request,
+                            const std::vector<GenerationSpec>& specs) {
+  size_t bytes = request.held_bytes();
   for (const GenerationSpec& spec : specs) {
     bytes += sizeof spec + spec.prompt.size() * sizeof(TokenId) +
              spec.sampling.logit_bias.size() * sizeof spec.sampling.logit_bias[0];
@@ -89,13 +90,13 @@ void ServerState::Denied(const std::string& peer, std::string_view why) {
 }
 
 ReplyHead ServerState::NewHead(Dialect dialect) {
-  return {
-      .dialect = dialect,
-      .id = fmt::format("{}-{:x}-{}", dialect == Dialect::kChat ? "chatcmpl" : "cmpl", created, next_id++),
-      .model = defaults.model,
-      .created = static_cast<int64_t>(std::time(nullptr)),
-      .include_usage = false,
-      .tokenizer = defaults.tokenizer.get()};
+  ReplyHead head;
+  head.dialect = dialect;
+  head.id = fmt::format("{:x}-{}", created, next_id++);
+  head.model = defaults.model;
+  head.created = static_cast<int64_t>(std::time(nullptr));
+  head.tokenizer = defaults.tokenizer.get();
+  return head;
 }
 
 StatusView ServerState::Status() const {

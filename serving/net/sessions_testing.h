@@ -55,6 +55,7 @@ struct TestState {
     state.defaults.context = kContext;
     state.defaults.longest_token_bytes = LongestTokenBytes(*tokenizer);
     state.defaults.model = "tiny";
+    state.defaults.strict_model = true;
     state.plan = {{"object", "larder.plan"}};
     state.metrics = &metrics;
     service =

@@ -97,14 +97,9 @@ GenerationEvent ComputeSide::NewEvent(GenerationEvent::Kind kind) const {
 }
 
 void ComputeSide::Admitted(size_t reused) {
-  SamplingParams params = generation_->spec.sampling;
-  const bool penalties =
-      params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
-  if (!penalties) params.repeat_last_n = 0;  // recent tokens are not needed
-  sampler_.emplace(std::move(params), vocab_);
+  sampler_.emplace(generation_->spec.sampling, vocab_, &tokenizer_);
   const std::vector<TokenId>& prompt = generation_->spec.prompt;
-  const int last_n = sampler_->params().repeat_last_n;
-  const size_t recent = last_n < 0 ? prompt.size() : std::min(prompt.size(), static_cast<size_t>(last_n));
+  const size_t recent = std::min(prompt.size(), sampler_->history());
   for (size_t i = prompt.size() - recent; i < prompt.size(); ++i) sampler_->Accept(prompt[i]);
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kAdmitted);
   event.reused = reused;

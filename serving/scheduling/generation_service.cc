@@ -111,13 +111,13 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
   const size_t used = live_.size() - waiting_;
   const size_t free = used < options_.slots ? options_.slots - used : 0;
   if (waiting_ >= options_.queue_limit + free)
-    throw Refused(503, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
+    throw Refused(429, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
                   options_.slots);
   auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
   ComputeSide::Sink& sink = *this;
   std::unique_ptr<pipeline::Sequence> sequence =
       std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink);
-  if (!inbox_.Push(std::move(sequence))) throw Refused(503, "the queue is full; try again later");
+  if (!inbox_.Push(std::move(sequence))) throw Refused(429, "the queue is full; try again later");
   live_.insert(generation);
   ++waiting_;
   metrics_.SetQueue(waiting_);

@@ -1,6 +1,5 @@
-// Completion: the running choices of one request, collected into an answer: chunks as they come, or one
-// object at the end. The session that made the request owns it; its destructor cancels what still runs. I/O
-// thread.
+// Completion: the running choices of one request, collected into an answer: events as they come, or one object
+// at the end. The session that made the request owns it; its destructor cancels what still runs. I/O thread.
 #pragma once
 
 #include <memory>
@@ -9,19 +8,20 @@
 #include <string_view>
 #include <vector>
 
-#include "serving/api/completion_reply.h"
 #include "serving/api/completion_request.h"
+#include "serving/reply/reply.h"
 #include "serving/scheduling/generation_service.h"
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline reply {
 
-class CompletionSink {
+// Its functions may not destroy the Completion, but OnDone and OnFailure may.
+class CompletionSink : public EventSink {
  public:
   virtual ~CompletionSink() = default;
-  virtual void OnChunk(std::string object) = 0;  // streamed requests: the text of a JSON object
   // The last call. `whole` is the answer of a request that is not streamed, else null.
   virtual void OnDone(const nlohmann::json* whole) = 0;
-  virtual void OnFailure(int status, const std::string& message) = 0;  // the last call
+  // The last call. A sink that has begun a stream says so in it, with SayFailed.
+  virtual void OnFailure(int status, const std::string& message) = 0;
 };
 
 class Completion {
@@ -34,14 +34,16 @@ class Completion {
   Completion& operator=(const Completion&) = delete;
 
   bool streams() const { return stream_; }
+  void SayFailed(int status, const std::string& message);  // an event
   void Cancel();  // the choices end with the text that they have; the sink is called as usual
 
  private:
   struct Choice;
   void ChoiceEnded(Choice&, const GenerationEnd&);
+  void Fail(int status, const std::string& message);
 
   CompletionSink& sink_;
-  ReplyHead head_;
+  const std::unique_ptr<ReplyEncoder> encoder_;
   bool stream_;
   bool cancelled_ = false;  // by the client, not by the server
   size_t running_ = 0;
@@ -49,4 +51,4 @@ class Completion {
   std::vector<ChoiceResult> results_;
 };
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::reply
