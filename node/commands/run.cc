@@ -66,25 +66,22 @@ void Describe(CLI::App& command, RunOptions& o) {
   command.add_option("--system", o.system, "the system prompt (also -sys)")->type_name("TEXT")->group(chat);
   command
       .add_option("--chat-template", o.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
-      ->type_name("NAME")
+                  "a Jinja file, or one of " + model::BuiltInTemplateList() + " (default: the model's)")
+      ->type_name("NAME|FILE")
       ->group(chat);
-  command.add_flag("--think,!--no-think", o.think, "let Qwen3 think before it answers (default: on)")
+  command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(chat);
+  command
+      .add_flag("--think,!--no-think", o.think, "let models that can think before they answer (default: on)")
       ->group(chat);
   AddSamplingOptions(command, o.sampling, "a new one each time, which is printed");
   AddModelOptions(command, o.model, {});
 }
 
-model::ChatFormat ChooseFormat(const RunOptions& o, const std::string& path,
-                               const model::Tokenizer& tokenizer) {
-  if (!o.chat_template.empty()) {
-    if (const auto format = model::ChatFormatByName(o.chat_template)) return *format;
-    throw CLI::ValidationError("--chat-template",
-                               fmt::format("'{}' is not known; see larder run --help", o.chat_template));
-  }
-  if (const auto format = model::DetectChatFormat(tokenizer.chat_template())) return *format;
-  throw Error("{}: its chat template is {}; choose one with --chat-template, or leave -i out", path,
-              tokenizer.chat_template().empty() ? "missing" : "unknown to Larder");
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const RunOptions& o, const std::string& path,
+                                                          const model::Tokenizer& tokenizer) {
+  if (!o.chat_template.empty()) return model::ChatTemplate::Named(o.chat_template, tokenizer);
+  if (auto of_model = model::ChatTemplate::OfModel(tokenizer, path)) return of_model;
+  throw Error("{}: it has no chat template; choose one with --chat-template, or leave -i out", path);
 }
 
 std::string Prompt(const RunOptions& o) {
@@ -132,7 +129,7 @@ int Run(const RunOptions& o) {
   const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
   ChatSessionOptions chat;
   if (o.chat) {
-    chat.format = ChooseFormat(o, file->path(), *tokenizer);
+    chat.chat_template = ChooseTemplate(o, file->path(), *tokenizer);
     chat.system = o.escapes ? Unescape(o.system) : o.system;
     chat.first_message = prompt;
     chat.think = o.think;

@@ -2,7 +2,20 @@
 
 #include <CLI/CLI.hpp>
 
+#include "model/chat/chat_template.h"
+#include "serving/answer/answer_format.h"
+
 namespace larder::node::inline options {
+namespace {
+
+std::string AnswerFormats() {
+  std::string names;
+  for (const std::string_view name : serving::AnswerFormatNames())
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+}  // namespace
 
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group) {
   command
@@ -29,10 +42,17 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
                 "refuse requests that name another model (default: any name is accepted)")
       ->group(group);
   command
-      .add_option("--chat-template", options.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
+      .add_option("--tool-parser", options.tool_parser,
+                  "how the model writes thoughts and calls of tools: " + AnswerFormats() +
+                      " (default: what its template asks for)")
       ->type_name("NAME")
       ->group(group);
+  command
+      .add_option("--chat-template", options.chat_template,
+                  "a Jinja file, or one of " + model::BuiltInTemplateList() + " (default: the model's)")
+      ->type_name("NAME|FILE")
+      ->group(group);
+  command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(group);
 }
 
 }  // namespace larder::node::options

@@ -217,12 +217,9 @@ void OptionSources::Describe(CLI::App& command) {
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group(kGroup);
-  for (const CLI::Option* option : command.get_options()) {
-    const auto& names = option->get_lnames();
-    if (names.empty() || names[0] == "help" || names[0] == "config") continue;
-    command.footer("\nEvery option may also be a variable, such as " + VariableOf(names.back()) + " for --" +
-                   names.back() + ", or be in the file of --config.");
-  }
+  command.footer(
+      "\nEvery option may also be a variable, such as LARDER_LOG_LEVEL for --log-level, or be in the file of "
+      "--config.");
 }
 
 std::vector<std::string> OptionSources::Complete(const CLI::App& command,

@@ -270,7 +270,9 @@ void ReadChat(const JsonFields& fields, CompletionRequest& request) {
   ReadTemplateKwargs(fields, request);
   // The last message of the assistant is the beginning of its answer.
   const Json& last = request.messages.back();
-  request.continue_last = last["role"] == "assistant" && last["content"].is_string() &&
+  request.add_generation_prompt = fields.Bool("add_generation_prompt", true);
+  request.continue_last = request.add_generation_prompt && last["role"] == "assistant" &&
+                          last["content"].is_string() &&
                           !last["content"].get_ref<const std::string&>().empty() &&
                           !last.contains("tool_calls") && fields.Bool("continue_final_message", true);
   const std::string format = fields.String("reasoning_format", "auto");

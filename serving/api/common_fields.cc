@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/fnv.h"
+#include "serving/api/constraints.h"
 #include "serving/api/sampler_fields.h"
 
 namespace larder::serving::inline api {
@@ -95,6 +96,20 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, 
       JsonFields::Fail("cache_salt", *salt, fmt::format("1 to {} bytes", kMostSaltBytes));
     request.spec.salt = Fnv1a(text);
   }
+}
+
+void ReadForm(const JsonFields& fields, CompletionRequest& request) {
+  request.spec.grammar = ReadConstraint(fields);
+  const Json* format = fields.Find("response_format");
+  if (request.spec.grammar == nullptr || format == nullptr) return;
+  // ReadConstraint has checked it.
+  const Json& named = format->contains("json_schema") ? (*format)["json_schema"] : *format;
+  request.schema = named.contains("schema") ? named["schema"] : Json{{"type", "object"}};
+}
+
+void SetForm(const Json& response_format, CompletionRequest& request) {
+  const Json body = {{"response_format", response_format}};
+  ReadForm(JsonFields(body), request);
 }
 
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,

@@ -1,12 +1,11 @@
 #include "serving/api/completion_request.h"
 
 #include <algorithm>
-#include <ctime>
 #include <limits>
 #include <random>
 
-#include "serving/answer/answer_format.h"
 #include "serving/api/chat_fields.h"
+#include "serving/api/chat_prompt.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
 
@@ -27,60 +26,9 @@ int ReadLogprobs(const JsonFields& fields, Dialect dialect) {
   return -1;
 }
 
-// Refuses fields that would change the answer and that Larder does not support; ignoring them would be wrong.
-void RefuseUnknown(const JsonFields& fields) {
-  for (const char* name : {"suffix", "grammar", "json_schema"}) {
-    const Json* field = fields.Find(name);
-    if (field != nullptr && *field != "") JsonFields::Fail(name, *field, "none: Larder does not support it");
-  }
-  if (const Json* format = fields.Find("response_format")) {
-    if (JsonFields(*format, "response_format").String("type", "") != "text")
-      JsonFields::Fail("response_format", *format, "{\"type\":\"text\"}: Larder supports no other");
-  }
-}
-
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%d %b %Y", &local)};
-}
-
-// Refuses a text that cannot fit by its bytes alone, so that megabytes are not tokenized only to be counted.
-void CheckTextFits(const std::string& text, const char* field, const CompletionDefaults& defaults) {
-  if (text.size() / defaults.longest_token_bytes <= defaults.context) return;
-  throw Refused(400,
-                "{}: its {} bytes do not fit the context of {} tokens, of which none has more than {} bytes",
-                field, text.size(), defaults.context, defaults.longest_token_bytes)
-      .On(field);
-}
-
-// How the answer is read that follows `prompt`. llama-server's completion shows what the model writes.
-void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults, CompletionRequest& request) {
-  if (request.dialect == Dialect::kNative) return;
-  AnswerParserOptions& answer = request.answer.emplace();
-  answer.format = defaults.answer_format;
-  answer.parse_tools = request.offers_tools();
-  answer.parse_reasoning = request.split_reasoning;
-  answer.starts_in_reasoning = StartsInReasoning(answer.format, prompt);
-  answer.tools = request.tools;
-  for (const Json& message : request.messages) {
-    if (message.contains("tool_calls")) answer.calls_before += message["tool_calls"].size();
-  }
-  request.spec.special = WantsSpecialTokens(answer.format);
-}
-
-std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefaults& defaults) {
-  const std::string text = RenderedChat(request, defaults);
-  CheckTextFits(text, "messages", defaults);
-  SetAnswer(text, defaults, request);
-  return defaults.tokenizer->Encode(text, defaults.tokenizer->wants_bos(), /*parse_special=*/true);
-}
-
 std::vector<TokenId> PromptTokens(const Prompt& prompt, const CompletionDefaults& defaults) {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) return *tokens;
-  CheckTextFits(std::get<std::string>(prompt), "prompt", defaults);
+  CheckTextFits(std::get<std::string>(prompt).size(), "prompt", defaults);
   return defaults.tokenizer->Encode(std::get<std::string>(prompt), defaults.tokenizer->wants_bos(),
                                     /*parse_special=*/true);
 }
@@ -96,7 +44,8 @@ void BanEndOfGeneration(const CompletionDefaults& defaults, SamplingParams& para
 // OpenAI's chat completions and completions, and llama-server's completion.
 void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
   const Dialect dialect = request.dialect;
-  RefuseUnknown(fields);
+  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && *suffix != "")
+    JsonFields::Fail("suffix", *suffix, "none: use /infill");
   const Json* prompt = fields.Find("prompt");
   const bool chat = dialect == Dialect::kChat || (dialect == Dialect::kNative && fields.Has("messages"));
   if (dialect == Dialect::kCompletion && prompt == nullptr)
@@ -112,6 +61,7 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
   ReadLimit(fields, {"n_predict", "max_tokens", "max_completion_tokens"}, defaults, request);
   if (const Json* stop = fields.Find("stop")) request.spec.stops = ReadStops("stop", *stop);
   request.spec.logprobs = ReadLogprobs(fields, dialect);
+  ReadForm(fields, request);
   request.stream = fields.Bool("stream", false);
   if (const Json* options = fields.Find("stream_options"))
     request.include_usage = JsonFields(*options, "stream_options").Bool("include_usage", false);
@@ -132,7 +82,7 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
   fields.Ignore({"service_tier", "store", "metadata", "user", "prediction", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "verbosity", "cache_prompt", "id_slot",
                  "return_tokens", "timings_per_token", "id", "api_key", "parse_tool_calls",
-                 "add_generation_prompt"});
+                 "strict"});
 }
 
 }  // namespace
@@ -141,11 +91,16 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
 size_t CompletionRequest::held_bytes() const { return 16 * tool_bytes * (choices() + 1); }
 
 std::string ChatTemplateText(const CompletionDefaults& defaults) {
-  return std::string(defaults.tokenizer->chat_template());
+  return defaults.chat_template == nullptr ? "" : defaults.chat_template->source();
 }
 
 nlohmann::json ChatCapsJson(const CompletionDefaults& defaults) {
-  return {{"supports_tools", defaults.chat_format.has_value()}};
+  const model::ChatTemplate* chat = defaults.chat_template.get();
+  return {{"supports_tools", chat != nullptr && chat->supports_tools()},
+          {"supports_tool_calls", chat != nullptr && chat->supports_tools()},
+          {"supports_parallel_tool_calls", chat != nullptr && chat->supports_tools()},
+          {"supports_thinking", chat != nullptr && chat->supports_thinking()},
+          {"supports_system_role", chat == nullptr || chat->supports_system()}};
 }
 
 size_t LongestTokenBytes(const model::Tokenizer& tokenizer) {
@@ -199,29 +154,6 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
   return request;
 }
 
-std::string RenderedChat(const CompletionRequest& request, const CompletionDefaults& defaults) {
-  if (!defaults.chat_format) {
-    throw Refused(400,
-                  "{} has no chat template that Larder knows; use a prompt, or start the server with "
-                  "--chat-template NAME",
-                  defaults.model)
-        .On("messages");
-  }
-  model::ChatOptions options;
-  options.date = Today();
-  options.enable_thinking = request.kwargs.value("enable_thinking", true);
-  std::vector<model::ChatMessage> messages;
-  for (const Json& one : request.messages) {
-    const Json& content = one["content"];
-    messages.push_back({one["role"].get<std::string>(), content.is_string() ? content.get<std::string>() : ""});
-  }
-  try {
-    return model::RenderChat(*defaults.chat_format, messages, options);
-  } catch (const Error& error) {
-    throw Refused(400, "messages: {}", error.what()).On("messages");
-  }
-}
-
 std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const CompletionDefaults& defaults) {
   std::vector<std::vector<TokenId>> prompts;
   const bool chat = request.is_chat();
@@ -230,7 +162,7 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const Completi
   } else {
     for (const Prompt& prompt : request.prompts) prompts.push_back(PromptTokens(prompt, defaults));
   }
-  GenerationSpec spec = request.spec;
+  GenerationSpec spec = request.spec;  // with what ChatTokens set
   if (request.ignore_eos) BanEndOfGeneration(defaults, spec.sampling);
   spec.continues = !chat || request.continue_last;
   std::vector<GenerationSpec> specs;
@@ -246,6 +178,15 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const Completi
     }
   }
   return specs;
+}
+
+size_t PreparedRequest::cost_bytes() const {
+  constexpr size_t kCompiling = size_t{16} << 10;
+  for (const char* word : {"schema", "grammar", "guided_", "structured_outputs", "\"strict\"", "\"required\"",
+                           "\"format\""}) {
+    if (text.find(word) != std::string::npos) return std::max(text.size(), kCompiling);
+  }
+  return text.size();
 }
 
 void PreparedRequest::Run(const CompletionDefaults& defaults) {

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "model/chat/chat.h"
+#include "model/chat/chat_template.h"
 #include "serving/answer/answer_parser.h"
 #include "serving/api/dialect.h"
 #include "serving/api/json_fields.h"
@@ -24,7 +24,7 @@ namespace larder::serving::inline api {
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
-  std::optional<model::ChatFormat> chat_format;  // nullopt: chats are refused
+  std::shared_ptr<const model::ChatTemplate> chat_template;  // null: chats are lines of "role: content"
   AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
@@ -54,6 +54,8 @@ struct CompletionRequest {
   Json tools;                    // array of {"type":"function","function":{...}}; null: none
   Json kwargs = Json::object();  // further variables of the template
   ToolUse tool_choice;
+  Json schema;                   // of the answer's text, if it has to be JSON; null: it need not
+  bool add_generation_prompt = true;
   bool continue_last = false;  // the last message is the assistant's and goes on
   // Whether thoughts are told apart from the answer; false: they are a part of its text.
   bool split_reasoning = true;
@@ -81,8 +83,8 @@ inline constexpr int kMostLogprobs = 20;
 
 // Throws a Refused that names the field, its value and what was expected.
 CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&);
-// The text that the template makes of a chat. Throws Refused.
-std::string RenderedChat(const CompletionRequest&, const CompletionDefaults&);
+// The prompt that the template makes of a chat. Throws Refused.
+std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const CompletionDefaults&);
 // The template's text; what it can do, as llama-server's chat_template_caps.
 std::string ChatTemplateText(const CompletionDefaults&);
 nlohmann::json ChatCapsJson(const CompletionDefaults&);
@@ -102,6 +104,8 @@ struct PreparedRequest {
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;
 
+  // What it takes to prepare the text, in bytes of plain text: a grammar that is compiled counts as a large text.
+  size_t cost_bytes() const;
   void Run(const CompletionDefaults& defaults);
 };
 

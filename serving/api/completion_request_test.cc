@@ -14,7 +14,7 @@ namespace {
 CompletionDefaults Defaults() {
   CompletionDefaults defaults;
   defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
-  defaults.chat_format = model::ChatFormat::kChatMl;
+  defaults.chat_template = model::ChatTemplate::Named("chatml", *defaults.tokenizer);
   defaults.vocab = defaults.tokenizer->size();
   defaults.context = 64;
   defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
@@ -52,6 +52,11 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","temperature":1e300})", "temperature", "temperature"},
       {R"({"prompt":"a","top_k":1.5})", "top_k", "1.5"},
       {R"({"prompt":"a","top_p":-1})", "", "top_p is -1"},
+      {R"({"prompt":"a","samplers":["top_q"]})", "samplers", "penalties;dry;top_n_sigma"},
+      {R"({"prompt":"a","samplers":"kz"})", "samplers", "names"},
+      {R"({"prompt":"a","mirostat":3})", "mirostat", "0 to 2"},
+      {R"({"prompt":"a","dry_base":0})", "", "dry_base is 0"},
+      {R"({"prompt":"a","dry_sequence_breakers":[""]})", "dry_sequence_breakers", "1 to 40"},
       {R"({"prompt":"a","stop":[""]})", "stop", "1 to"},
       {R"({"prompt":"a","stop":3})", "stop", "3"},
       {R"({"prompt":"a","logprobs":21})", "logprobs", "21"},
@@ -161,6 +166,9 @@ TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
   EXPECT_EQ(p.samplers, (std::vector{SamplerStep::kTopK, SamplerStep::kTypicalP, SamplerStep::kTemperature}));
   EXPECT_EQ(Read(R"({"prompt":"a","samplers":"edskypmxt"})").spec.sampling.samplers, DefaultSamplers());
   EXPECT_TRUE(Read(R"({"prompt":"a","samplers":[]})").spec.sampling.samplers.empty());
+  EXPECT_EQ(Read(R"({"prompt":"a","samplers":["top_k","typ_p","tfs_z","typical_p","temperature"]})")
+                .spec.sampling.samplers,
+            p.samplers);
 }
 
 TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {
@@ -260,8 +268,8 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
   const std::string chat = R"({"messages":[{"role":"user","content":")";
   EXPECT_EQ(refusal(chat + some + "\"}]}", Dialect::kChat).substr(0, 10), "messages: ");
   CompletionDefaults without = Defaults();
-  without.chat_format.reset();
-  EXPECT_NE(refusal(chat + "a\"}]}", Dialect::kChat, without).find("no chat template"), std::string::npos);
+  without.chat_template.reset();
+  EXPECT_EQ(refusal(chat + "a\"}]}", Dialect::kChat, without), "") << "lines of role and content";
 }
 
 TEST(PreparedRequestTest, HoldsSpecsOrTheReason) {

@@ -84,6 +84,7 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, Co
   if (const Json* stop = fields.Find("stop")) request.spec.stops = ReadStops("stop", *stop);
   const auto probs = static_cast<int>(fields.Integer("n_probs", 0, 0, kMostLogprobs));
   request.spec.logprobs = probs == 0 ? -1 : probs;
+  ReadForm(fields, request);
   request.stream = fields.Bool("stream", false);
   fields.Ignore({"cache_prompt", "id_slot", "samplers", "n_indent", "t_max_prompt_ms", "t_max_predict_ms",
                  "n_cache_reuse", "response_fields", "return_tokens", "timings_per_token"});

@@ -175,8 +175,12 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
   if (const Json* choice = fields.Find("tool_choice")) ReadMessageChoice(*choice, request.tool_choice);
   FinishTools(request);
   if (const Json* thinking = fields.Find("thinking")) ReadThinking(*thinking, request);
-  if (const Json* config = fields.Find("output_config"))
-    SetEffort(request, "output_config.effort", JsonFields(*config, "output_config").String("effort", ""));
+  if (const Json* config = fields.Find("output_config")) {
+    const JsonFields output(*config, "output_config");
+    SetEffort(request, "output_config.effort", output.String("effort", ""));
+    if (const Json* format = output.Find("format")) SetForm(*format, request);
+  }
+  if (const Json* format = fields.Find("output_format")) SetForm(*format, request);
   ReadTemplateKwargs(fields, request);
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"max_tokens"}, defaults, request);

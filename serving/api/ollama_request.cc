@@ -100,6 +100,13 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, Co
   ReadLimit(options, {"num_predict"}, defaults, request);
   if (request.spec.max_tokens < 0) request.spec.max_tokens = -1;
   if (const Json* stop = options.Find("stop")) request.spec.stops = ReadStops("options.stop", *stop);
+  if (const Json* format = fields.Find("format"); format != nullptr && *format != "") {
+    if (format->is_string() && *format != "json")
+      JsonFields::Fail("format", *format, "\"json\" or a JSON schema");
+    SetForm(format->is_string() ? Json{{"type", "json_object"}}
+                                : Json{{"type", "json_object"}, {"schema", *format}},
+            request);
+  }
   request.stream = fields.Bool("stream", true);
   options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap",
                   "use_mlock", "numa", "low_vram", "vocab_only", "penalize_newline"});

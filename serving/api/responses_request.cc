@@ -94,6 +94,11 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"max_output_tokens"}, defaults, request);
   if (const Json* stop = fields.Find("stop")) request.spec.stops = ReadStops("stop", *stop);
+  if (const Json* text = fields.Find("text")) {
+    const JsonFields form(*text, "text");
+    if (const Json* format = form.Find("format")) SetForm(*format, request);
+    form.Ignore({"verbosity"});
+  }
   request.stream = fields.Bool("stream", false);
   for (const char* name : {"instructions", "tools", "tool_choice", "metadata", "reasoning", "text",
                            "temperature", "top_p", "max_output_tokens", "user"}) {

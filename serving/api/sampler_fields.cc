@@ -13,6 +13,10 @@ constexpr std::pair<char, SamplerStep> kLetters[] = {
     {'k', SamplerStep::kTopK},      {'y', SamplerStep::kTypicalP}, {'p', SamplerStep::kTopP},
     {'m', SamplerStep::kMinP},      {'x', SamplerStep::kXtc},      {'t', SamplerStep::kTemperature}};
 
+// Samplers of llama.cpp, now or once, that are off unless other fields turn them on. Clients name them
+// anyway.
+constexpr std::string_view kNotHere[] = {"tfs_z", "infill", "adaptive_p"};
+
 // An array of names, or a text of letters.
 std::vector<SamplerStep> ReadOrder(const Json& field) {
   const std::string expected = fmt::format("an array of at most {} of these names: {}", kMostSamplers,
@@ -27,12 +31,16 @@ std::vector<SamplerStep> ReadOrder(const Json& field) {
     return order;
   }
   if (!field.is_array() || field.size() > kMostSamplers) JsonFields::Fail("samplers", field, expected);
-  for (const Json& name : field) {
-    if (!name.is_string()) JsonFields::Fail("samplers", name, expected);
+  for (const Json& one : field) {
+    if (!one.is_string()) JsonFields::Fail("samplers", one, expected);
+    const auto& name = one.get_ref<const std::string&>();
+    if (std::ranges::find(kNotHere, name) != std::end(kNotHere)) continue;
     try {
-      order.push_back(SamplerByName(name.get_ref<const std::string&>()));
+      const SamplerStep step = SamplerByName(name);
+      // Clients that send all names of all servers name a sampler twice.
+      if (name == SamplerName(step) || std::ranges::find(order, step) == order.end()) order.push_back(step);
     } catch (const Error&) {
-      JsonFields::Fail("samplers", name, expected);
+      JsonFields::Fail("samplers", one, expected);
     }
   }
   return order;

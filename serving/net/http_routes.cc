@@ -187,7 +187,7 @@ HttpReply ApplyTemplate(const HttpRequest& request, ServerState& state) {
   WantReady(state);
   const CompletionRequest asked =
       ReadCompletionRequest(ParseJson(request.body), Dialect::kChat, state.defaults);
-  return JsonReply({{"prompt", RenderedChat(asked, state.defaults)}});
+  return JsonReply({{"prompt", model::JoinPieces(RenderedChat(asked, state.defaults))}});
 }
 
 // What Ollama's clients want to know of a model.

@@ -149,7 +149,7 @@ void HttpSession::Handle() {
   prepared->text = std::exchange(request_.body, {});
   prepared->dialect = dialect_;
   Prepare(
-      Protocol::kHttp, prepared->text.size(),
+      Protocol::kHttp, prepared->cost_bytes(),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }
