@@ -1,4 +1,5 @@
 // Attributes, elements, arithmetic, iteration: what Python's operators do for each type.
+#include <algorithm>
 #include <cmath>
 
 #include "model/jinja/rendering.h"

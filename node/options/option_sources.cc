@@ -6,10 +6,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -211,9 +213,9 @@ std::string VariableOf(std::string_view long_name) {
 }
 
 void OptionSources::Describe(CLI::App& command) {
-  command
-      .add_option("--config", "TOML file of options: keys are long names, in [" + command.get_name() +
-                                  "] or for all commands at the top")
+  const std::string text = "TOML file of options: keys are long names, in [" + command.get_name() +
+                           "] or for all commands at the top";
+  command.add_option("--config", text)
       ->type_name("FILE")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group(kGroup);

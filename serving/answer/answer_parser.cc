@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "serving/answer/answer_machine.h"
@@ -45,6 +46,7 @@ std::string ToolCallId(AnswerFormat format, uint64_t id_seed, size_t call, size_
 
 void DeltaSink::Begin(std::string_view name, std::string_view id) {
   open_ = true;
+  ++writes_;
   deltas_.push_back({.kind = AnswerDelta::Kind::kCallBegin,
                      .call = calls_,
                      .text = std::string(name),
@@ -56,11 +58,13 @@ void DeltaSink::Begin(std::string_view name, std::string_view id) {
 
 void DeltaSink::End() {
   open_ = false;
+  ++writes_;
   deltas_.push_back({.kind = AnswerDelta::Kind::kCallEnd, .call = calls_ - 1, .text = {}, .id = {}});
 }
 
 void DeltaSink::Add(AnswerDelta::Kind kind, std::string_view text) {
   if (text.empty()) return;
+  ++writes_;
   if (deltas_.empty() || deltas_.back().kind != kind) {
     const size_t call = kind == AnswerDelta::Kind::kArguments ? calls_ - 1 : 0;
     deltas_.push_back({.kind = kind, .call = call, .text = {}, .id = {}});
@@ -237,13 +241,12 @@ class MarkedText final : public AnswerParser::Machine {
   }
 
   void CallByte(char c) {
-    const bool was_open = sink_.open();
-    const size_t calls = sink_.calls();
+    const size_t writes = sink_.writes();
     const Step step = machine_->Next(c);
     if (step == Step::kBroken) return Break(c);
     raw_ += c;
     // What has become part of a call is not text any more.
-    if (was_open || sink_.calls() != calls) raw_.clear();
+    if (sink_.writes() != writes) raw_.clear();
     if (step == Step::kMore) return;
     machine_.reset();
     const std::string again = step == Step::kDoneBefore ? std::string(1, c) : "";
@@ -263,6 +266,7 @@ class MarkedText final : public AnswerParser::Machine {
     if (sink_.open()) {
       sink_.End();
       Fresh(true);
+      Again(raw_);
     } else if (sink_.calls() > block_calls_) {
       Fresh(true);
       Again(Remainder());
@@ -279,6 +283,7 @@ class MarkedText final : public AnswerParser::Machine {
   }
 
   void FinishCall() {
+    if (sink_.open()) machine_->Flush();
     machine_.reset();
     if (sink_.open()) {
       sink_.End();
@@ -310,7 +315,7 @@ class MarkedText final : public AnswerParser::Machine {
   // In a block of calls:
   std::unique_ptr<CallMachine> machine_;
   std::string_view marker_;
-  std::string raw_;  // behind the marker or the last call
+  std::string raw_;  // read, and not yet part of a call
   size_t block_calls_ = 0;
   std::tuple<Mode, std::string, bool, bool, bool> before_;
 };

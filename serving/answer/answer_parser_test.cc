@@ -255,7 +255,9 @@ TEST(AnswerParser, PlainTextPassesAtOnce) {
     std::string all;
     for (const std::string_view token : {"Hello", " world", ",", " 2", " <", " 3", "!", " Grüße"}) {
       const auto deltas = parser.Add(token);
-      if (token != " <" && token != "Hello") EXPECT_EQ(deltas.size(), 1u) << token;
+      if (token != " <" && token != "Hello") {
+        EXPECT_EQ(deltas.size(), 1u) << token;
+      }
       for (const AnswerDelta& delta : deltas) all += delta.text;
     }
     EXPECT_EQ(all, "Hello world, 2 < 3! Grüße");
@@ -371,7 +373,7 @@ TEST(AnswerParser, WhatIsBrokenIsNotLost) {
   EXPECT_EQ(Calls(wrong), "f BROKEN {\"a\": ");
   EXPECT_EQ(wrong.content, "oops}}</tool_call> so");
   const ParsedAnswer xml = Parse(AnswerFormat::kQwenXml, "<tool_call><function=f><parameter=a>\nrm -r");
-  EXPECT_EQ(Calls(xml), "f BROKEN {\"a\": ");
+  EXPECT_EQ(Calls(xml), "f BROKEN {\"a\": \"rm -r");
   // Behind a whole call: the rest of a list.
   const ParsedAnswer list =
       Parse(AnswerFormat::kMistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g");

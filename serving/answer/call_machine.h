@@ -52,6 +52,8 @@ class CallMachine {
  public:
   virtual ~CallMachine() = default;
   virtual Step Next(char c) = 0;
+  // A call is open and will not be completed: gives what was held back of its arguments.
+  virtual void Flush() {}
 };
 
 // JSON: an object with a name and arguments, a list of such, or {"tool_call": {...}}. whole_message: nothing

@@ -25,6 +25,7 @@ class DeltaSink final : public CallSink {
   std::vector<AnswerDelta> Take() { return std::exchange(deltas_, {}); }
   size_t calls() const { return calls_; }  // that have begun
   bool open() const { return open_; }      // the last one has not ended
+  size_t writes() const { return writes_; }
 
  private:
   void Add(AnswerDelta::Kind kind, std::string_view text);
@@ -32,7 +33,7 @@ class DeltaSink final : public CallSink {
   AnswerFormat format_;
   uint64_t id_seed_;
   size_t calls_before_;
-  size_t calls_ = 0;
+  size_t calls_ = 0, writes_ = 0;
   bool open_ = false;
   std::vector<AnswerDelta> deltas_;
 };

@@ -41,6 +41,12 @@ class GemmaCall final : public CallMachine {
     return Step::kBroken;
   }
 
+  void Flush() override {
+    std::string json;
+    AppendJsonEscaped(json, token_);
+    if (state_ == State::kBareValue || state_ == State::kQuoted) sink_.Arguments(json);
+  }
+
  private:
   enum class State : uint8_t {
     kHead,

@@ -59,10 +59,8 @@ std::vector<std::string> Characters(std::string_view text) {
 
 std::string InClass(const std::string& character) {
   if (character == "\n") return "\\n";
-  if (character == "]" || character == "[" || character == "\\" || character == "-" || character == "^") {
-    return "\\" + character;
-  }
-  return character;
+  if (character == "[" || character == "]" || character == "\\") return "\\" + character;
+  return character;  // no marker has ^ or -
 }
 
 struct Tool {
@@ -95,7 +93,7 @@ std::vector<Tool> ReadTools(const Json& tools, const ToolChoice& choice) {
   }
   if (!read.empty()) return read;
   if (choice.kind == ToolChoice::Kind::kNamed) {
-    throw Error(fmt::format("tool_choice: no tool is named \"{}\"", choice.name));
+    throw Error("tool_choice: no tool is named \"{}\"", choice.name);
   }
   throw Error("tools: expected at least one function with a name");
 }
@@ -247,7 +245,8 @@ class GrammarText {
              R"( "<|start|>" "assistant")? )";
     }
     if (shape_.thought_open.empty()) return Until(shape_.thought_end) + " \"\\n\"* ";
-    return fmt::format("({} {} \"\\n\"*)? ", Quoted(shape_.thought_open), Until(shape_.thought_end));
+    const std::string_view name = format_ == AnswerFormat::kGemma4 ? R"("thought\n" )" : "";
+    return fmt::format("({} {}{} \"\\n\"*)? ", Quoted(shape_.thought_open), name, Until(shape_.thought_end));
   }
 
   std::string Calls(const std::vector<Tool>& tools, bool parallel) {
@@ -309,8 +308,9 @@ class GrammarText {
         return fmt::format(R"({} [0-9]+ "<|tool_call_argument_begin|>" {} "<|tool_call_end|>")",
                            Quoted("functions." + name + ":"), json);
       case Format::kHarmony:
-        return fmt::format(R"({} "<|channel|>commentary"? " "? "<|constrain|>"? "json"? "<|message|>" {})",
-                           Quoted(name), json);
+        return fmt::format(
+            R"({} ("<|channel|>" "commentary")? (" " "<|constrain|>"? "json")? "<|message|>" {})",
+            Quoted(name), json);
       case Format::kFunctionary31:
         return fmt::format("{} {} \"</function>\"", Quoted(name + ">"), json);
       case Format::kFunctionary32:
@@ -356,7 +356,7 @@ class GrammarText {
   static bool IsRequired(const Json& schema, const std::string& key) {
     const auto required = schema.find("required");
     return required != schema.end() && required->is_array() &&
-           std::ranges::find(*required, key) != required->end();
+           std::find(required->begin(), required->end(), key) != required->end();
   }
 
   // A property's schema with what its references may point to.

@@ -71,6 +71,11 @@ class XmlCall final : public CallMachine {
     return Step::kBroken;
   }
 
+  void Flush() override {
+    if (state_ == State::kValue && !token_.empty()) sink_.Arguments("\"");
+    if (state_ == State::kValue || state_ == State::kString) Send(token_.size());
+  }
+
  private:
   enum class State : uint8_t { kNameOpen, kName, kKeyOrEnd, kKey, kValueOpen, kString, kValue };
   static constexpr size_t kMostHeadBytes = 512;

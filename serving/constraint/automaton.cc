@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t kMostItems = 1024;         // configurations of a state
 constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
-// Configurations that a mask steps. Some 30 ns each if no step is known: at most a tenth of a second, where all of
-// a vocabulary's 300,000 nodes have a dozen of them each. A JSON string takes 20,000.
+// Configurations that a mask steps. Some 30 ns each if no step is known: at most a tenth of a second, where
+// all of a vocabulary's 300,000 nodes have a dozen of them each. A JSON string takes 20,000.
 constexpr size_t kMostWork = 4'000'000;
 constexpr size_t kMostBytes = 48 << 20;      // of states, frames and steps; Tidy drops more
 constexpr size_t kMostMaskBytes = 16 << 20;  // of masks that are kept
@@ -19,7 +19,7 @@ constexpr size_t kMostMaskBytes = 16 << 20;  // of masks that are kept
 Automaton::Automaton(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Vocabulary> vocabulary)
     : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), nfa_(grammar_->nfa()) {
   path_.resize(vocabulary_->longest() + 1);
-  Find({}, false);  // kDead
+  Find({}, false);                    // kDead
   states_.push_back(states_[kDead]);  // kTooMany: no set is equal to it
   frames_.push_back({});              // 0: the empty stack
   FindControls();
@@ -69,7 +69,8 @@ void Automaton::Follow(Item item) {
     item = to_do_.back();
     to_do_.pop_back();
     const auto fresh = static_cast<uint32_t>(seen_items_.size());
-    const uint32_t seen = seen_.Find(Mix(item.node, item.stack), fresh, [&](uint32_t i) { return seen_items_[i] == item; });
+    const uint32_t seen =
+        seen_.Find(Mix(item.node, item.stack), fresh, [&](uint32_t i) { return seen_items_[i] == item; });
     if (seen != fresh) continue;
     if (fresh == kMostFollowed) too_many_ = true;
     if (too_many_) return;
@@ -105,7 +106,8 @@ void Automaton::Follow(Item item) {
           } else {
             const uint32_t loop = frame.to & ~kLoopBit;
             const bool endless = nfa_.loops[loop].most == kUnbounded;
-            const uint32_t count = endless ? std::min(frame.count + 1, nfa_.loops[loop].least) : frame.count + 1;
+            const uint32_t count =
+                endless ? std::min(frame.count + 1, nfa_.loops[loop].least) : frame.count + 1;
             Enter(loop, count, frame.parent, to_do_);
           }
         }
@@ -227,7 +229,8 @@ bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
   }
   // Inside a string the plain tokens that fit are allowed without a look at each.
   const uint32_t plain = states_[state].plain;
-  const uint32_t known_plain = plain > Vocabulary::kPlainLevels && plain != kUnbounded ? Vocabulary::kPlainLevels : plain;
+  const uint32_t known_plain =
+      plain > Vocabulary::kPlainLevels && plain != kUnbounded ? Vocabulary::kPlainLevels : plain;
   if (known_plain > 0) {
     const std::span<const uint64_t> allowed = vocabulary_->PlainOfAtMost(known_plain);
     std::copy(allowed.begin(), allowed.end(), out.begin());

@@ -1,9 +1,9 @@
-// Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A state is a set of
-// configurations (node and stack); equal ones are the same state, their stacks share their frames, and steps and
-// masks that were computed once are kept. One thread at a time: the mask thread's.
+// Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A state is a set
+// of configurations (node and stack); equal ones are the same state, their stacks share their frames, and
+// steps and masks that were computed once are kept. One thread at a time: the mask thread's.
 //
-// Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs more ends its
-// generation with an error; where the bound is does not depend on what is cached.
+// Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs more ends
+// its generation with an error; where the bound is does not depend on what is cached.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class Automaton {
   StateId StepToken(StateId, TokenId);
   bool complete(StateId state) const { return states_[state].complete; }
 
-  // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation where the text is
-  // complete. False: more work than a mask may take.
+  // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation where the
+  // text is complete. False: more work than a mask may take.
   bool Mask(StateId, std::span<uint64_t> out);
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }

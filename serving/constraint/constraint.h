@@ -1,6 +1,6 @@
 // Constraint: what one generated text may go on with. It takes the text's tokens and has the mask of the next
-// one. With triggers the text is free up to the first of these; what is behind it must match the grammar. It may
-// be copied. One thread at a time, that of its Automaton.
+// one. With triggers the text is free up to the first of these; what is behind it must match the grammar. It
+// may be copied. One thread at a time, that of its Automaton.
 #pragma once
 
 #include <cstdint>

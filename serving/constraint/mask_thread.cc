@@ -23,12 +23,12 @@ sync::WaitPolicy Waiting() {
 
 }  // namespace
 
-// One sequence's mask, written by the mask thread before it signals `ready`, and read by the compute thread after
-// that, until it posts the next token.
+// One sequence's mask, written by the mask thread before it signals `ready`, and read by the compute thread
+// after that, until it posts the next token.
 struct MaskJob {
   std::shared_ptr<const Grammar> grammar;
   std::vector<std::string> triggers;
-  uint32_t asked = 0;  // compute thread
+  uint32_t asked = 0;                    // compute thread
   std::optional<Constraint> constraint;  // mask thread
 
   std::vector<uint64_t> mask;
@@ -52,7 +52,8 @@ void MakeMask(MaskJob& job, const Vocabulary& vocabulary) {
     for (const uint64_t word : job.mask) set += static_cast<size_t>(__builtin_popcountll(word));
     if (job.complete) ends = vocabulary.end_of_generation().size();
     job.only_the_end = job.complete && set <= ends;
-    if (set == 0 && !job.complete) job.failure = "the vocabulary has no token that goes on as the grammar asks";
+    if (set == 0 && !job.complete)
+      job.failure = "the vocabulary has no token that goes on as the grammar asks";
   }
 }
 
@@ -61,7 +62,8 @@ class Automata {
  public:
   std::shared_ptr<Automaton> Of(const std::shared_ptr<const Grammar>& grammar,
                                 const std::shared_ptr<const Vocabulary>& vocabulary) {
-    auto found = std::find_if(list_.begin(), list_.end(), [&](const Entry& entry) { return entry.grammar == grammar; });
+    auto found = std::find_if(list_.begin(), list_.end(),
+                              [&](const Entry& entry) { return entry.grammar == grammar; });
     if (found == list_.end()) {
       list_.push_front({grammar, std::make_shared<Automaton>(grammar, vocabulary)});
       while (list_.size() > kMostAutomata) list_.pop_back();  // sequences that use it still hold it
@@ -81,7 +83,7 @@ class Automata {
 
 }  // namespace
 
-MaskedSequence::~MaskedSequence() { thread_.Post({std::move(job_), MaskThread::Message::Kind::kClose, 0}); }
+MaskedSequence::~MaskedSequence() { thread_->Post({std::move(job_), MaskThread::Message::Kind::kClose, 0}); }
 
 void MaskedSequence::Wait() { job_->ready.Wait(job_->asked, Waiting()); }
 std::span<const uint64_t> MaskedSequence::allowed() const {
@@ -93,7 +95,12 @@ const std::string& MaskedSequence::failure() const { return job_->failure; }
 
 void MaskedSequence::Accept(TokenId token) {
   ++job_->asked;
-  thread_.Post({job_, MaskThread::Message::Kind::kToken, token});
+  thread_->Post({job_, MaskThread::Message::Kind::kToken, token});
+}
+
+std::shared_ptr<MaskThread> MaskThread::Start(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab,
+                                              size_t sequences) {
+  return std::make_shared<MaskThread>(std::move(tokenizer), vocab, sequences);
 }
 
 MaskThread::MaskThread(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab, size_t sequences)
@@ -115,11 +122,12 @@ std::unique_ptr<MaskedSequence> MaskThread::Open(std::shared_ptr<const Grammar> 
   job->triggers = std::move(triggers);
   job->asked = 1;
   Post({job, Message::Kind::kOpen, 0});
-  return std::unique_ptr<MaskedSequence>(new MaskedSequence(*this, std::move(job)));
+  return std::unique_ptr<MaskedSequence>(new MaskedSequence(shared_from_this(), std::move(job)));
 }
 
 void MaskThread::Post(Message message) {
-  // Each sequence has one message on its way and one to close it; only those of closed ones may fill the ring.
+  // Each sequence has one message on its way and one to close it; only those of closed ones may fill the
+  // ring.
   while (!ring_.Push(std::move(message))) std::this_thread::yield();
   posted_.Signal(++posted_count_);
 }

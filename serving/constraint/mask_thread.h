@@ -1,7 +1,7 @@
-// MaskThread: computes the masks of constrained sequences beside the model's steps. The compute thread opens a
-// MaskedSequence for each, tells it the tokens that it chose, and asks for the mask of the next one a step later;
-// it never computes one and takes no lock. The automata of grammars belong to this thread; those of grammars that
-// were used lately are kept. One per server; it outlives its sequences.
+// MaskThread: computes the masks of constrained sequences beside the model's steps. The compute thread opens
+// a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask of the next one a step
+// later; it never computes one and takes no lock. The automata of grammars belong to this thread; those of
+// grammars that were used lately are kept. One per server.
 #pragma once
 
 #include <atomic>
@@ -32,28 +32,31 @@ class MaskedSequence {
   MaskedSequence(const MaskedSequence&) = delete;
   MaskedSequence& operator=(const MaskedSequence&) = delete;
 
-  // Waits until the mask behind all accepted tokens is there: not at all if the model's step took longer than the
-  // mask. Valid until Accept.
+  // Waits until the mask behind all accepted tokens is there: not at all if the model's step took longer than
+  // the mask. Valid until Accept.
   void Wait();
   // A bit for each token that may be chosen; empty: any token may.
   std::span<const uint64_t> allowed() const;
-  bool complete() const;       // the text may end here
-  bool only_the_end() const;   // and no token but an end of generation may follow
+  bool complete() const;               // the text may end here
+  bool only_the_end() const;           // and no token but an end of generation may follow
   const std::string& failure() const;  // not empty: why no mask could be made
 
   void Accept(TokenId);
 
  private:
   friend class MaskThread;
-  MaskedSequence(MaskThread& thread, std::shared_ptr<MaskJob> job) : thread_(thread), job_(std::move(job)) {}
-  MaskThread& thread_;
+  MaskedSequence(std::shared_ptr<MaskThread> thread, std::shared_ptr<MaskJob> job)
+      : thread_(std::move(thread)), job_(std::move(job)) {}
+  const std::shared_ptr<MaskThread> thread_;
   std::shared_ptr<MaskJob> job_;
 };
 
-class MaskThread {
+class MaskThread : public std::enable_shared_from_this<MaskThread> {
  public:
   // The thread begins with making the tokenizer's Vocabulary (some 80 ms for 128,256 tokens). `vocab`: of the
-  // logits. At most `sequences` are open at a time.
+  // logits. Some `sequences` are open at a time.
+  static std::shared_ptr<MaskThread> Start(std::shared_ptr<const model::Tokenizer>, size_t vocab,
+                                           size_t sequences);
   MaskThread(std::shared_ptr<const model::Tokenizer>, size_t vocab, size_t sequences);
   ~MaskThread();
 

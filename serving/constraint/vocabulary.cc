@@ -47,8 +47,10 @@ Vocabulary::Vocabulary(const model::Tokenizer& tokenizer, size_t vocab) : size_(
     if (tokenizer.IsEndOfGeneration(token)) {
       ends_.push_back(token);
     } else if (tokenizer.IsControl(token)) {
-      if (std::string text = tokenizer.Piece(token, true); !text.empty()) controls_.emplace_back(std::move(text), token);
-    } else if (const std::string piece = tokenizer.Piece(token); !piece.empty() && piece.size() < UINT16_MAX) {
+      if (std::string text = tokenizer.Piece(token, true); !text.empty())
+        controls_.emplace_back(std::move(text), token);
+    } else if (const std::string piece = tokenizer.Piece(token);
+               !piece.empty() && piece.size() < UINT16_MAX) {
       text_ += piece;
       longest_ = std::max(longest_, piece.size());
       characters_[i] = PlainCharacters(piece);
@@ -59,7 +61,8 @@ Vocabulary::Vocabulary(const model::Tokenizer& tokenizer, size_t vocab) : size_(
   plain_of_.assign(kPlainLevels + 1, std::vector<uint64_t>(words()));
   for (const TokenId token : plain) {
     const auto i = static_cast<size_t>(token);
-    for (size_t level = std::min<size_t>(characters_[i], kPlainLevels + 1); level <= kPlainLevels + 1; ++level)
+    for (size_t level = std::min<size_t>(characters_[i], kPlainLevels + 1); level <= kPlainLevels + 1;
+         ++level)
       plain_of_[level - 1][i / 64] |= uint64_t{1} << i % 64;
   }
   Build(std::move(plain), plain_);
@@ -97,7 +100,11 @@ void Vocabulary::Build(std::vector<TokenId> tokens, std::vector<Node>& tree) {
     close(same);
     for (size_t i = same; i < text.size(); ++i) {
       path.push_back(static_cast<uint32_t>(tree.size()));
-      tree.push_back({.next = 0, .token = -1, .depth = static_cast<uint16_t>(i), .byte = static_cast<uint8_t>(text[i]), .most_plain = 0});
+      tree.push_back({.next = 0,
+                      .token = -1,
+                      .depth = static_cast<uint16_t>(i),
+                      .byte = static_cast<uint8_t>(text[i]),
+                      .most_plain = 0});
     }
     tree.back().token = token;
     tree.back().most_plain = characters_[static_cast<size_t>(token)];

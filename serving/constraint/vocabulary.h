@@ -1,8 +1,8 @@
 // Vocabulary: the tokens of a model as trees of their bytes, so that a mask over all tokens is a walk that
 // leaves out what cannot follow. Made once per server; immutable; any thread.
 //
-// Most tokens are plain: characters that a JSON string has unescaped, and nothing else. They have a tree of their
-// own, and sets by how many characters they have: inside a string they are decided without a walk.
+// Most tokens are plain: characters that a JSON string has unescaped, and nothing else. They have a tree of
+// their own, and sets by how many characters they have: inside a string they are decided without a walk.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,15 @@ class Vocabulary {
   // In preorder: a node's children follow it; `next` is behind its subtree.
   struct Node {
     uint32_t next;
-    TokenId token;      // that ends here, -1: none; others of the same bytes: Same()
-    uint16_t depth;     // bytes before this one
+    TokenId token;   // that ends here, -1: none; others of the same bytes: Same()
+    uint16_t depth;  // bytes before this one
     uint8_t byte;
-    uint8_t most_plain; // the most characters of a plain token in the subtree; 255: so many or more
+    uint8_t most_plain;  // the most characters of a plain token in the subtree; 255: so many or more
   };
   static constexpr uint32_t kPlainLevels = 32;
 
-  // `vocab`: of the model's logits, at least the tokenizer's; tokens that only the model has are never allowed.
+  // `vocab`: of the model's logits, at least the tokenizer's; tokens that only the model has are never
+  // allowed.
   Vocabulary(const model::Tokenizer&, size_t vocab);
 
   size_t size() const { return size_; }
@@ -43,7 +44,8 @@ class Vocabulary {
 
   std::string_view bytes(TokenId token) const {  // none of control tokens
     const auto i = static_cast<size_t>(token);
-    return i < size_ ? std::string_view(text_).substr(begin_[i], begin_[i + 1] - begin_[i]) : std::string_view();
+    return i < size_ ? std::string_view(text_).substr(begin_[i], begin_[i + 1] - begin_[i])
+                     : std::string_view();
   }
   TokenId Same(TokenId token) const { return same_[static_cast<size_t>(token)]; }
   std::span<const TokenId> end_of_generation() const { return ends_; }

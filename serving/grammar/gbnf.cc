@@ -30,7 +30,8 @@ int HexValue(char c) {
 class GbnfReader {
  public:
   explicit GbnfReader(std::string_view text) : text_(text) {
-    if (text.size() > kMostBytes) throw Error("grammar: {} bytes: expected at most {}", text.size(), kMostBytes);
+    if (text.size() > kMostBytes)
+      throw Error("grammar: {} bytes: expected at most {}", text.size(), kMostBytes);
   }
 
   Syntax Run() {
@@ -73,7 +74,8 @@ class GbnfReader {
     const std::string_view before = text_.substr(0, at_);
     const auto line = static_cast<size_t>(std::count(before.begin(), before.end(), '\n')) + 1;
     const size_t begin = before.rfind('\n') + 1;  // npos + 1 is 0
-    throw SyntaxError("grammar: {}:{}: {}", line, at_ - begin + 1, fmt::format(format, std::forward<Args>(args)...));
+    throw SyntaxError("grammar: {}:{}: {}", line, at_ - begin + 1,
+                      fmt::format(format, std::forward<Args>(args)...));
   }
   bool Is(char c) const { return at_ < text_.size() && text_[at_] == c; }
   bool Take(char c) {
@@ -243,14 +245,19 @@ class GbnfReader {
       if (digit < 0) Fail("expected {} hexadecimal digits after \\{}", digits, kind);
       value = value << 4 | static_cast<uint32_t>(digit);
     }
-    if (value > kLastCodePoint || (value >= 0xd800 && value <= 0xdfff)) Fail("\\{}: U+{:X} is no character", kind, value);
+    if (value > kLastCodePoint || (value >= 0xd800 && value <= 0xdfff))
+      Fail("\\{}: U+{:X} is no character", kind, value);
     raw_byte = kind == 'x' && value >= 0x80;
     return value;
   }
 
   uint32_t ReadUtf8() {
     const auto lead = static_cast<uint8_t>(text_[at_]);
-    const int following = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
+    const int following = lead < 0x80       ? 0
+                          : lead >> 5 == 6  ? 1
+                          : lead >> 4 == 14 ? 2
+                          : lead >> 3 == 30 ? 3
+                                            : -1;
     uint32_t value = following <= 0 ? lead : lead & (0x3fu >> following);
     bool valid = following >= 0 && at_ + static_cast<size_t>(following) < text_.size();
     for (int i = 1; valid && i <= following; ++i) {

@@ -1,5 +1,5 @@
-// Grammar: what a generated text must match, compiled. Immutable; any thread may use it, and all requests with
-// the same text share one.
+// Grammar: what a generated text must match, compiled. Immutable; any thread may use it, and all requests
+// with the same text share one.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace larder::serving::inline grammar {
 
 class Grammar {
  public:
-  // Both take time and memory in bounds, whatever the text is, and throw an Error of one line with line:column, or
-  // with the path in the schema.
+  // Both take time and memory in bounds, whatever the text is, and throw an Error of one line with
+  // line:column, or with the path in the schema.
   static std::shared_ptr<const Grammar> FromGbnf(std::string_view text);
   static std::shared_ptr<const Grammar> FromJsonSchema(const nlohmann::ordered_json& schema);
   // A text that matches this regular expression of ECMAScript, as a whole.

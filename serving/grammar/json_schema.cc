@@ -20,9 +20,21 @@ constexpr size_t kMostValues = 50'000;  // schemas read, those of merged ones in
 constexpr uint32_t kMostWhiteSpace = 20;
 
 // What would narrow the valid texts.
-constexpr const char* kUnsupported[] = {
-    "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired", "dependentSchemas",
-    "dependencies", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+constexpr const char* kUnsupported[] = {"not",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "contains",
+                                        "minContains",
+                                        "maxContains",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "dependencies",
+                                        "propertyNames",
+                                        "unevaluatedProperties",
+                                        "unevaluatedItems",
+                                        "$dynamicRef",
+                                        "$recursiveRef"};
 
 class SchemaReader {
  public:
@@ -67,7 +79,8 @@ class SchemaReader {
   }
   ExprId AnyValue() {
     return Shared(value_, "value", [&] {
-      return syntax_.Choice({AnyObject(), AnyArray(), AnyString(), AnyNumber(), Text("true"), Text("false"), Text("null")});
+      return syntax_.Choice(
+          {AnyObject(), AnyArray(), AnyString(), AnyNumber(), Text("true"), Text("false"), Text("null")});
     });
   }
   ExprId AnyObject() {
@@ -96,7 +109,8 @@ class SchemaReader {
   const Json& Resolve(const std::string& ref, const std::string& path) const {
     if (ref == "#") return root_;
     if (ref.rfind("#/", 0) != 0)
-      FailAt(path, fmt::format("$ref: '{}' is not supported: expected # or #/..., a place in this schema", ref.substr(0, 80)));
+      FailAt(path, fmt::format("$ref: '{}' is not supported: expected # or #/..., a place in this schema",
+                               ref.substr(0, 80)));
     const Json* at = &root_;
     for (size_t begin = 2; begin <= ref.size();) {
       const size_t end = std::min(ref.find('/', begin), ref.size());
@@ -120,7 +134,8 @@ class SchemaReader {
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1')) {
         out += text[++i] == '0' ? '~' : '/';
-      } else if (text[i] == '%' && i + 2 < text.size() && std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+      } else if (text[i] == '%' && i + 2 < text.size() &&
+                 std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
                  std::isxdigit(static_cast<unsigned char>(text[i + 2]))) {
         out += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
         i += 2;
@@ -154,7 +169,8 @@ class SchemaReader {
     if (schema.is_boolean()) return schema.get<bool>() ? AnyValue() : syntax_.Never();
     if (!schema.is_object()) FailAt(path, "expected an object, true or false");
     Check(schema, path);
-    if (const auto ref = schema.find("$ref"); ref != schema.end()) return Reference(schema, *ref, path, depth);
+    if (const auto ref = schema.find("$ref"); ref != schema.end())
+      return Reference(schema, *ref, path, depth);
     if (const auto all = schema.find("allOf"); all != schema.end()) return AllOf(schema, *all, path, depth);
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (const auto any = schema.find(keyword); any != schema.end())
@@ -177,15 +193,17 @@ class SchemaReader {
     if (const auto unique = schema.find("uniqueItems"); unique != schema.end() && *unique != false)
       FailAt(path, "uniqueItems is not supported");
     if (const auto multiple = schema.find("multipleOf"); multiple != schema.end()) {
-      if (*multiple != 1 || schema.value("type", Json()) != "integer") FailAt(path, "multipleOf is not supported");
+      if (*multiple != 1 || schema.value("type", Json()) != "integer")
+        FailAt(path, "multipleOf is not supported");
     }
   }
 
   static std::string Under(const std::string& path, const std::string& key) { return path + "/" + key; }
 
   ExprId Reference(const Json& schema, const Json& ref, const std::string& path, size_t depth) {
-    const bool alone = std::all_of(schema.items().begin(), schema.items().end(),
-                                   [](const auto& item) { return item.key() == "$ref" || IsAnnotation(item.key()); });
+    const bool alone = std::all_of(schema.items().begin(), schema.items().end(), [](const auto& item) {
+      return item.key() == "$ref" || IsAnnotation(item.key());
+    });
     if (!alone) return Value(Dereferenced(schema, path), path, depth + 1);
     const std::string name = RefOf(ref, path);
     const auto [place, is_new] = references_.try_emplace(name, 0);
@@ -209,16 +227,18 @@ class SchemaReader {
 
   // oneOf too: whether two ways hold at once can't be told by a grammar.
   ExprId AnyOf(Json rest, const char* keyword, const Json& any, const std::string& path, size_t depth) {
-    if (!any.is_array() || any.empty()) FailAt(path, fmt::format("{}: expected an array of schemas", keyword));
+    if (!any.is_array() || any.empty())
+      FailAt(path, fmt::format("{}: expected an array of schemas", keyword));
     const Json parts = any;
     rest.erase(keyword);
-    const bool alone =
-        std::all_of(rest.items().begin(), rest.items().end(), [](const auto& item) { return IsAnnotation(item.key()); });
+    const bool alone = std::all_of(rest.items().begin(), rest.items().end(),
+                                   [](const auto& item) { return IsAnnotation(item.key()); });
     std::vector<ExprId> ways;
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::string under = Under(Under(path, keyword), std::to_string(i));
-      ways.push_back(alone ? Value(parts[i], under, depth + 1)
-                           : Value(MergeSchemas(rest, Dereferenced(parts[i], under), under), under, depth + 1));
+      ways.push_back(alone
+                         ? Value(parts[i], under, depth + 1)
+                         : Value(MergeSchemas(rest, Dereferenced(parts[i], under), under), under, depth + 1));
     }
     return Named("any-of", syntax_.Choice(ways));
   }
@@ -228,10 +248,12 @@ class SchemaReader {
     const auto type = schema.find("type");
     if (type == schema.end()) {
       const auto has = [&](std::initializer_list<const char*> keywords) {
-        return std::any_of(keywords.begin(), keywords.end(), [&](auto* keyword) { return schema.contains(keyword); });
+        return std::any_of(keywords.begin(), keywords.end(),
+                           [&](auto* keyword) { return schema.contains(keyword); });
       };
       // What it says about one type only, it is taken to mean.
-      if (has({"properties", "required", "additionalProperties", "patternProperties", "minProperties", "maxProperties"}))
+      if (has({"properties", "required", "additionalProperties", "patternProperties", "minProperties",
+               "maxProperties"}))
         types.push_back("object");
       if (has({"items", "prefixItems", "minItems", "maxItems"})) types.push_back("array");
       if (has({"pattern", "minLength", "maxLength", "format"})) types.push_back("string");
@@ -244,7 +266,9 @@ class SchemaReader {
       }
     }
     if (schema.value("nullable", Json(false)) == true) types.push_back("null");
-    const auto has_type = [&](const char* name) { return std::find(types.begin(), types.end(), name) != types.end(); };
+    const auto has_type = [&](const char* name) {
+      return std::find(types.begin(), types.end(), name) != types.end();
+    };
     if (has_type("number")) std::erase(types, "integer");
     return types;
   }
@@ -254,8 +278,8 @@ class SchemaReader {
     if (type == "null") return Text("null");
     if (type == "boolean") return syntax_.Choice({Text("true"), Text("false")});
     if (type == "string") {
-      const bool plain = !schema.contains("pattern") && !schema.contains("format") && !schema.contains("minLength") &&
-                         !schema.contains("maxLength");
+      const bool plain = !schema.contains("pattern") && !schema.contains("format") &&
+                         !schema.contains("minLength") && !schema.contains("maxLength");
       return plain ? AnyString() : Named("string", AddString(syntax_, schema, path));
     }
     if (type == "integer" || type == "number") {
@@ -265,8 +289,10 @@ class SchemaReader {
     }
     if (type == "array") return Array(schema, path, depth);
     if (type == "object") return Object(schema, path, depth);
-    FailAt(path, fmt::format("type: '{}' is no type: expected string, number, integer, boolean, null, array or object",
-                             type.substr(0, 80)));
+    FailAt(
+        path,
+        fmt::format("type: '{}' is no type: expected string, number, integer, boolean, null, array or object",
+                    type.substr(0, 80)));
   }
 
   static NumberBounds Bounds(const Json& schema, const std::string& path) {
@@ -303,20 +329,24 @@ class SchemaReader {
     if (type == "null") return value.is_null();
     if (type == "boolean") return value.is_boolean();
     if (type == "string") return value.is_string();
-    if (type == "integer") return value.is_number_integer() || (value.is_number() && value == value.get<int64_t>());
+    if (type == "integer")
+      return value.is_number_integer() || (value.is_number() && value == value.get<int64_t>());
     if (type == "number") return value.is_number();
     if (type == "array") return value.is_array();
     return type == "object" && value.is_object();
   }
   static size_t Characters(const std::string& text) {
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+    return static_cast<size_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
   }
 
   ExprId Constants(const Json& schema, const Json& values, const std::string& path) {
     std::vector<std::string> types = {"any"};
     if (schema.contains("type")) types = TypesOf(schema, path);
-    for (const char* keyword : {"pattern", "properties", "items", "prefixItems", "patternProperties", "required"}) {
-      if (schema.contains(keyword)) FailAt(path, fmt::format("{} together with enum or const is not supported", keyword));
+    for (const char* keyword :
+         {"pattern", "properties", "items", "prefixItems", "patternProperties", "required"}) {
+      if (schema.contains(keyword))
+        FailAt(path, fmt::format("{} together with enum or const is not supported", keyword));
     }
     const auto keeps = [&](const Json& value, const char* keyword, auto holds) {
       const auto bound = schema.find(keyword);
@@ -326,7 +356,8 @@ class SchemaReader {
     for (const Json& value : values) {
       bool valid = std::any_of(types.begin(), types.end(), [&](auto& type) { return HasType(value, type); });
       if (schema.contains("enum") && schema.contains("const"))
-        valid = valid && std::find(schema["enum"].begin(), schema["enum"].end(), value) != schema["enum"].end();
+        valid =
+            valid && std::find(schema["enum"].begin(), schema["enum"].end(), value) != schema["enum"].end();
       if (value.is_number()) {
         valid = valid && keeps(value, "minimum", [](auto& a, auto& b) { return a >= b; }) &&
                 keeps(value, "maximum", [](auto& a, auto& b) { return a <= b; }) &&
@@ -367,7 +398,8 @@ class SchemaReader {
         rest == schema.end() ? AnyValue() : Named("item", Value(*rest, Under(path, rest_keyword), depth + 1));
     const bool never = rest != schema.end() && *rest == false;
     if (prefix.empty()) {
-      const ExprId list = never ? (least == 0 ? syntax_.Empty() : syntax_.Never()) : ListOf(item, least, most);
+      const ExprId list =
+          never ? (least == 0 ? syntax_.Empty() : syntax_.Never()) : ListOf(item, least, most);
       return Named("array", Braces("[", list, "]"));
     }
     // From the end: the items behind the prefix, then each item of it, which may be left out from `least` on.
@@ -380,7 +412,8 @@ class SchemaReader {
     tail = Named("items", tail);
     for (uint32_t i = fixed; i-- > 0;) {
       ExprId here = i >= most ? syntax_.Never()
-                              : syntax_.Sequence({i > 0 ? Comma() : syntax_.Empty(), prefix[i], i > 0 ? tail : syntax_.Sequence({tail, Space()})});
+                              : syntax_.Sequence({i > 0 ? Comma() : syntax_.Empty(), prefix[i],
+                                                  i > 0 ? tail : syntax_.Sequence({tail, Space()})});
       if (i >= least) here = syntax_.Optional(here);
       tail = Named("items", here);
     }
@@ -406,11 +439,13 @@ class SchemaReader {
     for (const Property& property : properties) names.push_back(property.name);
     const ExprId other = OtherMember(schema, names, path, depth);
     CheckCounts(schema, properties, other, path);
-    if (properties.empty() && !schema.contains("additionalProperties") && !schema.contains("patternProperties"))
+    if (properties.empty() && !schema.contains("additionalProperties") &&
+        !schema.contains("patternProperties"))
       return AnyObject();
     // From the end: what follows the properties from i on, if nothing was written yet, and if something was.
     ExprId first = other == syntax_.Never() ? syntax_.Empty() : ListOf(other, 0, kUnbounded);
-    ExprId later = syntax_.Sequence({syntax_.Repeat(syntax_.Sequence({Comma(), other}), 0, kUnbounded), Space()});
+    ExprId later =
+        syntax_.Sequence({syntax_.Repeat(syntax_.Sequence({Comma(), other}), 0, kUnbounded), Space()});
     for (size_t i = properties.size(); i-- > 0;) {
       const Property& property = properties[i];
       later = Named("later", later);
@@ -446,14 +481,17 @@ class SchemaReader {
     for (const std::string& name : required) {
       if (schema.contains("properties") && schema["properties"].contains(name)) continue;
       const auto additional = schema.find("additionalProperties");
-      const ExprId value = additional == schema.end() ? AnyValue() : Value(*additional, Under(path, "additionalProperties"), depth + 1);
+      const ExprId value = additional == schema.end()
+                               ? AnyValue()
+                               : Value(*additional, Under(path, "additionalProperties"), depth + 1);
       properties.push_back({name, Member(Key(name), value), true});
     }
     return properties;
   }
 
   // A member that `properties` does not list; Never: there is none.
-  ExprId OtherMember(const Json& schema, const std::vector<std::string>& names, const std::string& path, size_t depth) {
+  ExprId OtherMember(const Json& schema, const std::vector<std::string>& names, const std::string& path,
+                     size_t depth) {
     const auto patterns = schema.find("patternProperties");
     const auto additional = schema.find("additionalProperties");
     if (patterns != schema.end() && !patterns->empty()) {
@@ -474,7 +512,8 @@ class SchemaReader {
     return value == syntax_.Never() ? value : Member(AddOtherKey(syntax_, all), value);
   }
 
-  void CheckCounts(const Json& schema, const std::vector<Property>& properties, ExprId other, const std::string& path) {
+  void CheckCounts(const Json& schema, const std::vector<Property>& properties, ExprId other,
+                   const std::string& path) {
     const uint32_t least = ReadCount(schema, "minProperties", 0, path);
     const uint32_t most = ReadCount(schema, "maxProperties", kUnbounded, path);
     const auto required = static_cast<size_t>(
@@ -489,7 +528,8 @@ class SchemaReader {
   Syntax& syntax_;
   const Json& root_;
   size_t values_ = 0;
-  RuleId space_ = kNone, string_ = kNone, number_ = kNone, integer_ = kNone, value_ = kNone, object_ = kNone, array_ = kNone;
+  RuleId space_ = kNone, string_ = kNone, number_ = kNone, integer_ = kNone, value_ = kNone, object_ = kNone,
+         array_ = kNone;
   std::map<std::string, RuleId> references_;
 };
 

@@ -97,7 +97,8 @@ class Compiler {
       for (const ExprId part : expr.parts) sum += weight_[part];
       if (expr.kind == Kind::kText) sum = expr.text.size();
       if (expr.kind == Kind::kClass) sum = expr.set.back().last < 0x80 ? 1 : 8;
-      if (expr.kind == Kind::kRepeat && WrittenOut(expr)) sum = 1 + weight_[expr.parts[0]] * uint64_t{Copies(expr)};
+      if (expr.kind == Kind::kRepeat && WrittenOut(expr))
+        sum = 1 + weight_[expr.parts[0]] * uint64_t{Copies(expr)};
       if (expr.kind == Kind::kRule) sum = RuleWeight(expr.rule);
       weight_.push_back(static_cast<uint32_t>(std::min<uint64_t>(sum, kHeavy)));
     }
@@ -174,7 +175,8 @@ class Compiler {
   void SetSplit(NodeId node, const std::vector<NodeId>& to) {
     const auto begin = static_cast<uint32_t>(nfa_.splits.size());
     nfa_.splits.insert(nfa_.splits.end(), to.begin(), to.end());
-    nfa_.nodes[node] = {.kind = Node::Kind::kSplit, .begin = begin, .end = static_cast<uint32_t>(nfa_.splits.size())};
+    nfa_.nodes[node] = {
+        .kind = Node::Kind::kSplit, .begin = begin, .end = static_cast<uint32_t>(nfa_.splits.size())};
     if (nfa_.splits.size() > 4 * kMostNodes) throw Error("its automaton has more than {} nodes", kMostNodes);
   }
   NodeId AddSplit(const std::vector<NodeId>& to) {
@@ -186,7 +188,8 @@ class Compiler {
   NodeId AddBytes(const std::vector<Nfa::Edge>& edges) {
     const auto begin = static_cast<uint32_t>(nfa_.edges.size());
     nfa_.edges.insert(nfa_.edges.end(), edges.begin(), edges.end());
-    return AddNode({.kind = Node::Kind::kBytes, .begin = begin, .end = static_cast<uint32_t>(nfa_.edges.size())});
+    return AddNode(
+        {.kind = Node::Kind::kBytes, .begin = begin, .end = static_cast<uint32_t>(nfa_.edges.size())});
   }
   NodeId AddByte(char byte, NodeId to) {
     const auto value = static_cast<uint8_t>(byte);
@@ -227,7 +230,9 @@ class Compiler {
     }
     return to;
   }
-  bool Inlined(RuleId rule) const { return rule < rule_weight_.size() && rule_weight_[rule] <= kMostInlinedNodes; }
+  bool Inlined(RuleId rule) const {
+    return rule < rule_weight_.size() && rule_weight_[rule] <= kMostInlinedNodes;
+  }
 
   NodeId EmitText(std::string_view text, bool names_tokens, NodeId to) {
     NodeId node = to;
@@ -380,7 +385,8 @@ class Compiler {
     if (expr.kind == Kind::kClass) return Contains(expr.set, PlainSet());
     if (expr.kind == Kind::kRule && Inlined(expr.rule)) return HasPlainClass(syntax_.body(expr.rule));
     if (expr.kind != Kind::kChoice) return false;
-    return std::any_of(expr.parts.begin(), expr.parts.end(), [&](ExprId part) { return HasPlainClass(part); });
+    return std::any_of(expr.parts.begin(), expr.parts.end(),
+                       [&](ExprId part) { return HasPlainClass(part); });
   }
   NodeId EmitBody(ExprId id, NodeId to, PlainLoop plain) {
     const Expr expr = syntax_.expr(id);
@@ -425,7 +431,8 @@ class Compiler {
 }  // namespace
 
 const CodeSet& PlainSet() {
-  static const CodeSet set = {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x7e}, {0x80, 0xd7ff}, {0xe000, kLastCodePoint}};
+  static const CodeSet set = {
+      {0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0x7e}, {0x80, 0xd7ff}, {0xe000, kLastCodePoint}};
   return set;
 }
 

@@ -53,7 +53,8 @@ class RegexReader {
  private:
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error("{} at character {} of the pattern", fmt::format(format, std::forward<Args>(args)...), at_ + 1);
+    throw Error("{} at character {} of the pattern", fmt::format(format, std::forward<Args>(args)...),
+                at_ + 1);
   }
   bool Is(char c) const { return at_ < text_.size() && text_[at_] == c; }
   bool Take(char c) {
@@ -282,8 +283,8 @@ class RegexReader {
       default:
         break;
     }
-    const bool letter_or_digit = (kind >= '0' && kind <= '9') || (kind >= 'A' && kind <= 'Z') ||
-                                 (kind >= 'a' && kind <= 'z');
+    const bool letter_or_digit =
+        (kind >= '0' && kind <= '9') || (kind >= 'A' && kind <= 'Z') || (kind >= 'a' && kind <= 'z');
     if (letter_or_digit || static_cast<uint8_t>(kind) >= 0x80) {
       --at_;
       Fail("the escape \\{} is not supported", kind);
@@ -321,7 +322,8 @@ class RegexReader {
 
 ExprId AddChar(Syntax& syntax, const CodeSet& set, TextForm form) {
   if (form == TextForm::kPlain) return syntax.Class(set);
-  std::vector<ExprId> ways = {syntax.Class(Intersection(set, {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, kLastCodePoint}}))};
+  std::vector<ExprId> ways = {
+      syntax.Class(Intersection(set, {{0x20, 0x21}, {0x23, 0x5b}, {0x5d, kLastCodePoint}}))};
   for (const CodeRange range : Intersection(set, {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}})) {
     for (uint32_t c = range.first; c <= range.last; ++c) {
       constexpr std::array<std::pair<char, char>, 7> kShort = {

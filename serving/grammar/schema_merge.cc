@@ -26,7 +26,8 @@ Json MergeTypes(const Json& a, const Json& b) {
   Json both = Json::array();
   for (const Json& type : left) {
     if (HasValue(right, type) || (type == "integer" && HasValue(right, "number"))) both.push_back(type);
-    if (type == "number" && HasValue(right, "integer") && !HasValue(left, "integer")) both.push_back("integer");
+    if (type == "number" && HasValue(right, "integer") && !HasValue(left, "integer"))
+      both.push_back("integer");
   }
   return both;
 }
@@ -80,9 +81,12 @@ void FailAt(const std::string& path, const std::string& what) {
 }
 
 bool IsAnnotation(const std::string& keyword) {
-  return Among(keyword, {"title", "description", "default", "examples", "example", "$schema", "$id", "id", "$comment",
-                         "deprecated", "readOnly", "writeOnly", "$defs", "definitions", "$anchor", "$vocabulary",
-                         "contentMediaType", "contentEncoding", "contentSchema", "externalDocs", "xml"});
+  return Among(
+      keyword,
+      {"title",         "description",  "default",  "examples",    "example",          "$schema",
+       "$id",           "id",           "$comment", "deprecated",  "readOnly",         "writeOnly",
+       "$defs",         "definitions",  "$anchor",  "$vocabulary", "contentMediaType", "contentEncoding",
+       "contentSchema", "externalDocs", "xml"});
 }
 
 Json MergeSchemas(const Json& a, const Json& b, const std::string& path) {

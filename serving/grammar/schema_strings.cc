@@ -32,7 +32,8 @@ std::string FormatPattern(std::string_view format) {
   if (format == "time") return time;
   if (format == "date-time") return date + "T" + time;
   if (format == "duration")
-    return "P(?:[0-9]{1,4}W|(?:[0-9]{1,4}Y(?:[0-9]{1,4}M(?:[0-9]{1,4}D)?)?|[0-9]{1,4}M(?:[0-9]{1,4}D)?|[0-9]{1,4}D)"
+    return "P(?:[0-9]{1,4}W|(?:[0-9]{1,4}Y(?:[0-9]{1,4}M(?:[0-9]{1,4}D)?)?|[0-9]{1,4}M(?:[0-9]{1,4}D)?|[0-9]{"
+           "1,4}D)"
            "(?:T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,4}S))?|"
            "T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:[0-9]{1,4}S)?|[0-9]{1,4}S))";
   if (format == "uuid") return "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
@@ -42,7 +43,8 @@ std::string FormatPattern(std::string_view format) {
   if (format == "ipv4") return octet + "(?:\\." + octet + "){3}";
   if (format == "ipv6")  // in full, or the address of nothing and of oneself
     return "(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){7}|::1?)";
-  if (format == "uri" || format == "iri" || format == "url") return "https?://" + host + "(?::[1-9][0-9]{0,3})?" + path + query;
+  if (format == "uri" || format == "iri" || format == "url")
+    return "https?://" + host + "(?::[1-9][0-9]{0,3})?" + path + query;
   if (format == "uri-reference" || format == "iri-reference")
     return "(?:https?://" + host + ")?/[A-Za-z0-9._~-]{0,40}" + path + query;
   if (format == "json-pointer") return "(?:/(?:[A-Za-z0-9_.-]|~[01]){0,40}){0,8}";
@@ -69,12 +71,14 @@ struct KeyTree {
       if (c >= 0xc0) {
         const size_t following = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
         c &= 0x3f >> following;
-        for (; length <= following && at + length < name.size(); ++length) c = c << 6 | (name[at + length] & 0x3f);
+        for (; length <= following && at + length < name.size(); ++length)
+          c = c << 6 | (name[at + length] & 0x3f);
       }
       while (next < end && name.compare(at, length, names[next], at, length) == 0) ++next;
       taken.push_back({c, c});
       if (c < 0x20 || c == '"' || c == '\\') continue;  // it would be escaped
-      ways.push_back(syntax.Sequence({syntax.Text(name.substr(at, length)), Add(names, i, next, at + length)}));
+      ways.push_back(
+          syntax.Sequence({syntax.Text(name.substr(at, length)), Add(names, i, next, at + length)}));
     }
     ways.push_back(syntax.Sequence(
         {syntax.Class(Intersection(kUnescaped, Complement(Normalised(std::move(taken))))), tail}));
@@ -104,10 +108,15 @@ ExprId AddStringChar(Syntax& syntax) {
                         syntax.Repeat(syntax.Class(hex), 2, 2)})});
   return syntax.Choice(
       {syntax.Class(kUnescaped),
-       syntax.Sequence(
-           {syntax.Text("\\"),
-            syntax.Choice({syntax.Class({{'"', '"'}, {'/', '/'}, {'\\', '\\'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}}),
-                           syntax.Sequence({syntax.Text("u"), escaped})})})});
+       syntax.Sequence({syntax.Text("\\"), syntax.Choice({syntax.Class({{'"', '"'},
+                                                                        {'/', '/'},
+                                                                        {'\\', '\\'},
+                                                                        {'b', 'b'},
+                                                                        {'f', 'f'},
+                                                                        {'n', 'n'},
+                                                                        {'r', 'r'},
+                                                                        {'t', 't'}}),
+                                                          syntax.Sequence({syntax.Text("u"), escaped})})})});
 }
 
 ExprId AddString(Syntax& syntax, const Json& schema, const std::string& path) {
@@ -148,7 +157,8 @@ ExprId AddOtherKey(Syntax& syntax, std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const RuleId tail = syntax.AddRule("key-end");
-  syntax.Define(tail, syntax.Sequence({syntax.Repeat(AddStringChar(syntax), 0, kUnbounded), syntax.Text("\"")}));
+  syntax.Define(tail,
+                syntax.Sequence({syntax.Repeat(AddStringChar(syntax), 0, kUnbounded), syntax.Text("\"")}));
   if (names.empty()) return syntax.Sequence({syntax.Text("\""), syntax.Rule(tail)});
   KeyTree tree{syntax, syntax.Rule(tail)};
   return syntax.Sequence({syntax.Text("\""), tree.Add(names, 0, names.size(), 0)});

@@ -1,5 +1,5 @@
-// Syntax: the rules of a grammar as expressions over code points and bytes. GBNF text and JSON schemas are read
-// into it; Nfa (nfa.h) is made of it. It belongs to the thread that compiles a grammar.
+// Syntax: the rules of a grammar as expressions over code points and bytes. GBNF text and JSON schemas are
+// read into it; Nfa (nfa.h) is made of it. It belongs to the thread that compiles a grammar.
 #pragma once
 
 #include <cstddef>
@@ -35,10 +35,10 @@ void AppendUtf8(std::string& text, uint32_t code_point);
 
 struct Expr {
   enum class Kind : uint8_t {
-    kNever,   // matches nothing
-    kEmpty,   // matches the empty text
-    kText,    // these bytes
-    kClass,   // one code point
+    kNever,  // matches nothing
+    kEmpty,  // matches the empty text
+    kText,   // these bytes
+    kClass,  // one code point
     kSequence,
     kChoice,
     kRepeat,  // parts[0], least to most times

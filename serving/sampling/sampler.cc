@@ -17,6 +17,21 @@ bool IsUsual(const SamplingParams& p) {
          !p.uses_dry() && p.dynatemp_range <= 0 && p.mirostat == 0 && p.samplers == DefaultSamplers();
 }
 
+// The logits of tokens without a bit become -infinity. Most words of a mask are all zeros or all ones.
+void Forbid(std::span<const uint64_t> allowed, std::span<float> logits) {
+  LARDER_CHECK(64 * allowed.size() >= logits.size());
+  for (size_t begin = 0; begin < logits.size(); begin += 64) {
+    const uint64_t word = allowed[begin / 64];
+    if (word == ~uint64_t{0}) continue;
+    const size_t n = std::min<size_t>(64, logits.size() - begin);
+    if (word == 0) {
+      std::fill_n(&logits[begin], n, -kInfinity);
+      continue;
+    }
+    for (size_t i = 0; i < n; ++i) logits[begin + i] = (word >> i & 1) != 0 ? logits[begin + i] : -kInfinity;
+  }
+}
+
 }  // namespace
 
 void Sampler::ThrowNoToken() {
@@ -52,7 +67,7 @@ void Sampler::Accept(TokenId token) {
   }
 }
 
-void Sampler::Adjust(std::span<const float> logits) {
+void Sampler::Adjust(std::span<const float> logits, std::span<const uint64_t> allowed) {
   LARDER_CHECK(logits.size() == logits_.size(), "{} logits for a vocabulary of {}", logits.size(),
                logits_.size());
   // False for NaN and +infinity; without a branch, so that it vectorises.
@@ -68,6 +83,7 @@ void Sampler::Adjust(std::span<const float> logits) {
         "arithmetic are broken",
         at - logits.begin(), *at);
   }
+  if (!allowed.empty()) Forbid(allowed, logits_);
   for (const auto& [token, bias] : params_.logit_bias) logits_[static_cast<size_t>(token)] += bias;
 }
 
@@ -91,8 +107,8 @@ void Sampler::Penalize() {
 // distributions.
 double Sampler::NextUniform() { return static_cast<double>(generator_() >> 11) * 0x1p-53; }
 
-TokenId Sampler::Sample(std::span<const float> logits) {
-  Adjust(logits);
+TokenId Sampler::Sample(std::span<const float> logits, std::span<const uint64_t> allowed) {
+  Adjust(logits, allowed);
   if (!usual_) return SampleByChain();
   Penalize();
   const float max = MaxOf(logits_);

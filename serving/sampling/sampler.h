@@ -41,7 +41,8 @@ class Sampler {
   Sampler(SamplingParams, size_t vocab, const model::Tokenizer* tokenizer = nullptr);
 
   // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are -infinity.
-  TokenId Sample(std::span<const float> logits);
+  // `allowed`: a bit for each token that may be chosen (a grammar's mask), before all else; empty: all may.
+  TokenId Sample(std::span<const float> logits, std::span<const uint64_t> allowed = {});
 
   // Adds a token of the sequence: first those of the prompt, then each sampled one (penalties count both).
   void Accept(TokenId);
@@ -51,7 +52,7 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
 
  private:
-  void Adjust(std::span<const float> logits);
+  void Adjust(std::span<const float> logits, std::span<const uint64_t> allowed);
   void Penalize();
   // In logits_, or in the candidates once they are collected.
   void ChangeLogit(TokenId, const std::function<float(float)>& change);

@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/check.h"
+
 namespace larder::serving::inline scheduling {
 namespace {
 
@@ -101,9 +103,35 @@ void ComputeSide::Admitted(size_t reused) {
   const std::vector<TokenId>& prompt = generation_->spec.prompt;
   const size_t recent = std::min(prompt.size(), sampler_->history());
   for (size_t i = prompt.size() - recent; i < prompt.size(); ++i) sampler_->Accept(prompt[i]);
+  // A sequence that is admitted again has chosen no token yet: its mask is still the first one.
+  if (generation_->spec.grammar != nullptr && masked_ == nullptr) {
+    LARDER_CHECK(masks_ != nullptr);
+    masked_ = masks_->Open(generation_->spec.grammar, generation_->spec.grammar_triggers);
+  }
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kAdmitted);
   event.reused = reused;
   sink_.Emit(std::move(event));
+}
+
+// nullopt: there is none to choose, since the text is complete or refused_ says why.
+std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
+  std::span<const uint64_t> allowed;
+  if (masked_ != nullptr) {
+    masked_->Wait();
+    refused_ = masked_->failure();
+    if (!refused_.empty()) return std::nullopt;
+    allowed = masked_->allowed();
+  }
+  try {
+    const TokenId token = sampler_->Sample(logits, allowed);
+    sampler_->Accept(token);
+    return token;
+  } catch (const EveryTokenIsBanned& error) {
+    // The grammar's text is complete, and the end was all that could follow; but it is banned, or there is
+    // none.
+    if (masked_ == nullptr || !masked_->only_the_end()) refused_ = error.what();
+    return std::nullopt;
+  }
 }
 
 std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
@@ -112,15 +140,9 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }
-  TokenId token = 0;
-  try {
-    token = sampler_->Sample(logits);
-  } catch (const EveryTokenIsBanned& error) {
-    refused_ = error.what();
-    return std::nullopt;
-  }
-  sampler_->Accept(token);
-  if (tokenizer_.IsEndOfGeneration(token)) return std::nullopt;
+  const std::optional<TokenId> chosen = Choose(logits);
+  if (!chosen || tokenizer_.IsEndOfGeneration(*chosen)) return std::nullopt;
+  const TokenId token = *chosen;
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kToken);
   event.token = token;
   if (spec.logprobs >= 0) event.logprobs = LogprobsOf(logits, token, static_cast<size_t>(spec.logprobs));
@@ -129,6 +151,8 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }
+  // The next mask is computed beside the model's step.
+  if (masked_ != nullptr) masked_->Accept(token);
   return token;
 }
 

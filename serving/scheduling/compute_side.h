@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pipeline/scheduler/request.h"
+#include "serving/constraint/mask_thread.h"
 #include "serving/metrics/metrics.h"
 #include "serving/sampling/sampler.h"
 #include "serving/scheduling/generation.h"
@@ -74,9 +75,14 @@ class ComputeSide : public pipeline::Sequence {
     ~Sink() = default;
   };
 
+  // masks: null: no generation has a grammar.
   ComputeSide(std::shared_ptr<Generation> generation, const model::Tokenizer& tokenizer, size_t vocab,
-              Sink& sink)
-      : generation_(std::move(generation)), tokenizer_(tokenizer), vocab_(vocab), sink_(sink) {}
+              Sink& sink, std::shared_ptr<MaskThread> masks = nullptr)
+      : generation_(std::move(generation)),
+        tokenizer_(tokenizer),
+        vocab_(vocab),
+        sink_(sink),
+        masks_(std::move(masks)) {}
 
   std::span<const int32_t> prompt() const override { return generation_->spec.prompt; }
   uint64_t tenant() const override { return generation_->spec.cache_group(); }
@@ -87,11 +93,15 @@ class ComputeSide : public pipeline::Sequence {
 
  private:
   GenerationEvent NewEvent(GenerationEvent::Kind) const;
+  std::optional<TokenId> Choose(std::span<const float> logits);
 
   std::shared_ptr<Generation> generation_;
   const model::Tokenizer& tokenizer_;
   const size_t vocab_;
   Sink& sink_;
+  const std::shared_ptr<MaskThread> masks_;
+  std::unique_ptr<MaskedSequence>
+      masked_;                      // with a grammar; opened at admission, so that its mask is made meanwhile
   std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch memory
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/fnv.h"
 #include "model/tokenizer/tokenizer.h"
 #include "serving/admission/api_keys.h"
+#include "serving/grammar/grammar.h"
 #include "serving/sampling/sampler.h"
 
 namespace larder::serving::inline scheduling {
@@ -20,9 +22,12 @@ struct GenerationSpec {
   SamplingParams sampling;  // with the seed already drawn
   int64_t max_tokens = -1;  // -1: until the text ends or the context is full
   std::vector<std::string> stops;
-  int logprobs = -1;           // for each token and this many of the likeliest; -1: none
-  bool continues = true;       // the text continues the prompt's, so a leading space of SPM is text
-  bool special = false;        // show control tokens
+  int logprobs = -1;      // for each token and this many of the likeliest; -1: none
+  bool continues = true;  // the text continues the prompt's, so a leading space of SPM is text
+  bool special = false;   // show control tokens
+  std::shared_ptr<const Grammar> grammar;  // what the text must match; null: anything
+  // Not empty: the text is free up to the first of these, and must match the grammar behind it.
+  std::vector<std::string> grammar_triggers;
   Tenant tenant = kEverybody;  // who asked for it
   uint64_t salt = 0;           // hash of the request's cache_salt; 0: it has none
 
@@ -32,7 +37,7 @@ struct GenerationSpec {
   }
 };
 
-// Natural logarithms of probabilities at temperature 1, before any sampling parameter is applied.
+// Natural logarithms of probabilities at temperature 1, before any sampling parameter or grammar is applied.
 struct TokenLogprobs {
   TokenId token = 0;
   float logprob = 0;

@@ -86,6 +86,8 @@ GenerationService::GenerationService(GenerationServiceOptions options, ServingMe
   static_assert(Apart(offsetof(GenerationService, live_), offsetof(GenerationService, overflow_)) &&
                 Apart(offsetof(GenerationService, emitted_), offsetof(GenerationService, asleep_)) &&
                 Apart(offsetof(GenerationService, stop_), offsetof(GenerationService, wake_pending_)));
+  if (options_.tokenizer != nullptr)
+    masks_ = MaskThread::Start(options_.tokenizer, options_.vocab, options_.slots);
   overflow_.reserve(2 * options_.slots);
   wake_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   work_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -116,7 +118,7 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
   auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
   ComputeSide::Sink& sink = *this;
   std::unique_ptr<pipeline::Sequence> sequence =
-      std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink);
+      std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink, masks_);
   if (!inbox_.Push(std::move(sequence))) throw Refused(429, "the queue is full; try again later");
   live_.insert(generation);
   ++waiting_;

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "pipeline/scheduler/request.h"
+#include "serving/constraint/mask_thread.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
 #include "serving/scheduling/compute_side.h"
@@ -120,8 +121,9 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   GenerationServiceOptions options_;
   ServingMetrics& metrics_;
   Failures* failures_;
-  Descriptor wake_fd_;  // the I/O thread polls it
-  Descriptor work_fd_;  // the compute thread sleeps on it
+  std::shared_ptr<MaskThread> masks_;  // with a tokenizer; used by the compute thread
+  Descriptor wake_fd_;                 // the I/O thread polls it
+  Descriptor work_fd_;                 // the compute thread sleeps on it
   bool draining_ = false;
   size_t waiting_ = 0;
   std::unordered_set<std::shared_ptr<Generation>> live_;
