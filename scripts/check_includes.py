@@ -86,7 +86,7 @@ THIRD_PARTY = {
     "CLI/": ["node"], "spdlog/": ["node"], "systemd/": ["node"],
     "pcre2": ["model"], "xxhash.h": ["pipeline"],
     "prometheus/": ["serving"], "boost/": ["serving"],
-    "nlohmann/": ["pipeline", "serving", "node", "bench"],
+    "nlohmann/": ["model", "pipeline", "serving", "node", "bench"],
     "toml++/": ["pipeline", "node"],
     "benchmark/": ["bench"], "llama.h": ["bench"], "ggml": ["bench"],
     "gtest/": [], "gmock/": [],

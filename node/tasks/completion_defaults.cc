@@ -35,7 +35,8 @@ std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& nam
 serving::AnswerFormat ChooseAnswers(const std::string& name, const serving::CompletionDefaults& defaults) {
   if (name.empty()) return serving::DetectAnswerFormat(serving::ChatTemplateText(defaults));
   if (const auto format = serving::AnswerFormatByName(name)) return *format;
-  throw CLI::ValidationError("--tool-parser", fmt::format("'{}' is not known; see larder serve --help", name));
+  throw CLI::ValidationError("--tool-parser",
+                             fmt::format("'{}' is not known; see larder serve --help", name));
 }
 
 }  // namespace

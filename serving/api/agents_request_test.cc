@@ -46,8 +46,9 @@ const Json kTools = Json::parse(R"([{"type":"function","function":{"name":"get_w
   "description":"Looks outside.","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}])");
 
 TEST(AgentsRequest, AChatCompletionIsTheCanonicalForm) {
-  const auto got = Read(Dialect::kChat, R"({"messages":)" + kMessages.dump() + R"(,"tools":)" + kTools.dump() +
-                                            R"(,"parallel_tool_calls":false,"reasoning_effort":"low"})");
+  const auto got =
+      Read(Dialect::kChat, R"({"messages":)" + kMessages.dump() + R"(,"tools":)" + kTools.dump() +
+                               R"(,"parallel_tool_calls":false,"reasoning_effort":"low"})");
   EXPECT_EQ(got.messages, kMessages);
   EXPECT_EQ(got.tools, kTools);
   EXPECT_EQ(got.tool_choice.kind, ToolUse::Kind::kAuto);
@@ -178,13 +179,15 @@ TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
       {Dialect::kResponses, R"({"input":"a","background":true})", "background"},
       {Dialect::kResponses, R"({"input":[]})", "input is an array"},
       {Dialect::kResponses, R"({"input":[{"type":"function_call_output","output":"a"}]})", "call_id"},
-      {Dialect::kResponses, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})", "input_image"},
+      {Dialect::kResponses, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})",
+       "input_image"},
       {Dialect::kMessages, R"({"max_tokens":1})", "messages is missing"},
       {Dialect::kMessages, R"({"messages":[{"role":"wizard","content":"a"}]})", "wizard"},
       {Dialect::kMessages, R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})", "image"},
       {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"}})",
        "no tools"},
-      {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"thinking":{"type":"deep"}})", "deep"},
+      {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"thinking":{"type":"deep"}})",
+       "deep"},
       {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a","images":["x"]}]})", "images"},
       {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a"}],"options":[]})", "options"},
       {Dialect::kInfill, R"({"input_prefix":"a"})", "fill in the middle"},
@@ -217,7 +220,8 @@ TEST(AgentsRequest, ToolsAndFieldsAreLimited) {
   EXPECT_NE(WhyNot(Dialect::kChat, chat + large + "]}").find("expected at most 65536"), std::string::npos);
   std::string fields;
   for (int i = 0; i < 5000; ++i) fields += fmt::format(R"(,"f{}":1)", i);
-  EXPECT_NE(WhyNot(Dialect::kChat, R"({"a":1)" + fields + "}").find("more than 4096 fields"), std::string::npos);
+  EXPECT_NE(WhyNot(Dialect::kChat, R"({"a":1)" + fields + "}").find("more than 4096 fields"),
+            std::string::npos);
   EXPECT_THROW(ParseJson(std::string(65, '[') + std::string(65, ']')), Refused);
 }
 

@@ -12,7 +12,7 @@ constexpr size_t kMostNameBytes = 256;
 constexpr size_t kMostSchemaBytes = size_t{64} << 10;  // of one tool
 constexpr size_t kMostCalls = 128;                     // of one message
 
-constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low",  "medium",
+constexpr std::array<std::string_view, 7> kEfforts = {"none", "minimal", "low", "medium",
                                                       "high", "xhigh",   "max"};
 
 void CheckName(const std::string& field, const std::string& name) {
@@ -247,8 +247,7 @@ void ReadToolChoice(const JsonFields& fields, CompletionRequest& request) {
 }
 
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request) {
-  if (fields.Has("enable_thinking"))
-    request.kwargs["enable_thinking"] = fields.Bool("enable_thinking", true);
+  if (fields.Has("enable_thinking")) request.kwargs["enable_thinking"] = fields.Bool("enable_thinking", true);
   const Json* kwargs = fields.Find("chat_template_kwargs");
   if (kwargs == nullptr) return;
   if (!kwargs->is_object()) JsonFields::Fail("chat_template_kwargs", *kwargs, "an object");

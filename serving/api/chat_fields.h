@@ -1,6 +1,6 @@
 // Conversations and tools in the form of OpenAI's chat completions: what a client sent, checked, in the
-// canonical form that templates read; and the parts that other dialects' readers make theirs of. No state; any
-// thread.
+// canonical form that templates read; and the parts that other dialects' readers make theirs of. No state;
+// any thread.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace larder::serving::inline api {
 // reasoning_effort.
 void ReadChat(const JsonFields& fields, CompletionRequest& request);
 
-// The parts of these: tools and functions; tool_choice, function_call and parallel_tool_calls, with FinishTools;
-// enable_thinking and chat_template_kwargs.
+// The parts of these: tools and functions; tool_choice, function_call and parallel_tool_calls, with
+// FinishTools; enable_thinking and chat_template_kwargs.
 void ReadChatTools(const JsonFields& fields, CompletionRequest& request);
 void ReadToolChoice(const JsonFields& fields, CompletionRequest& request);
 void ReadTemplateKwargs(const JsonFields& fields, CompletionRequest& request);
@@ -30,8 +30,8 @@ void AddTool(CompletionRequest& request, const std::string& name, const std::str
 void FinishTools(CompletionRequest& request);
 // The canonical form of a call of a message.
 Json CallJson(const std::string& id, const std::string& name, const std::string& arguments);
-// Appends a message of the assistant's; consecutive ones become one, so that a turn of text, thoughts and calls
-// is one message whatever form the dialect gives it.
+// Appends a message of the assistant's; consecutive ones become one, so that a turn of text, thoughts and
+// calls is one message whatever form the dialect gives it.
 void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning, Json calls);
 // Throws Refused unless there are some messages, and not too many.
 void CheckMessages(const char* field, const Json& messages);

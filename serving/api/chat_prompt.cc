@@ -28,7 +28,8 @@ bool AnyIsStrict(const Json& tools) {
 
 // A model whose template knows no tools is told about them in the system message.
 Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults) {
-  if (!request.offers_tools() || defaults.chat_template == nullptr || defaults.chat_template->supports_tools())
+  if (!request.offers_tools() || defaults.chat_template == nullptr ||
+      defaults.chat_template->supports_tools())
     return request.messages;
   Json messages = request.messages;
   const std::string about = MakeToolInstructions(request.tools);
@@ -84,8 +85,9 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
     return;
   }
   if (spec.grammar != nullptr && required)
-    throw Refused(400, "tool_choice requires a call, and response_format or a grammar another text: expected "
-                       "only one of them")
+    throw Refused(400,
+                  "tool_choice requires a call, and response_format or a grammar another text: expected "
+                  "only one of them")
         .On("tool_choice");
   const bool both = spec.grammar != nullptr && !request.schema.is_null();
   if (spec.grammar != nullptr && !both)

@@ -1,5 +1,5 @@
-// From a conversation to the prompt of its answer: the template's text, its tokens, how the answer will be read,
-// and what the answer must match. No state; any thread.
+// From a conversation to the prompt of its answer: the template's text, its tokens, how the answer will be
+// read, and what the answer must match. No state; any thread.
 #pragma once
 
 #include <vector>

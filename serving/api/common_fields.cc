@@ -115,8 +115,7 @@ void SetForm(const Json& response_format, CompletionRequest& request) {
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,
                const CompletionDefaults& defaults, CompletionRequest& request) {
   int64_t limit = defaults.max_tokens;
-  for (const char* name : names)
-    limit = fields.Integer(name, limit, -1, std::numeric_limits<int64_t>::max());
+  for (const char* name : names) limit = fields.Integer(name, limit, -1, std::numeric_limits<int64_t>::max());
   request.spec.max_tokens = limit;
 }
 

@@ -77,12 +77,12 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
   if (fields.Integer("best_of", static_cast<int64_t>(request.n), 1, kMostChoices) !=
       static_cast<int64_t>(request.n))
     throw Refused(400, "best_of differs from n: expected the same number").On("best_of");
-  if (const Json* modalities = fields.Find("modalities"); modalities != nullptr && *modalities != Json{"text"})
+  if (const Json* modalities = fields.Find("modalities");
+      modalities != nullptr && *modalities != Json{"text"})
     JsonFields::Fail("modalities", *modalities, "[\"text\"]: this model writes nothing else");
   fields.Ignore({"service_tier", "store", "metadata", "user", "prediction", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "verbosity", "cache_prompt", "id_slot",
-                 "return_tokens", "timings_per_token", "id", "api_key", "parse_tool_calls",
-                 "strict"});
+                 "return_tokens", "timings_per_token", "id", "api_key", "parse_tool_calls", "strict"});
 }
 
 }  // namespace
@@ -182,8 +182,8 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const Completi
 
 size_t PreparedRequest::cost_bytes() const {
   constexpr size_t kCompiling = size_t{16} << 10;
-  for (const char* word : {"schema", "grammar", "guided_", "structured_outputs", "\"strict\"", "\"required\"",
-                           "\"format\""}) {
+  for (const char* word :
+       {"schema", "grammar", "guided_", "structured_outputs", "\"strict\"", "\"required\"", "\"format\""}) {
     if (text.find(word) != std::string::npos) return std::max(text.size(), kCompiling);
   }
   return text.size();

@@ -25,7 +25,7 @@ namespace larder::serving::inline api {
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
   std::shared_ptr<const model::ChatTemplate> chat_template;  // null: chats are lines of "role: content"
-  AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
+  AnswerFormat answer_format = AnswerFormat::kGeneric;       // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
@@ -48,13 +48,13 @@ struct ToolUse {
 struct CompletionRequest {
   Dialect dialect = Dialect::kCompletion;
   std::vector<Prompt> prompts;
-  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or null,
-  // tool_calls have an id and a text of arguments.
+  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or
+  // null, tool_calls have an id and a text of arguments.
   Json messages;                 // array; null: there are prompts
   Json tools;                    // array of {"type":"function","function":{...}}; null: none
   Json kwargs = Json::object();  // further variables of the template
   ToolUse tool_choice;
-  Json schema;                   // of the answer's text, if it has to be JSON; null: it need not
+  Json schema;  // of the answer's text, if it has to be JSON; null: it need not
   bool add_generation_prompt = true;
   bool continue_last = false;  // the last message is the assistant's and goes on
   // Whether thoughts are told apart from the answer; false: they are a part of its text.
@@ -67,9 +67,9 @@ struct CompletionRequest {
   bool stream = false;
   bool include_usage = false;
   std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is text
-  Json echoed = Json::object();  // fields of the request that the dialect's answer repeats
-  size_t ignored_fields = 0;     // those that Larder does not know
-  size_t tool_bytes = 0;         // the texts of the tools
+  Json echoed = Json::object();               // fields of the request that the dialect's answer repeats
+  size_t ignored_fields = 0;                  // those that Larder does not know
+  size_t tool_bytes = 0;                      // the texts of the tools
 
   bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
   bool is_chat() const { return !messages.is_null(); }
@@ -104,7 +104,8 @@ struct PreparedRequest {
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;
 
-  // What it takes to prepare the text, in bytes of plain text: a grammar that is compiled counts as a large text.
+  // What it takes to prepare the text, in bytes of plain text: a grammar that is compiled counts as a large
+  // text.
   size_t cost_bytes() const;
   void Run(const CompletionDefaults& defaults);
 };

@@ -1,4 +1,5 @@
-// POST /infill, as llama-server: code between a prefix and a suffix, for models with fill-in-the-middle tokens.
+// POST /infill, as llama-server: code between a prefix and a suffix, for models with fill-in-the-middle
+// tokens.
 #include <array>
 
 #include "serving/api/common_fields.h"
@@ -35,17 +36,19 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, Co
   const TokenId prefix = FindAny(tokenizer, kPrefix), suffix = FindAny(tokenizer, kSuffix),
                 middle = FindAny(tokenizer, kMiddle);
   if (prefix < 0 || suffix < 0 || middle < 0)
-    throw Refused(501, "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
+    throw Refused(501,
+                  "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
                   defaults.model);
-  const size_t most_bytes =
-      defaults.context > SIZE_MAX / defaults.longest_token_bytes ? SIZE_MAX
-                                                                 : defaults.context * defaults.longest_token_bytes;
+  const size_t most_bytes = defaults.context > SIZE_MAX / defaults.longest_token_bytes
+                                ? SIZE_MAX
+                                : defaults.context * defaults.longest_token_bytes;
   size_t bytes = 0;
   std::vector<TokenId> tokens;
   const auto add = [&](const std::string& text) {
     bytes += text.size();
     if (bytes > most_bytes)
-      throw Refused(400, "the texts of {} bytes do not fit the context of {} tokens", bytes, defaults.context);
+      throw Refused(400, "the texts of {} bytes do not fit the context of {} tokens", bytes,
+                    defaults.context);
     const auto more = tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
     tokens.insert(tokens.end(), more.begin(), more.end());
   };

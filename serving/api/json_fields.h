@@ -1,6 +1,6 @@
 // JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its default.
-// A field of the wrong type or out of range throws a Refused (400) that names it. Fields that were never asked
-// for are counted: they are ignored, and a metric says so. No state; any thread.
+// A field of the wrong type or out of range throws a Refused (400) that names it. Fields that were never
+// asked for are counted: they are ignored, and a metric says so. No state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ float ToNumber(const Json& value, const std::string& name);
 // A short printable text of the value, for messages.
 std::string Excerpt(const Json& value);
 
-// Throws Refused (400) if the text is not JSON, not UTF-8, nested deeper than any request, or has an object of
-// more fields than any request.
+// Throws Refused (400) if the text is not JSON, not UTF-8, nested deeper than any request, or has an object
+// of more fields than any request.
 Json ParseJson(std::string_view text);
 
 }  // namespace larder::serving::api

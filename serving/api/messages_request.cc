@@ -44,7 +44,8 @@ std::string InputText(const JsonFields& block) {
 }
 
 void ReadAssistant(const Json& content, Json& messages) {
-  if (!content.is_array()) return AddAssistant(messages, ReadText("messages.content", content), "", Json::array());
+  if (!content.is_array())
+    return AddAssistant(messages, ReadText("messages.content", content), "", Json::array());
   std::string text, reasoning;
   Json calls = Json::array();
   for (const Json& one : content) {
@@ -156,7 +157,8 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
     const std::string role = message.String("role", "");
     const Json* content = message.Find("content");
     if (content == nullptr)
-      throw Refused(400, "messages.content is missing: expected a string or an array of blocks").On("messages");
+      throw Refused(400, "messages.content is missing: expected a string or an array of blocks")
+          .On("messages");
     if (role == "user") {
       ReadUser(*content, request.messages);
     } else if (role == "assistant") {

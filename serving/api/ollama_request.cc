@@ -1,4 +1,5 @@
-// POST /api/chat and /api/generate, as Ollama's API: parameters are in an object, and streaming is the default.
+// POST /api/chat and /api/generate, as Ollama's API: parameters are in an object, and streaming is the
+// default.
 #include "serving/api/chat_fields.h"
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"

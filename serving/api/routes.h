@@ -1,5 +1,5 @@
-// The table of HTTP routes: the one place that says which paths there are, what they do, in which dialect, and
-// who may use them. serving/net answers them; serving/batch takes requests of some of them. Constant; any
+// The table of HTTP routes: the one place that says which paths there are, what they do, in which dialect,
+// and who may use them. serving/net answers them; serving/batch takes requests of some of them. Constant; any
 // thread.
 #pragma once
 

@@ -34,8 +34,7 @@ struct BatchRun::Running : CompletionSink {
     json body = *whole;
     if (const auto usage = body.find("usage"); usage != body.end()) {
       const bool responses = line.dialect == Dialect::kResponses;
-      batch.progress_.prompt_tokens +=
-          usage->at(responses ? "input_tokens" : "prompt_tokens").get<size_t>();
+      batch.progress_.prompt_tokens += usage->at(responses ? "input_tokens" : "prompt_tokens").get<size_t>();
       batch.progress_.generated_tokens +=
           usage->at(responses ? "output_tokens" : "completion_tokens").get<size_t>();
     }

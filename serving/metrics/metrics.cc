@@ -135,9 +135,9 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
     connections[p] = &connection_family.Add({{"protocol", protocol}});
   }
   errors = &Counters("larder_error_answers_total", "Answers that are errors, by protocol and HTTP status.");
-  ignored_fields =
-      &Counters("larder_ignored_fields_total", "Fields, tools and items of requests that Larder does not know.")
-           .Add({});
+  ignored_fields = &Counters("larder_ignored_fields_total",
+                             "Fields, tools and items of requests that Larder does not know.")
+                        .Add({});
   prompt_tokens = &Counters("larder_prompt_tokens_total", "Prompt tokens computed.").Add({});
   reused_tokens =
       &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.").Add({});

@@ -1,5 +1,5 @@
-// The APIs over HTTP, without a network: framing of streams, forms of errors, keys in each API's header, routes
-// that only read.
+// The APIs over HTTP, without a network: framing of streams, forms of errors, keys in each API's header,
+// routes that only read.
 #include <gtest/gtest.h>
 
 #include "serving/net/http_session.h"
@@ -45,8 +45,8 @@ class Apis : public testing::Test {
 
 TEST_F(Apis, EachStreamHasItsFraming) {
   const std::string user = R"([{"role":"user","content":"hell"}])";
-  const std::string chat = Http(Post("/v1/chat/completions",
-                                     R"({"stream":true,"max_tokens":2,"messages":)" + user + "}"));
+  const std::string chat =
+      Http(Post("/v1/chat/completions", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}"));
   EXPECT_NE(chat.find("Content-Type: text/event-stream"), std::string::npos);
   EXPECT_TRUE(Parts(chat).starts_with("data: {")) << chat;
   EXPECT_TRUE(Parts(chat).ends_with("data: [DONE]\n\n"));
@@ -80,8 +80,8 @@ TEST_F(Apis, WholeAnswers) {
       Body(Http(Post("/api/chat", R"({"stream":false,"options":{"num_predict":2},)" + user + "}")));
   EXPECT_EQ(chat["message"]["role"], "assistant");
   EXPECT_EQ(chat["eval_count"], 2);
-  const json generated = Body(Http(Post(
-      "/api/generate", R"({"stream":false,"raw":true,"prompt":"hello","options":{"num_predict":2}})")));
+  const json generated = Body(Http(
+      Post("/api/generate", R"({"stream":false,"raw":true,"prompt":"hello","options":{"num_predict":2}})")));
   EXPECT_TRUE(generated["response"].is_string());
 }
 
@@ -145,8 +145,9 @@ TEST_F(Apis, QuietStreamsSaySoInTheirOwnWay) {
   EXPECT_NE(quiet("/v1/messages", R"({"max_tokens":1,"stream":true,)" + user + "}")
                 .find("event: ping\ndata: {\"type\":\"ping\"}\n\n"),
             std::string::npos);
-  EXPECT_NE(quiet("/v1/responses", R"({"input":"hell","max_output_tokens":1,"stream":true})").find(": still here"),
-            std::string::npos);
+  EXPECT_NE(
+      quiet("/v1/responses", R"({"input":"hell","max_output_tokens":1,"stream":true})").find(": still here"),
+      std::string::npos);
   const std::string lines = quiet("/api/chat", R"({"options":{"num_predict":1},)" + user + "}");
   EXPECT_EQ(lines.find("still here"), std::string::npos);
 }

@@ -79,9 +79,9 @@ void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, co
 
 // Parses like the routes, for inputs that do not get beyond the protocol.
 void Convert(std::string_view text, const TestState& test) {
-  for (const Dialect dialect : {Dialect::kCompletion, Dialect::kChat, Dialect::kNative, Dialect::kInfill,
-                                Dialect::kResponses, Dialect::kMessages, Dialect::kOllamaChat,
-                                Dialect::kOllamaGenerate}) {
+  for (const Dialect dialect :
+       {Dialect::kCompletion, Dialect::kChat, Dialect::kNative, Dialect::kInfill, Dialect::kResponses,
+        Dialect::kMessages, Dialect::kOllamaChat, Dialect::kOllamaGenerate}) {
     try {
       CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
       const auto specs = MakeSpecs(request, test.state.defaults);

@@ -76,7 +76,9 @@ HttpReply Plan(const HttpRequest&, ServerState& state) {
   return JsonReply(state.plan);
 }
 
-HttpReply Status(const HttpRequest&, ServerState& state) { return JsonReply(ServerStatusJson(state.Status())); }
+HttpReply Status(const HttpRequest&, ServerState& state) {
+  return JsonReply(ServerStatusJson(state.Status()));
+}
 
 json ParamsJson(const CompletionDefaults& defaults) {
   const SamplingParams& p = defaults.sampling;
@@ -101,22 +103,22 @@ HttpReply Props(const HttpRequest&, ServerState& state) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   const auto text = [&](TokenId id) { return id < 0 ? std::string() : tokenizer.Piece(id, true); };
   return JsonReply({{"model_alias", defaults.model},
-               {"model_path", defaults.aliases.empty() ? defaults.model : defaults.aliases.back()},
-               {"total_slots", state.service->options().slots},
-               {"chat_template", ChatTemplateText(defaults)},
-               {"chat_template_caps", ChatCapsJson(defaults)},
-               {"modalities", {{"vision", false}, {"audio", false}}},
-               {"bos_token", text(tokenizer.bos())},
-               {"eos_token", text(tokenizer.eos())},
-               {"default_generation_settings",
-                {{"id", 0},
-                 {"id_task", -1},
-                 {"n_ctx", defaults.context},
-                 {"speculative", false},
-                 {"is_processing", false},
-                 {"params", ParamsJson(defaults)}}},
-               {"is_sleeping", false},
-               {"build_info", "larder " + state.version}});
+                    {"model_path", defaults.aliases.empty() ? defaults.model : defaults.aliases.back()},
+                    {"total_slots", state.service->options().slots},
+                    {"chat_template", ChatTemplateText(defaults)},
+                    {"chat_template_caps", ChatCapsJson(defaults)},
+                    {"modalities", {{"vision", false}, {"audio", false}}},
+                    {"bos_token", text(tokenizer.bos())},
+                    {"eos_token", text(tokenizer.eos())},
+                    {"default_generation_settings",
+                     {{"id", 0},
+                      {"id_task", -1},
+                      {"n_ctx", defaults.context},
+                      {"speculative", false},
+                      {"is_processing", false},
+                      {"params", ParamsJson(defaults)}}},
+                    {"is_sleeping", false},
+                    {"build_info", "larder " + state.version}});
 }
 
 HttpReply Slots(const HttpRequest&, ServerState& state) {
@@ -192,12 +194,8 @@ HttpReply ApplyTemplate(const HttpRequest& request, ServerState& state) {
 
 // What Ollama's clients want to know of a model.
 json OllamaDetails() {
-  return {{"parent_model", ""},
-          {"format", "gguf"},
-          {"family", ""},
-          {"families", json::array()},
-          {"parameter_size", ""},
-          {"quantization_level", ""}};
+  return {{"parent_model", ""},        {"format", "gguf"},     {"family", ""},
+          {"families", json::array()}, {"parameter_size", ""}, {"quantization_level", ""}};
 }
 
 std::string Rfc3339(int64_t seconds) {
@@ -209,8 +207,11 @@ std::string Rfc3339(int64_t seconds) {
 }
 
 json OllamaModel(const ServerState& state) {
-  return {{"name", state.defaults.model}, {"model", state.defaults.model}, {"size", 0},
-          {"digest", ""},                 {"details", OllamaDetails()}};
+  return {{"name", state.defaults.model},
+          {"model", state.defaults.model},
+          {"size", 0},
+          {"digest", ""},
+          {"details", OllamaDetails()}};
 }
 
 HttpReply OllamaTags(const HttpRequest&, ServerState& state) {
@@ -241,16 +242,16 @@ HttpReply OllamaShow(const HttpRequest&, ServerState& state) {
   if (caps.value("supports_tools", false)) capabilities.push_back("tools");
   if (caps.value("supports_thinking", false)) capabilities.push_back("thinking");
   return JsonReply({{"modelfile", ""},
-               {"parameters", ""},
-               {"template", ChatTemplateText(state.defaults)},
-               {"license", ""},
-               {"modified_at", Rfc3339(state.created)},
-               {"details", OllamaDetails()},
-               {"model_info",
-                {{"general.architecture", "larder"},
-                 {"general.basename", state.defaults.model},
-                 {"larder.context_length", state.defaults.context}}},
-               {"capabilities", capabilities}});
+                    {"parameters", ""},
+                    {"template", ChatTemplateText(state.defaults)},
+                    {"license", ""},
+                    {"modified_at", Rfc3339(state.created)},
+                    {"details", OllamaDetails()},
+                    {"model_info",
+                     {{"general.architecture", "larder"},
+                      {"general.basename", state.defaults.model},
+                      {"larder.context_length", state.defaults.context}}},
+                    {"capabilities", capabilities}});
 }
 
 HttpReply NotYet(const HttpRequest& request, ServerState&) {

@@ -1,6 +1,5 @@
-// The HTTP routes that are answered at once: health, models, metrics, plan and status, the page, tokenize, Ollama's
-// lists.
-// HttpSession handles the routes that generate. I/O thread.
+// The HTTP routes that are answered at once: health, models, metrics, plan and status, the page, tokenize,
+// Ollama's lists. HttpSession handles the routes that generate. I/O thread.
 #pragma once
 
 #include <string>

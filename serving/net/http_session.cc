@@ -120,11 +120,12 @@ void HttpSession::Handle() {
   if (const auto refusal = Refusal(request_)) return Send(*refusal);
   if (AsksFirst(request_)) {
     Send({.body = "",
-          .headers = fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
-                                 "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
-                                 IsHeaderValue(request_.wants_headers) ? request_.wants_headers
-                                                                       : "Authorization, Content-Type, X-Api-Key, "
-                                                                         "Anthropic-Version")});
+          .headers =
+              fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
+                          "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
+                          IsHeaderValue(request_.wants_headers) ? request_.wants_headers
+                                                                : "Authorization, Content-Type, X-Api-Key, "
+                                                                  "Anthropic-Version")});
     return;
   }
   const Route* route = FindRoute(request_.path);
@@ -189,9 +190,7 @@ void HttpSession::Answer(const Route* route) {
           *reply = ErrorReply(400, error.what(), {}, request->path);
         }
       },
-      [this, reply](bool ok) {
-        Send(ok ? *reply : ErrorReply(500, kInternalError, {}, request_.path));
-      });
+      [this, reply](bool ok) { Send(ok ? *reply : ErrorReply(500, kInternalError, {}, request_.path)); });
 }
 
 void HttpSession::Generate(PreparedRequest& prepared, bool ok) {

@@ -62,9 +62,9 @@ class HttpSession : public Session, private CompletionSink {
   uint64_t requests_ = 0;
   HttpRequest request_;
   Dialect dialect_ = Dialect::kChat;  // of request_, if it generates
-  Tenant tenant_ = kEverybody;  // who sent request_
-  JobTicket preparing_;         // a large request that is being prepared
-  Admitted admitted_;           // what completion_ holds of the budget
+  Tenant tenant_ = kEverybody;        // who sent request_
+  JobTicket preparing_;               // a large request that is being prepared
+  Admitted admitted_;                 // what completion_ holds of the budget
   std::unique_ptr<Completion> completion_;
   std::shared_ptr<HttpSession*> self_ =
       std::make_shared<HttpSession*>(this);  // null once the session is destroyed

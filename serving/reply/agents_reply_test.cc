@@ -29,8 +29,7 @@ TEST(ResponsesReply, WholeResponse) {
      "arguments":"{\"c\":1}"}])"));
   EXPECT_EQ(got["usage"], json::parse(R"({"input_tokens":5,"input_tokens_details":{"cached_tokens":2},
     "output_tokens":3,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":8})"));
-  const json cut =
-      WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});
+  const json cut = WholeOf(TestHead(Dialect::kResponses), {TestResult(TestDeltas(), FinishReason::kLength)});
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(cut["output"][2]["status"], "incomplete");
@@ -151,15 +150,14 @@ TEST(MessagesReply, EventsOfAThoughtATextAndACall) {
 TEST(MessagesReply, ACallThatWasCutHasNoInput) {
   const std::vector<AnswerDelta> deltas = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
                                            {AnswerDelta::Kind::kArguments, 0, "{\"a\":", ""}};
-  const json got =
-      WholeOf(TestHead(Dialect::kMessages), {TestResult(deltas, FinishReason::kLength)});
+  const json got = WholeOf(TestHead(Dialect::kMessages), {TestResult(deltas, FinishReason::kLength)});
   EXPECT_EQ(got["content"][0]["input"], json::object());
   EXPECT_EQ(got["stop_reason"], "max_tokens");
   const std::vector<AnswerDelta> deep = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
                                          {AnswerDelta::Kind::kArguments, 0, std::string(100000, '['), ""}};
-  EXPECT_EQ(WholeOf(TestHead(Dialect::kMessages),
-                    {TestResult(deep, FinishReason::kLength)})["content"][0]["input"],
-            json::object());
+  EXPECT_EQ(
+      WholeOf(TestHead(Dialect::kMessages), {TestResult(deep, FinishReason::kLength)})["content"][0]["input"],
+      json::object());
 }
 
 TEST(OllamaReply, WholeAndLines) {

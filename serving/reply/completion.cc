@@ -5,7 +5,8 @@
 namespace larder::serving::inline reply {
 namespace {
 
-ReplyHead Complete(ReplyHead head, const CompletionRequest& request, const std::vector<GenerationSpec>& specs) {
+ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
+                   const std::vector<GenerationSpec>& specs) {
   head.include_usage = request.include_usage;
   head.prompt_tokens = specs.empty() ? 0 : specs[0].prompt.size();
   head.parallel_calls = request.tool_choice.parallel;
@@ -93,8 +94,7 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
     }
     if (request.echo) {
       const auto* text = std::get_if<std::string>(&request.prompts[results_[i].prompt]);
-      choice.whole_text.text =
-          text != nullptr ? *text : service.options().tokenizer->Decode(specs[i].prompt);
+      choice.whole_text.text = text != nullptr ? *text : service.options().tokenizer->Decode(specs[i].prompt);
     }
     choice.handle = service.Start(std::move(specs[i]), protocol, choices_[i].get());
   }
@@ -124,8 +124,7 @@ void Completion::Fail(int status, const std::string& message) {
 
 void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
   if (IsFailure(end.reason)) return Fail(StatusOf(end.reason), end.error);
-  if (end.reason == FinishReason::kCancelled && !cancelled_)
-    return Fail(503, "the server is shutting down");
+  if (end.reason == FinishReason::kCancelled && !cancelled_) return Fail(503, "the server is shutting down");
   ChoiceResult& result = results_[choice.index];
   result.end = end;
   if (stream_) encoder_->End(choice.index, result);

@@ -1,5 +1,6 @@
-// Completion: the running choices of one request, collected into an answer: events as they come, or one object
-// at the end. The session that made the request owns it; its destructor cancels what still runs. I/O thread.
+// Completion: the running choices of one request, collected into an answer: events as they come, or one
+// object at the end. The session that made the request owns it; its destructor cancels what still runs. I/O
+// thread.
 #pragma once
 
 #include <memory>

@@ -9,8 +9,8 @@
 
 namespace larder::serving::inline reply {
 
-// OpenAI: {"error":{"message","type","param","code"}}. Anthropic: {"type":"error","error":{"type","message"}}.
-// Ollama: {"error":"..."}.
+// OpenAI: {"error":{"message","type","param","code"}}. Anthropic:
+// {"type":"error","error":{"type","message"}}. Ollama: {"error":"..."}.
 nlohmann::json ErrorJson(int status, std::string_view message, std::string_view param = {},
                          ErrorShape shape = ErrorShape::kOpenAi);
 // The JSON text for clients; bytes that are not UTF-8 become U+FFFD.

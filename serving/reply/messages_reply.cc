@@ -103,8 +103,8 @@ class MessagesEncoder : public ReplyEncoder {
 
  private:
   json Message() const {
-    return {{"id", "msg_" + head_.id},   {"type", "message"},       {"role", "assistant"},
-            {"model", head_.model},      {"content", json::array()}, {"stop_reason", nullptr},
+    return {{"id", "msg_" + head_.id}, {"type", "message"},        {"role", "assistant"},
+            {"model", head_.model},    {"content", json::array()}, {"stop_reason", nullptr},
             {"stop_sequence", nullptr}};
   }
 

@@ -19,7 +19,8 @@ std::string Rfc3339(int64_t seconds) {
 }
 
 json CallOf(const AnswerBlock& call) {
-  return {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", json(ArgumentsObject(call.text))}}}};
+  return {{"id", call.id},
+          {"function", {{"name", call.name}, {"arguments", json(ArgumentsObject(call.text))}}}};
 }
 
 class OllamaEncoder : public ReplyEncoder {
@@ -39,8 +40,8 @@ class OllamaEncoder : public ReplyEncoder {
 
   void Begin(size_t) override {
     text_ = PreparedEvent(Line({{is_chat() ? "content" : "response", PreparedEvent::kText}}));
-    thought_ = PreparedEvent(
-        Line({{is_chat() ? "content" : "response", ""}, {"thinking", PreparedEvent::kText}}));
+    thought_ =
+        PreparedEvent(Line({{is_chat() ? "content" : "response", ""}, {"thinking", PreparedEvent::kText}}));
   }
 
   void Delta(size_t, const AnswerDelta& delta, const std::vector<TokenLogprobs>*, size_t,

@@ -24,9 +24,8 @@ json UsageJson(const std::vector<ChoiceResult>& choices) {
 }
 
 json CallJsonOf(const AnswerBlock& call) {
-  return {{"id", call.id},
-          {"type", "function"},
-          {"function", {{"name", call.name}, {"arguments", call.text}}}};
+  return {
+      {"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.text}}}};
 }
 
 class OpenAiEncoder : public ReplyEncoder {
@@ -76,9 +75,9 @@ class OpenAiEncoder : public ReplyEncoder {
     if (logprobs == nullptr && delta.kind == Kind::kReasoning) {
       auto& prepared = thoughts_[at];
       if (!prepared)
-        prepared.emplace(Piece(
-            at, {{"reasoning_content", PreparedEvent::kText}, {"reasoning", PreparedEvent::kText}}, nullptr,
-            0));
+        prepared.emplace(
+            Piece(at, {{"reasoning_content", PreparedEvent::kText}, {"reasoning", PreparedEvent::kText}},
+                  nullptr, 0));
       sink_.OnEvent(nullptr, (*prepared)(delta.text));
       return;
     }

@@ -9,9 +9,9 @@ namespace {
 using nlohmann::json;
 
 TEST(OpenAiReply, WholeCompletion) {
-  const json got = WholeOf(TestHead(Dialect::kCompletion),
-                           {TestResult({TextDelta("one")}, FinishReason::kEndOfText),
-                            TestResult({TextDelta("two")}, FinishReason::kLength)});
+  const json got =
+      WholeOf(TestHead(Dialect::kCompletion), {TestResult({TextDelta("one")}, FinishReason::kEndOfText),
+                                               TestResult({TextDelta("two")}, FinishReason::kLength)});
   EXPECT_EQ(got["object"], "text_completion");
   EXPECT_EQ(got["id"], "cmpl-1");
   EXPECT_EQ(got["created"], 12);
@@ -26,8 +26,7 @@ TEST(OpenAiReply, WholeCompletion) {
 }
 
 TEST(OpenAiReply, WholeChatWithThoughtsAndACall) {
-  const json got =
-      WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+  const json got = WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
   EXPECT_EQ(got["object"], "chat.completion");
   EXPECT_EQ(got["choices"][0]["message"], json::parse(R"({
     "role":"assistant","content":"Let me look.","refusal":null,"reasoning_content":"hm","reasoning":"hm",
@@ -75,15 +74,16 @@ TEST(OpenAiReply, ChunksOfAChat) {
 TEST(OpenAiReply, PiecesOfTextAreThoseOfATree) {
   for (const char* text : {"he", "\"\\\n\x01", "", "\xff", "\x01text\x01"}) {
     const auto events = EventsOf(TestHead(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
-    EXPECT_EQ(events.at(0).second,
-              json::parse(Dump(json{{"id", "cmpl-1"},
-                                    {"object", "text_completion"},
-                                    {"created", 12},
-                                    {"model", "tiny"},
-                                    {"choices", json::array({{{"index", 0},
-                                                              {"text", text},
-                                                              {"logprobs", nullptr},
-                                                              {"finish_reason", nullptr}}})}})));
+    EXPECT_EQ(
+        events.at(0).second,
+        json::parse(Dump(json{
+            {"id", "cmpl-1"},
+            {"object", "text_completion"},
+            {"created", 12},
+            {"model", "tiny"},
+            {"choices",
+             json::array(
+                 {{{"index", 0}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}}})}})));
   }
 }
 
@@ -156,9 +156,7 @@ TEST(ErrorJson, HasTheTypesOfEachApi) {
   EXPECT_EQ(ErrorJson(400, "x", "", ErrorShape::kOllama), json::parse(R"({"error":"x"})"));
 }
 
-TEST(Dump, BytesThatAreNoTextBecomeAMark) {
-  EXPECT_EQ(Dump(std::string_view("a\xff")), "\"a\xef\xbf\xbd\"");
-}
+TEST(Dump, BytesThatAreNoTextBecomeAMark) { EXPECT_EQ(Dump(std::string_view("a\xff")), "\"a\xef\xbf\xbd\""); }
 
 }  // namespace
 }  // namespace larder::serving::reply

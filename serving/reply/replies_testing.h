@@ -45,8 +45,8 @@ inline GenerationEnd TestEnd(FinishReason reason) {
 // A thought, a text and a call of get_weather.
 inline std::vector<AnswerDelta> TestDeltas() {
   using Kind = AnswerDelta::Kind;
-  return {{Kind::kReasoning, 0, "hm", ""},   {Kind::kContent, 0, "Let me ", ""},
-          {Kind::kContent, 0, "look.", ""},  {Kind::kCallBegin, 0, "get_weather", "call_1"},
+  return {{Kind::kReasoning, 0, "hm", ""},     {Kind::kContent, 0, "Let me ", ""},
+          {Kind::kContent, 0, "look.", ""},    {Kind::kCallBegin, 0, "get_weather", "call_1"},
           {Kind::kArguments, 0, "{\"c\"", ""}, {Kind::kArguments, 0, ":1}", ""},
           {Kind::kCallEnd, 0, "", ""}};
 }

@@ -1,5 +1,5 @@
-// OpenAI's Responses: a list of output items (messages, thoughts, calls); in a stream every item and every part
-// of it is announced, sent in deltas, and repeated whole. All events are numbered.
+// OpenAI's Responses: a list of output items (messages, thoughts, calls); in a stream every item and every
+// part of it is announced, sent in deltas, and repeated whole. All events are numbered.
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -20,7 +20,8 @@ json UsageJson(const std::vector<ChoiceResult>& results) {
 
 json PartJson(AnswerBlock::Kind kind, const std::string& text) {
   if (kind == AnswerBlock::Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
-  return {{"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
+  return {
+      {"type", "output_text"}, {"text", text}, {"annotations", json::array()}, {"logprobs", json::array()}};
 }
 
 class ResponsesEncoder : public ReplyEncoder {
@@ -71,7 +72,8 @@ class ResponsesEncoder : public ReplyEncoder {
 
   void Failed(int status, const std::string& message) override {
     json response = Response("failed");
-    response["error"] = {{"code", status == 503 ? "server_overloaded" : "server_error"}, {"message", message}};
+    response["error"] = {{"code", status == 503 ? "server_overloaded" : "server_error"},
+                         {"message", message}};
     Send("response.failed", {{"response", response}});
   }
 
