@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr uint64_t kProbeSteps = 200'000;  // some ten milliseconds; real templates take some thousand
+
 constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
                                        "tool",   "function",  "ipython"};
 
@@ -164,12 +166,14 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::Plain(const Tokenizer& tokeniz
                tokenizer.Piece(tokenizer.eos(), true));
 }
 
-std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, const ChatInput& input) const {
+std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, const ChatInput& input,
+                                                uint64_t most_steps) const {
   static const Json null;
   const Json prompt = input.add_generation_prompt && !input.continue_last;
   JinjaVariables variables;
   variables.is_trusted = IsTrusted;
   variables.now_s = input.now_s;
+  variables.most_steps = most_steps;
   variables.data.emplace_back("documents", &null);
   for (const auto& [name, value] : input.kwargs.items()) variables.data.emplace_back(name, &value);
   variables.data.emplace_back("messages", &input.messages);
@@ -222,7 +226,7 @@ std::vector<TextPiece> ChatTemplate::Render(const ChatInput& input) const {
 
 std::string ChatTemplate::TryRender(const JinjaTemplate& jinja, const ChatInput& input) const {
   try {
-    return JoinPieces(RenderWith(jinja, input));
+    return JoinPieces(RenderWith(jinja, input, kProbeSteps));
   } catch (const Error&) {
     return "";
   }
@@ -245,7 +249,8 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   const Json system = Message("system", caps.text_content || !caps.typed_content
                                             ? Json("probe-system")
                                             : Json::array({{{"type", "text"}, {"text", "probe-system"}}}));
-  caps.system = Has(render({system, user}), "probe-system");
+  // A template that shows not even the user's words (the demo model's) needs no help with the system's.
+  caps.system = Has(render({system, user}), "probe-system") || (!caps.text_content && !caps.typed_content);
 
   const Json object = {{"probe_argument", "probe-value"}};
   const std::string as_object = render({user, CallMessage("", object)});

@@ -67,7 +67,7 @@ class ChatTemplate {
   ChatTemplate() = default;
   Caps Probe(const JinjaTemplate&) const;
   std::string TryRender(const JinjaTemplate&, const ChatInput&) const;  // "" where it fails
-  std::vector<TextPiece> RenderWith(const JinjaTemplate&, const ChatInput&) const;
+  std::vector<TextPiece> RenderWith(const JinjaTemplate&, const ChatInput&, uint64_t most_steps = 0) const;
   ChatInput Adapted(const ChatInput&, const Caps&) const;
 
   std::string name_, bos_, eos_;

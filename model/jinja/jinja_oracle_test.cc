@@ -35,7 +35,9 @@ TEST(JinjaOracle, SnippetsAreRenderedAsByJinja2) {
     EXPECT_EQ(text.has_value(), expected[i].text.has_value())
         << cases[i].source << "\n  ours: " << text.value_or(error)
         << "\n  jinja2: " << expected[i].text.value_or(expected[i].error);
-    if (text && expected[i].text) EXPECT_EQ(*text, *expected[i].text) << cases[i].source;
+    if (text && expected[i].text) {
+      EXPECT_EQ(*text, *expected[i].text) << cases[i].source;
+    }
   }
 }
 

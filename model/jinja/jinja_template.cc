@@ -1,5 +1,7 @@
 #include "model/jinja/jinja_template.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/jinja/lexer.h"
 #include "model/jinja/rendering.h"
@@ -83,7 +85,9 @@ std::shared_ptr<const JinjaTemplate> JinjaTemplate::Parse(std::string source, st
 }
 
 std::vector<TextPiece> JinjaTemplate::Render(const JinjaVariables& variables) const {
-  Rendering rendering(*parsed_, limits_, name_, variables.now_s);
+  JinjaLimits limits = limits_;
+  if (variables.most_steps > 0) limits.steps = std::min(limits.steps, variables.most_steps);
+  Rendering rendering(*parsed_, limits, name_, variables.now_s);
   Converter converter(rendering, variables);
   Text text;
   try {

@@ -22,7 +22,8 @@ struct JinjaVariables {
   std::vector<std::pair<std::string, std::string>> trusted;  // text of the model itself (bos_token)
   // Strings of the data that count as the template's: for (key of the object that they are in, string).
   bool (*is_trusted)(std::string_view key, std::string_view value) = nullptr;
-  int64_t now_s = 0;  // what strftime_now prints, in the local time zone
+  int64_t now_s = 0;        // what strftime_now prints, in the local time zone
+  uint64_t most_steps = 0;  // fewer than the template's limit; 0: that
 };
 
 class JinjaTemplate {

@@ -1,4 +1,6 @@
 // json.dumps as the filter tojson calls it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -38,7 +40,7 @@ class Writer {
       case Kind::kDict:
         return Object(v, depth);
       default:
-        throw TypeMismatch{"Object of type " + std::string(TypeName(v)) + " is not JSON serializable"};
+        throw TypeMismatch{fmt::format("Object of type {} is not JSON serializable", TypeName(v))};
     }
   }
 
@@ -78,7 +80,7 @@ class Writer {
       case Kind::kFloat:
         return String(Number(key.real));
       default:
-        throw TypeMismatch{"keys must be str, int, float, bool or None, not " + std::string(TypeName(key))};
+        throw TypeMismatch{fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key))};
     }
   }
 
@@ -131,8 +133,6 @@ class Writer {
             if (c >= 0x10000) {
               Escape(0xD800 + ((c - 0x10000) >> 10));
               Escape(0xDC00 + ((c - 0x10000) & 0x3FF));
-            } else if (c == 0x7f) {
-              out += '\x7f';
             } else {
               Escape(c);
             }

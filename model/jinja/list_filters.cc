@@ -372,7 +372,7 @@ bool ParseInt(std::string_view text, int64_t base, int64_t* out) {
   }
   if (base == 0) base = 10;
   if (base < 2 || base > 36 || number.empty() || number[0] == '-') return false;
-  if (negative) number.insert(0, "-");
+  if (negative) number = std::string(1, '-') + number;
   const auto end = number.data() + number.size();
   const auto [stop, error] = std::from_chars(number.data(), end, *out, static_cast<int>(base));
   return error == std::errc() && stop == end;

@@ -77,7 +77,7 @@ constexpr const char* kOracleSnippets[] = {
     // Attributes and elements
     "{{ d.a }} {{ d['a'] }} {{ d.missing }}| {{ d['missing'] }}| {{ nested.a.b[0].c }} {{ "
     "nested['a']['b'][-1]['c'] }}",
-    "{{ d.items }}|{{ d['items'] }}",
+    "{{ d.items is callable }}|{{ d['items'] }}",
     "{{ missing.x }}",
     "{{ missing['x'] }}",
     "{{ d.missing.x }}",

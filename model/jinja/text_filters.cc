@@ -189,7 +189,7 @@ Value ToJsonFilter(Rendering& r, const Value& value, CallArgs& args) {
   style.sort_keys = Truth(args.Get(3, "sort_keys", Value::Bool(false)));
   if (!indent.none()) {
     style.has_indent = true;
-    style.item_separator = ",";
+    style.item_separator.resize(1);  // without the space
     if (indent.string()) {
       style.indent = indent.view();
     } else {

@@ -1,5 +1,7 @@
 #include "model/jinja/value.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -78,12 +80,12 @@ bool Dict::Erase(const Value& key) {
 void Heap::Charge(size_t bytes) {
   bytes_ += bytes;
   if (bytes_ > limits_.memory_bytes)
-    throw LimitReached{"the template makes more than " + std::to_string(limits_.memory_bytes) +
-                       " bytes of strings and lists"};
+    throw LimitReached{
+        fmt::format("the template makes more than {} bytes of strings and lists", limits_.memory_bytes)};
 }
 
 void Heap::OutOfSteps() const {
-  throw LimitReached{"the template takes more than " + std::to_string(limits_.steps) + " steps"};
+  throw LimitReached{fmt::format("the template takes more than {} steps", limits_.steps)};
 }
 
 Value Heap::String(Text text) {
@@ -199,8 +201,7 @@ int Compare(const Value& a, const Value& b, size_t depth) {
     }
     return Order(x.size(), y.size());
   }
-  throw TypeMismatch{"cannot order '" + std::string(TypeName(a)) + "' and '" + std::string(TypeName(b)) +
-                     "'"};
+  throw TypeMismatch{fmt::format("cannot order '{}' and '{}'", TypeName(a), TypeName(b))};
 }
 
 bool Hashable(const Value& v) {
@@ -259,10 +260,10 @@ std::string ObjectTypeName(Kind kind) {
 }
 
 std::string UndefinedText(const Value& v) {
-  const std::string name = v.text == nullptr ? "value" : v.text->bytes();
-  if (v.owner == Kind::kUndefined) return "'" + name + "' is undefined";
-  if (v.element) return ObjectTypeName(v.owner) + " has no element " + name;
-  return "'" + ObjectTypeName(v.owner) + "' has no attribute '" + name + "'";
+  const std::string_view name = v.text == nullptr ? "value" : v.text->view();
+  if (v.owner == Kind::kUndefined) return fmt::format("'{}' is undefined", name);
+  if (v.element) return fmt::format("{} has no element {}", ObjectTypeName(v.owner), name);
+  return fmt::format("'{}' has no attribute '{}'", ObjectTypeName(v.owner), name);
 }
 
 std::string PrintFloat(double d) {
@@ -278,7 +279,7 @@ std::string PrintFloat(double d) {
   const int exponent = std::atoi(text.data() + e + 1);
   std::string digits(1, text[0]);
   if (e > 2) digits += text.substr(2, e - 2);
-  std::string out = negative ? "-" : "";
+  std::string out(negative ? 1 : 0, '-');
   const auto size = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {
     out += digits[0];
@@ -356,7 +357,7 @@ std::string Repr(const Value& v, size_t depth) {
     case Kind::kNamespace: {
       Value dict = v;
       dict.kind = Kind::kDict;
-      return "<Namespace " + Repr(dict, depth + 1) + ">";
+      return fmt::format("<Namespace {}>", Repr(dict, depth + 1));
     }
     default:
       return Print(v).bytes();
@@ -378,13 +379,11 @@ Text Print(const Value& v) {
     case Kind::kString:
       return *v.text;
     case Kind::kCallable:
-      return {v.callable->macro != nullptr ? "<Macro '" + std::string(v.callable->name) + "'>"
-                                           : "<function " + std::string(v.callable->name) + ">",
+      return {v.callable->macro != nullptr ? fmt::format("<Macro '{}'>", v.callable->name)
+                                           : fmt::format("<function {}>", v.callable->name),
               true};
     case Kind::kLoop:
-      return {"<LoopContext " + std::to_string(v.loop->index + 1) + "/" +
-                  std::to_string(v.loop->items.size()) + ">",
-              true};
+      return {fmt::format("<LoopContext {}/{}>", v.loop->index + 1, v.loop->items.size()), true};
     default:
       return {Repr(v), false};
   }

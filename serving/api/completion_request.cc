@@ -180,15 +180,6 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const Completi
   return specs;
 }
 
-size_t PreparedRequest::cost_bytes() const {
-  constexpr size_t kCompiling = size_t{16} << 10;
-  for (const char* word :
-       {"schema", "grammar", "guided_", "structured_outputs", "\"strict\"", "\"required\"", "\"format\""}) {
-    if (text.find(word) != std::string::npos) return std::max(text.size(), kCompiling);
-  }
-  return text.size();
-}
-
 void PreparedRequest::Run(const CompletionDefaults& defaults) {
   try {
     request = ReadCompletionRequest(ParseJson(text), dialect, defaults);

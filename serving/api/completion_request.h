@@ -104,9 +104,6 @@ struct PreparedRequest {
   std::vector<GenerationSpec> specs;
   std::optional<Refused> refused;
 
-  // What it takes to prepare the text, in bytes of plain text: a grammar that is compiled counts as a large
-  // text.
-  size_t cost_bytes() const;
   void Run(const CompletionDefaults& defaults);
 };
 

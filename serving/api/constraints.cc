@@ -152,6 +152,14 @@ std::shared_ptr<const Grammar> GrammarOfSchema(const OrderedJson& schema) {
                    [&] { return Grammar::FromJsonSchema(schema); });
 }
 
+bool MayAskForForm(std::string_view request) {
+  for (const char* name : {"schema", "json_object", "\"grammar", "\"guided_", "\"structured_outputs",
+                           "\"tool_choice", "\"strict", "\"format\""}) {
+    if (request.find(name) != request.npos) return true;
+  }
+  return false;
+}
+
 std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
   std::shared_ptr<const Grammar> grammar;
   std::string first;

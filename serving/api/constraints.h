@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "serving/api/json_fields.h"
 #include "serving/grammar/grammar.h"
@@ -13,6 +15,10 @@ namespace larder::serving::inline api {
 // Null: any text. Throws a Refused that names the field: what is wrong with a schema or grammar, or that two
 // fields ask for one.
 std::shared_ptr<const Grammar> ReadConstraint(const JsonFields&);
+
+// Whether a request's JSON may ask for a form, by its text alone: compiling one takes longer than the I/O
+// thread may be busy.
+bool MayAskForForm(std::string_view request);
 
 // The grammar that is kept for this text, or a new one.
 std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text);

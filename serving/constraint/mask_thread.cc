@@ -1,5 +1,7 @@
 #include "serving/constraint/mask_thread.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <exception>
 #include <list>
@@ -133,6 +135,7 @@ void MaskThread::Post(Message message) {
 }
 
 void MaskThread::Run() {
+  pthread_setname_np(pthread_self(), "larder-masks");
   const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer_, vocab_);
   Automata automata;
   for (uint32_t seen = 0; !stop_.load();) {

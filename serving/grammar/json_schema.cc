@@ -1,6 +1,8 @@
 #include "serving/grammar/json_schema.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -330,7 +332,8 @@ class SchemaReader {
     if (type == "boolean") return value.is_boolean();
     if (type == "string") return value.is_string();
     if (type == "integer")
-      return value.is_number_integer() || (value.is_number() && value == value.get<int64_t>());
+      return value.is_number_integer() ||
+             (value.is_number() && std::floor(value.get<double>()) == value.get<double>());
     if (type == "number") return value.is_number();
     if (type == "array") return value.is_array();
     return type == "object" && value.is_object();

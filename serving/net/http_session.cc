@@ -150,7 +150,7 @@ void HttpSession::Handle() {
   prepared->text = std::exchange(request_.body, {});
   prepared->dialect = dialect_;
   Prepare(
-      Protocol::kHttp, prepared->cost_bytes(),
+      Protocol::kHttp, ServerState::BytesToPrepare(prepared->text),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
       [this, prepared](bool ok) { Generate(*prepared, ok); });
 }

@@ -1,8 +1,10 @@
 #include "serving/net/server_state.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "base/clock.h"
+#include "serving/api/constraints.h"
 
 namespace larder::serving::inline net {
 namespace {
@@ -22,6 +24,10 @@ bool Succeeds(Failures* failures, const std::function<void()>& work) {
 }
 
 }  // namespace
+
+size_t ServerState::BytesToPrepare(std::string_view request) {
+  return MayAskForForm(request) ? std::max(request.size(), kMostBytesAtOnce + 1) : request.size();
+}
 
 JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
                                const std::function<void()>& work, const std::function<void(bool)>& then) {

@@ -64,6 +64,8 @@ struct ServerState {
   // ticket cancels it. Throws Refused if too many bytes wait.
   JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
                     const std::function<void(bool ok)>& then);
+  // Its `bytes` for a request's JSON: one that may have a grammar to compile counts as large.
+  static size_t BytesToPrepare(std::string_view request);
   // Takes the budget for these generations. Throws Refused.
   static Admitted Admit(const Admission::Client&, const CompletionRequest&,
                         const std::vector<GenerationSpec>&);

@@ -328,7 +328,7 @@ void TextSession::OnLine(std::string line) {
   ++requests_;
   try {
     ticket_ = state_.Prepare(
-        wire_.client(), prepared->line.size(),
+        wire_.client(), ServerState::BytesToPrepare(prepared->line),
         [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
         [prepared, self = self_](bool ok) {
           if (*self == nullptr) return;
