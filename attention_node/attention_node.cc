@@ -43,12 +43,11 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
       options_(options),
       io_(io),
       kv_(KvShape(config, options.slots, options.context, options.kv_chunks), options.node),
-      scores_(kernels::Gemm::Make(
-          options.isa,
-          kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
-                             .x_stride_bytes = AttentionShape::QueryBytes(kv_.shape().blocks),
-                             .y_stride_bytes = kChunkStride * sizeof(float)},
-          options.tuning)) {
+      scores_(kernels::Gemm::Make(options.isa,
+                                  kernels::GemmShape{.panel = {kv_.shape().blocks, kernels::kKeyPanel},
+                                                     .x_stride_bytes = ActRowBytes(kv_.shape().blocks),
+                                                     .y_stride_bytes = kChunkStride * sizeof(float)},
+                                  options.tuning)) {
   const size_t blocks = kv_.shape().blocks;
   if (options.tuning.tile_queries > kMaxTileQueries) {
     throw Error("attention: tiles of {} queries; at most {}", options.tuning.tile_queries, kMaxTileQueries);
@@ -95,7 +94,6 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
                           .rope = table.data(),
                           .elementwise = &kernels::GetElementwise(options.isa),
                           .scores = &scores_,
-                          .query_bytes = AttentionShape::QueryBytes(blocks),
                           .chunk_stride = kChunkStride,
                           .max_values_queries = max_queries,
                           .values = values_.data(),
@@ -113,15 +111,15 @@ AttentionNode::AttentionNode(const model::ModelConfig& config, const model::Gguf
   }
   auto lay_out = [&](auto&& take) {
     for (AttentionScratch& s : scratch_) {
-      s.act = reinterpret_cast<kernels::ActBlock*>(take(2 * blocks * sizeof(kernels::ActBlock)));
-      s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * shape_.query_bytes));
+      s.act = reinterpret_cast<kernels::ActBlock*>(take(blocks * sizeof(kernels::ActBlock)));
+      s.queries = reinterpret_cast<uint8_t*>(take(tile_queries * ActRowBytes(blocks)));
       s.scores = reinterpret_cast<float*>(take(tile_queries * kChunkStride * sizeof(float)));
       s.weights = reinterpret_cast<float*>(take(tile_queries * blocks * kChunkStride * sizeof(float)));
       s.chunk = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.running = reinterpret_cast<float*>(take(tile_queries * blocks * kBlock * sizeof(float)));
       s.max = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
       s.sum = reinterpret_cast<float*>(take(tile_queries * sizeof(float)));
-      s.query = reinterpret_cast<float*>(take(shape_.group * shape_.head_size * sizeof(float)));
+      s.query = reinterpret_cast<float*>(take(blocks * kBlock * sizeof(float)));
     }
     for (Half& half : halves_) {
       for (size_t t = 0; t < options.threads; ++t) {

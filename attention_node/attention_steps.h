@@ -18,14 +18,6 @@ inline constexpr size_t kMaxHeadBlocks = 16;
 
 // What all steps of a socket share: shapes, kernels and tables.
 struct AttentionShape {
-  // Between quantised queries: none is lost, so that a row's queries are quantised as one, if a product can
-  // read them so (GemmShape::x_stride_bytes).
-  static constexpr size_t QueryBytes(size_t blocks) {
-    return blocks % 2 == 0 ? blocks * sizeof(kernels::ActBlock) : kernels::ActRowBytes(blocks);
-  }
-  bool whole_blocks() const { return head_size == blocks * kernels::kBlock; }
-  bool queries_follow() const { return whole_blocks() && query_bytes == blocks * sizeof(kernels::ActBlock); }
-
   size_t head_size, rotary_dim, group;  // group: query heads of one KV head
   size_t kv_heads, blocks;              // blocks: per head
   float epsilon;                        // of q/k norms
@@ -33,7 +25,6 @@ struct AttentionShape {
   const float* rope;                    // [context][rotary_dim]: cos[half], sin[half]
   const kernels::Elementwise* elementwise;
   const kernels::Gemm* scores;  // query blocks x key pages
-  size_t query_bytes;           // between quantised queries
   size_t chunk_stride;          // floats between queries of scores, and between blocks of weights
   size_t max_values_queries;
   const kernels::ValuesFn* values;  // [max_values_queries + 1]
@@ -46,15 +37,15 @@ struct AttentionShape {
 
 // One thread's own memory for a tile of queries.
 struct AttentionScratch {
-  kernels::ActBlock* act;  // [2 * blocks]: of a key and a value
-  uint8_t* queries;        // [tile_queries] rows of query_bytes
+  kernels::ActBlock* act;  // [blocks]
+  uint8_t* queries;        // [tile_queries] rows of ActRowBytes(blocks)
   float* scores;           // [tile_queries][chunk_stride]
   float* weights;          // [tile_queries][blocks][chunk_stride]
   float* chunk;            // [tile_queries][32 * blocks]: one chunk's weighted values
   float* running;          // [tile_queries][32 * blocks]
   float* max;              // [tile_queries]
   float* sum;              // [tile_queries]
-  float* query;            // [group * head_size]: a row's
+  float* query;            // [32 * blocks]
 };
 
 // Makes the copies of the micro-batch's KvUpdates for one KV head, then appends the keys and values of all

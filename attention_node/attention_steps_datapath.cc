@@ -18,9 +18,10 @@ using model::BatchRows;
 using model::StepKind;
 using threadpool::EndLap;
 
-// Blocks of Q8_0, with an f16 scale: the format of the KV cache.
-inline void ToQ8(const ActBlock* act, size_t blocks, model::Q8Block* out) {
-  for (size_t b = 0; b < blocks; ++b) {
+// Quantises a head's elements to Q8_0 blocks with an f16 scale, the format of the KV cache.
+inline void QuantizeHead(const AttentionShape& shape, const float* x, ActBlock* act, model::Q8Block* out) {
+  shape.elementwise->quantize(x, act, shape.head_size);
+  for (size_t b = 0; b < shape.blocks; ++b) {
     out[b].d = model::F32ToF16(act[b].d);
     std::copy_n(act[b].q, kBlock, out[b].q);
   }
@@ -42,27 +43,19 @@ struct Tile {
 void QuantizeQueries(const AttentionOperand& op, const Tile& tile) {
   const AttentionShape& shape = *op.shape;
   const kernels::Elementwise& elementwise = *shape.elementwise;
-  const size_t row_floats = shape.group * shape.head_size;
   uint8_t* quantised = op.scratch.queries;
-  const auto quantise = [&](const float* q, size_t n) {
-    elementwise.quantize(q, reinterpret_cast<ActBlock*>(quantised), n);
-  };
   for (size_t r = 0; r < tile.rows; ++r) {
     const float* rope = shape.rope + (tile.position + r) * shape.rotary_dim;
-    float* row = op.qkv + (tile.shared_row + r) * op.qkv_stride;
-    if (tile.split()) row = std::copy_n(row, row_floats, op.scratch.query) - row_floats;  // others read it
     for (size_t h = 0; h < shape.group; ++h) {
-      float* q = row + h * shape.head_size;
+      float* q = op.qkv + (tile.shared_row + r) * op.qkv_stride + h * shape.head_size;
+      if (tile.split())
+        q = std::copy_n(q, shape.head_size, op.scratch.query) - shape.head_size;  // others read q
       if (op.q_norm) elementwise.rms_norm(q, op.q_norm, q, shape.head_size, shape.epsilon);
       elementwise.rope(q, rope, shape.rotary_dim / 2);
       for (size_t i = 0; i < shape.head_size; ++i) q[i] *= shape.query_scale;
-      if (shape.queries_follow()) continue;
-      quantise(q, shape.head_size);
-      quantised += shape.query_bytes;
+      elementwise.quantize(q, reinterpret_cast<ActBlock*>(quantised), shape.head_size);
+      quantised += kernels::ActRowBytes(shape.blocks);
     }
-    if (!shape.queries_follow()) continue;
-    quantise(row, row_floats);  // several blocks at once are faster
-    quantised += shape.group * shape.query_bytes;
   }
 }
 
@@ -94,6 +87,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
   const kernels::Elementwise& elementwise = *shape.elementwise;
   const size_t queries = tile.rows * shape.group;
   const size_t padded_head = shape.blocks * kBlock;
+  const size_t query_bytes = kernels::ActRowBytes(shape.blocks);
   QuantizeQueries(op, tile);
   EndLap(StepKind::kQueries);
 
@@ -106,8 +100,7 @@ void RunTile(const AttentionOperand& op, const Tile& tile) {
     // Rows before this chunk's start do not see it; the tile's later rows do.
     const size_t first_row = chunk > tile.position ? chunk - tile.position : 0;
     const size_t first_query = first_row * shape.group;
-    shape.scores->Run(kv.keys,
-                      reinterpret_cast<const ActBlock*>(scratch.queries + first_query * shape.query_bytes),
+    shape.scores->Run(kv.keys, reinterpret_cast<const ActBlock*>(scratch.queries + first_query * query_bytes),
                       scratch.scores + first_query * shape.chunk_stride, pages, queries - first_query);
     EndLap(StepKind::kScores);
     // The first chunk sets the running state, later chunks are merged into it; parts are merged later.
@@ -159,7 +152,7 @@ void AppendStep(const void* operand, void* batch) {
   for (uint32_t i = 0; i < rows.kv_updates; ++i) {
     if (rows.kv_update[i].copied_positions > 0) shape.kv->Copy(rows.kv_update[i], op.layer, op.kv_head);
   }
-  model::Q8Block blocks[2 * kMaxHeadBlocks];
+  model::Q8Block blocks[kMaxHeadBlocks];
   for (uint32_t m = 0; m < rows.rows; ++m) {
     float* k = op.qkv + (rows.first_row + m) * op.qkv_stride + shape.group * shape.head_size;
     const float* v = k + shape.head_size;
@@ -168,17 +161,10 @@ void AppendStep(const void* operand, void* batch) {
     const KvChunk at = shape.kv->chunk(rows.slot[m], position / kChunkPositions, op.layer, op.kv_head);
     if (op.k_norm) shape.elementwise->rms_norm(k, op.k_norm, k, shape.head_size, shape.epsilon);
     shape.elementwise->rope(k, shape.rope + position * shape.rotary_dim, shape.rotary_dim / 2);
-    ActBlock* act = op.scratch.act;
-    if (shape.whole_blocks()) {  // the value follows its key
-      shape.elementwise->quantize(k, act, 2 * shape.head_size);
-    } else {
-      shape.elementwise->quantize(k, act, shape.head_size);
-      shape.elementwise->quantize(v, act + shape.blocks, shape.head_size);
-    }
-    ToQ8(act, 2 * shape.blocks, blocks);
+    QuantizeHead(shape, k, op.scratch.act, blocks);
     kernels::PackKey(blocks, shape.blocks, in_page, at.keys + page * kv.key_page_bytes);
-    kernels::PackValue({shape.blocks}, blocks + shape.blocks, in_page,
-                       at.values + page * kv.value_page_bytes);
+    QuantizeHead(shape, v, op.scratch.act, blocks);
+    kernels::PackValue({shape.blocks}, blocks, in_page, at.values + page * kv.value_page_bytes);
   }
 }
 

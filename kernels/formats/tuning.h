@@ -33,8 +33,6 @@ struct KernelTuning {
   // Weighted sums of values (MakeValues). More sums than registers are correct but slow.
   size_t value_sums = 1;     // 16-lane sums kept in registers during a pass over a chunk
   size_t value_queries = 1;  // the most queries per kernel, at most value_sums, so that one sum of each fits
-  ActLoad value_load =
-      ActLoad::kEmbedded;  // how sums get their weights; kBroadcast: the two of a block share
 
   // Attention: queries (rows x heads of a group) per pass over a chunk; at least those of one row.
   size_t tile_queries = 28;

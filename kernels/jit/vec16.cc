@@ -221,12 +221,6 @@ Arg Vec16Emitter::BroadcastOperand(const x86::Mem& scalar) {
   return Arg::Same(y);
 }
 
-Vec16 Vec16Emitter::BroadcastLoad(const x86::Mem& scalar) {
-  const Vec16 v = New();
-  Op(I::kIdVbroadcastss, v, Arg::Same(scalar));
-  return v;
-}
-
 Vec16 Vec16Emitter::BytesToFloats(const x86::Mem& bytes) {
   const Vec16 v = New();
   for (int i = 0; i < parts(); ++i) cc.vpmovsxbd(v.part[i], bytes.cloneAdjusted(8 * i));

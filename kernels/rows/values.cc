@@ -32,8 +32,7 @@ struct Ahead {
 // One pass over columns [16 * first, 16 * (first + count)). Fetches a page of each `ahead` per page of
 // values, evenly over its positions: in bursts, the fetches would wait for each other.
 void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count, const x86::Gp& pages,
-          const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions, std::span<const Ahead> ahead,
-          ActLoad load) {
+          const x86::Gp& weights, const x86::Gp& o, const x86::Gp& positions, std::span<const Ahead> ahead) {
   x86::Compiler& cc = e.cc;
   const ValuePage layout{shape.blocks};
   const auto offset = [](size_t bytes) { return static_cast<int32_t>(bytes); };
@@ -70,22 +69,14 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
     }
   }
   if (!ahead.empty()) cc.add(fetched, kCacheLineBytes);
-  for (size_t unit = first; unit < first + count;) {
-    // The sums of a block's two vectors have the same weights: one broadcast load can serve both.
-    const size_t block = unit * kLanes / kBlock,
-                 last = std::min((block + 1) * kBlock / kLanes, first + count);
-    const size_t shared = load == ActLoad::kBroadcast ? last - unit : 1;
-    std::vector<Vec16> values;
-    for (size_t i = 0; i < shared; ++i)
-      values.push_back(e.BytesToFloats(x86::ptr(value, offset((unit + i) * kLanes))));
+  for (size_t unit = first; unit < first + count; ++unit) {
+    const size_t block = unit * kLanes / kBlock;
+    const Vec16 v = e.BytesToFloats(x86::ptr(value, offset(unit * kLanes)));
     for (size_t m = 0; m < shape.queries; ++m) {
-      const x86::Mem weight =
-          x86::dword_ptr(w, offset((m * shape.blocks + block) * shape.w_stride * sizeof(float)));
-      const Arg factor = shared > 1 ? Arg(e.BroadcastLoad(weight)) : e.BroadcastOperand(weight);
-      for (size_t i = 0; i < shared; ++i)
-        e.Op(I::kIdVfmadd231ps, sums[m * count + unit + i - first], values[i], factor);
+      const size_t weight = (m * shape.blocks + block) * shape.w_stride * sizeof(float);
+      e.Op(I::kIdVfmadd231ps, sums[m * count + unit - first], v,
+           e.BroadcastOperand(x86::dword_ptr(w, offset(weight))));
     }
-    unit += shared;
   }
   cc.add(value, offset(layout.row_bytes()));
   cc.add(w, sizeof(float));
@@ -104,7 +95,7 @@ void Pass(Vec16Emitter& e, const ValuesShape& shape, size_t first, size_t count,
   }
 }
 
-ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, const KernelTuning& tuning) {
+ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, size_t sums) {
   ValuesFn values = nullptr;
   const std::string name = fmt::format("values.{}blocks.{}queries", shape.blocks, shape.queries);
   GenerateVec16(name, isa, &values, [&](Vec16Emitter& e) {
@@ -112,12 +103,12 @@ ValuesFn GenerateValues(Isa isa, const ValuesShape& shape, const KernelTuning& t
     const Ahead ahead[] = {{e.PointerArg(4), kKeyPanel.bytes(shape.blocks)},
                            {e.PointerArg(5), ValuePage{shape.blocks}.bytes()}};
     const size_t units = shape.blocks * kBlock / kLanes;
-    const size_t most = tuning.value_sums / shape.queries;
+    const size_t most = sums / shape.queries;
     const size_t passes = CeilDiv(units, most);
     const size_t count = CeilDiv(units, passes);
     for (size_t first = 0; first < units; first += count) {
       Pass(e, shape, first, std::min(count, units - first), pages, w, o, positions,
-           first == 0 ? std::span<const Ahead>(ahead) : std::span<const Ahead>(), tuning.value_load);
+           first == 0 ? std::span<const Ahead>(ahead) : std::span<const Ahead>());
     }
   });
   return values;
@@ -157,7 +148,7 @@ ValuesFn MakeValues(Isa isa, const ValuesShape& shape, const KernelTuning& tunin
     throw Error("kernels: this CPU (or its operating system) lacks {}; choose {} or less", IsaName(isa),
                 IsaName(BestIsa()));
   }
-  const ValuesFn values = GenerateValues(isa, shape, tuning);
+  const ValuesFn values = GenerateValues(isa, shape, tuning.value_sums);
   for (const size_t positions : {1, 16, 37}) {
     CheckValues(isa, values, shape, std::min<size_t>(positions, shape.w_stride));
   }

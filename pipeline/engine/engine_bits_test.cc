@@ -148,7 +148,6 @@ TEST_F(EngineBitsTest, TilesDoNotMatter) {
     }
     tuning.value_sums = tuning.value_queries = 3;
     tuning.tile_queries = 9;
-    tuning.value_load = kernels::ActLoad::kBroadcast;
     auto engine = MakeEngine(model_.file(), {.threads = 2, .isa = isa, .tuning = tuning});
     EXPECT_EQ(FirstDifference(RunChunks(*engine, tokens_, 100), baseline_), "") << IsaName(isa);
   }
