@@ -70,7 +70,9 @@ void Describe(CLI::App& command, RunOptions& o) {
           fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
       ->type_name("NAME|FILE")
       ->group(chat);
-  command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(chat);
+  command.add_flag("--jinja")
+      ->description("templates are always Jinja: accepted, changes nothing")
+      ->group(chat);
   command
       .add_flag("--think,!--no-think", o.think, "let models that can think before they answer (default: on)")
       ->group(chat);

@@ -34,7 +34,9 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
           fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
       ->type_name("NAME|FILE")
       ->group(group);
-  command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(group);
+  command.add_flag("--jinja")
+      ->description("templates are always Jinja: accepted, changes nothing")
+      ->group(group);
 }
 
 }  // namespace larder::node::options
