@@ -75,28 +75,26 @@ std::vector<TokenId> PairTokens(const std::string& query, const std::string& doc
                                 const CompletionDefaults& defaults) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   std::vector<TokenId> tokens;
-  const auto add = [&](std::string_view text, bool parse_special) {
-    const std::vector<TokenId> more = tokenizer.Encode(text, /*add_bos=*/false, parse_special);
-    tokens.insert(tokens.end(), more.begin(), more.end());
-  };
   if (defaults.rank_template.empty()) {
-    if (tokenizer.wants_bos() && tokenizer.bos() >= 0) tokens.push_back(tokenizer.bos());
+    if (tokenizer.wants_bos()) tokens.push_back(tokenizer.bos());
     for (const std::string& text : {query, document}) {
-      add(text, false);
+      const std::vector<TokenId> more = tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
+      tokens.insert(tokens.end(), more.begin(), more.end());
       if (tokenizer.eos() >= 0) tokens.push_back(tokenizer.eos());
     }
     return tokens;
   }
+  std::vector<model::TextPiece> pieces;
   std::string_view rest = defaults.rank_template;
   while (!rest.empty()) {
     const size_t at = std::min(rest.find("{query}"), rest.find("{document}"));
-    add(rest.substr(0, at), true);
+    pieces.push_back({std::string(rest.substr(0, at)), true});
     if (at == std::string_view::npos) break;
     const bool is_query = rest.substr(at).starts_with("{query}");
-    add(is_query ? query : document, false);
+    pieces.push_back({is_query ? query : document, false});
     rest.remove_prefix(at + (is_query ? sizeof "{query}" : sizeof "{document}") - 1);
   }
-  return tokens;
+  return tokenizer.EncodePieces(pieces, tokenizer.wants_bos());
 }
 
 }  // namespace
