@@ -73,7 +73,7 @@ const model::Tokenizer& Tokens() {
   static const auto tokenizer = [] {
     const char* path = std::getenv("LARDER_BENCH_VOCAB");
     return path == nullptr ? model::Tokenizer::FromData(MadeUp())
-                           : model::Tokenizer::FromGguf(model::GgufFile::Open(path));
+                           : model::Tokenizer::FromGguf(*model::GgufFile::Open(path));
   }();
   return *tokenizer;
 }

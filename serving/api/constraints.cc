@@ -174,7 +174,9 @@ std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
     } catch (const Refused&) {
       throw;
     } catch (const Error& error) {
-      throw Refused(400, "{}: {}", name, error.what()).On(name);
+      const std::string why = error.what();
+      if (why.starts_with(name + ":")) throw Refused(400, "{}", why).On(name);
+      throw Refused(400, "{}: {}", name, why).On(name);
     }
   };
   if (fields.Has("response_format")) read("response_format", [&] { return OfResponseFormat(fields); });

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
+#include <utility>
 
 #include "serving/grammar/nfa.h"
 

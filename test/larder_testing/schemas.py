@@ -40,7 +40,7 @@ def by_hand():
     yield {"enum": ["a", 1, None, True, {"deep": [1, 2, {"x": "y"}]}, [], "with \"quotes\" and \\"]}
     yield {"const": {"b": 1, "a": [None, "é"]}}
     yield {"type": "string", "minLength": 3, "maxLength": 3}
-    yield {"type": "string", "pattern": "cat", "maxLength": 3}
+    yield {"type": "string", "pattern": "^ca", "maxLength": 6}
     yield {"type": "integer", "minimum": -5, "maximum": 5}
     yield {"type": "integer", "exclusiveMinimum": 999, "exclusiveMaximum": 1002}
     yield {"type": "number", "minimum": -1.5, "maximum": 2.25}

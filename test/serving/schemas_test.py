@@ -75,8 +75,8 @@ class SchemasTest(unittest.TestCase):
         self.assertEqual(self.text_of(grammar='root ::= "abc"', ignore_eos=True), ("abc", "stop"))
 
     def test_wrong_ones_are_refused(self):
-        for fields, message in [({"grammar": "root ::= x"}, "grammar: grammar: 1:10: rule 'x' is not defined"),
-                                ({"grammar": "root ::= root"}, "grammar: grammar: rule 'root' can begin with itself (left recursion): expected it to "
+        for fields, message in [({"grammar": "root ::= x"}, "grammar: 1:10: rule 'x' is not defined"),
+                                ({"grammar": "root ::= root"}, "grammar: rule 'root' can begin with itself (left recursion): expected it to "
                                                                "begin with something else"),
                                 ({"json_schema": {"properties": {"a": {"not": {}}}}}, "json_schema: schema at /properties/a: not is not supported"),
                                 ({"response_format": {"type": "xml"}}, None), ({"response_format": {"type": "json_schema"}}, None),
