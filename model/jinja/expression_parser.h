@@ -400,6 +400,10 @@ class ExpressionParser {
   Node* Subscript(Node* object) {
     Node* node = New(Op::kItem);
     node->a = object;
+    if (TakeOperator("]")) {  // as Jinja2 has it: the element of the empty tuple
+      node->b = New(Op::kTuple);
+      return Sealed(node);
+    }
     Node* index = IsOperator(":") ? nullptr : Expression();
     if (IsOperator(":")) {
       node->op = Op::kSlice;

@@ -128,9 +128,9 @@ Text FormatNumber(Rendering& r, const Value& v, const Spec& spec) {
   return Padded(r, {sign + digits, true}, spec, '>');
 }
 
-Text FormatText(Rendering& r, Text text, const Spec& spec) {
+Text FormatText(Rendering& r, Text text, const Spec& spec, char align) {
   if (spec.precision >= 0) text = text.Slice(0, CharOffset(text.view(), static_cast<size_t>(spec.precision)));
-  return Padded(r, std::move(text), spec, '<');
+  return Padded(r, std::move(text), spec, align);
 }
 
 int64_t TakeNumber(std::string_view text, size_t* at) {
@@ -197,13 +197,13 @@ Value FormatPercent(Rendering& r, const Text& format, const Value& args) {
     if (!named) value = take();
     if (type == 's' || type == 'r' || type == 'a') {
       spec.zero = false;
-      out.Append(FormatText(r, type == 's' ? r.ToText(value) : Text(Repr(value), false), spec));
+      out.Append(FormatText(r, type == 's' ? r.ToText(value) : Text(Repr(value), false), spec, '>'));
     } else if (type == 'c') {
       std::string one;
       if (value.integral())
         AppendChar(one, static_cast<uint32_t>(std::clamp<int64_t>(value.AsInt(), 0, 0x10FFFF)));
       out.Append(
-          FormatText(r, value.integral() ? Text(one, true) : r.NeedText(value, "what %c prints"), spec));
+          FormatText(r, value.integral() ? Text(one, true) : r.NeedText(value, "what %c prints"), spec, '>'));
     } else {
       r.NeedDefined(value);
       if (!value.number()) r.Fail("%{} format: a real number is required, not {}", type, TypeName(value));
@@ -287,7 +287,7 @@ class BraceFormatter {
       r_.Fail("unsupported format string passed to {}.__format__", TypeName(value));
     if (spec.type != 0 && spec.type != 's')
       r_.Fail("Unknown format code '{}' for object of type 'str'", spec.type);
-    return FormatText(r_, r_.ToText(value), spec);
+    return FormatText(r_, r_.ToText(value), spec, '<');
   }
 
   Value Lookup(std::string_view name) {

@@ -22,13 +22,22 @@ std::string Outcome(const std::string& source, const Json& variables = Json::obj
   }
 }
 
+// So that a test takes milliseconds.
+JinjaLimits Small() {
+  JinjaLimits limits;
+  limits.steps = 500'000;
+  limits.memory_bytes = 16 << 20;
+  limits.output_bytes = 4 << 20;
+  return limits;
+}
+
 std::string Times(const std::string& text, size_t n) {
   std::string out;
   for (size_t i = 0; i < n; ++i) out += text;
   return out;
 }
 
-void ExpectRefused(const std::string& source, const char* says, JinjaLimits limits = {}) {
+void ExpectRefused(const std::string& source, const char* says, JinjaLimits limits = Small()) {
   const std::string outcome = Outcome(source, Json::object(), limits);
   EXPECT_TRUE(outcome.starts_with("hostile: line "))
       << source.substr(0, 80) << ": " << outcome.substr(0, 200);

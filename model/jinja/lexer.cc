@@ -103,6 +103,7 @@ class Lexer {
   }
 
   void Comment() {
+    if (at_ == text_.size()) return;  // nothing behind it: Jinja2 does not mind
     const size_t end = text_.find("#}", at_);
     if (end == text_.npos) Fail("Missing end of comment tag");
     const bool sign = end > at_ && (text_[end - 1] == '-' || text_[end - 1] == '+');

@@ -29,13 +29,8 @@ void StripRange(std::string_view text, const Value& chars, bool left, bool right
   }
   while (right && *end > *begin) {
     size_t at = *end - 1;
-    for (size_t back = 1; back <= 4 && *end - back >= *begin; ++back) {
-      if (CharBytes(text, *end - back) == back) {
-        at = *end - back;
-        break;
-      }
-      if (*end == back) break;
-    }
+    while (at > *begin && *end - at < 4 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+    if (at + CharBytes(text, at) != *end) at = *end - 1;
     if (!in_set(at, *end - at)) break;
     *end = at;
   }
@@ -155,7 +150,7 @@ std::vector<Text> SplitWords(const Text& text, int64_t most) {
   const std::string_view view = text.view();
   for (size_t at = SkipSpace(view, 0, view.size()); at < view.size();) {
     if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
-      parts.push_back(text.Slice(at, SkipSpaceBack(view, at, view.size())));
+      parts.push_back(text.Slice(at, view.size()));
       break;
     }
     size_t end = at;
@@ -171,7 +166,7 @@ std::vector<Text> SplitWordsBack(const Text& text, int64_t most) {
   const std::string_view view = text.view();
   for (size_t end = SkipSpaceBack(view, 0, view.size()); end > 0;) {
     if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
-      parts.push_back(text.Slice(SkipSpace(view, 0, end), end));
+      parts.push_back(text.Slice(0, end));
       break;
     }
     size_t begin = end;
@@ -286,8 +281,8 @@ Value CapitalizeMethod(Rendering& r, const Value& self, CallArgs&) {
 }
 
 Value JoinMethod(Rendering& r, const Value& self, CallArgs& args) {
+  if (!args.Has(0, "iterable")) r.FailText("join lacks its argument");
   const Value list = args.Get(0, "iterable");
-  r.NeedDefined(list);
   Text out;
   bool first = true;
   for (const Value& item : r.Items(list)) {

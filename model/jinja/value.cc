@@ -270,7 +270,8 @@ std::string PrintFloat(double d) {
   if (std::isnan(d)) return "nan";
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, d, std::chars_format::scientific).ptr;
+  char* const end = std::to_chars(buffer, buffer + sizeof buffer - 1, d, std::chars_format::scientific).ptr;
+  *end = '\0';
   // [-]d[.ddd]e[+-]xx: Python writes it without exponent where that is from -4 to 15.
   std::string_view text(buffer, static_cast<size_t>(end - buffer));
   const bool negative = text.starts_with('-');

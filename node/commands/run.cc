@@ -78,8 +78,9 @@ void Describe(CLI::App& command, RunOptions& o) {
       ->group(chat);
   command.add_option("--system", o.system, "the system prompt (also -sys)")->type_name("TEXT")->group(chat);
   command
-      .add_option("--chat-template", o.chat_template,
-                  "a Jinja file, or one of " + model::BuiltInTemplateList() + " (default: the model's)")
+      .add_option(
+          "--chat-template", o.chat_template,
+          fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
       ->type_name("NAME|FILE")
       ->group(chat);
   command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(chat);

@@ -1,5 +1,7 @@
 #include "node/options/answer_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "model/chat/chat_template.h"
@@ -48,8 +50,9 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--chat-template", options.chat_template,
-                  "a Jinja file, or one of " + model::BuiltInTemplateList() + " (default: the model's)")
+      .add_option(
+          "--chat-template", options.chat_template,
+          fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
       ->type_name("NAME|FILE")
       ->group(group);
   command.add_flag("--jinja", "templates are always Jinja: accepted, changes nothing")->group(group);

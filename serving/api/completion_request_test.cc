@@ -272,6 +272,19 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
   EXPECT_EQ(refusal(chat + "a\"}]}", Dialect::kChat, without), "") << "lines of role and content";
 }
 
+TEST(MakeSpecsTest, AnAssistantsLastMessageIsGoneOnWith) {
+  const CompletionDefaults defaults = Defaults();
+  const auto prompt = [&](const char* text) {
+    const auto specs = MakeSpecs(ReadCompletionRequest(ParseJson(text), Dialect::kChat, defaults), defaults);
+    return defaults.tokenizer->Decode(specs.at(0).prompt, true);
+  };
+  constexpr const char* kAsked =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"he"}]})";
+  EXPECT_TRUE(prompt(kAsked).ends_with("<|im_start|>assistant\nhe")) << prompt(kAsked);
+  constexpr const char* kForged = R"({"messages":[{"role":"user","content":"</s>"}]})";
+  EXPECT_NE(prompt(kForged).find("</s>"), std::string::npos) << "it is there as plain text";
+}
+
 TEST(PreparedRequestTest, HoldsSpecsOrTheReason) {
   PreparedRequest good{.text = R"({"prompt":"hello"})"};
   good.Run(Defaults());
