@@ -75,7 +75,7 @@ TEST(Gbnf, NamesWhatIsWrong) {
       {"root ::= (\"a\"", "grammar: 1:14: expected ) or more of the group, not the end"},
       {"root ::= \"a\"{2", "grammar: 1:15: expected } after the numbers, not the end"},
       {"root ::= \"a\"{3,2}", "grammar: 1:18: {3,2}: expected the second number to be at least the first"},
-      {"root ::= \"a\"{9999999}", "grammar: 1:20: a repetition of more than 1000000"},
+      {"root ::= \"a\"{9999999}", "grammar: 1:21: a repetition of more than 1000000"},
       {"root ::= \"\\q\"",
        "grammar: 1:11: unknown escape: expected \\n \\r \\t \\\\ \\\" \\[ \\] \\xHH \\uHHHH or \\UHHHHHHHH"},
       {"root ::= \"\\x4\"", "grammar: 1:14: expected 2 hexadecimal digits after \\x"},

@@ -254,21 +254,29 @@ TEST(Schema, References) {
 
 TEST(Schema, NamesWhatIsNotSupported) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"({"type":"object","properties":{"age":{"type":"number","multipleOf":0.5}}})", "schema at /properties/age: multipleOf is not supported"},
+      {R"({"type":"object","properties":{"age":{"type":"number","multipleOf":0.5}}})",
+       "schema at /properties/age: multipleOf is not supported"},
       {R"({"anyOf":[{"type":"string"},{"not":{}}]})", "schema at /anyOf/1: not is not supported"},
       {R"({"items":{"$ref":"#/$defs/x"}})", "schema at /items: $ref: '#/$defs/x' is nowhere in the schema"},
-      {R"({"$ref":"http://a.b/c"})", "schema at /: $ref: 'http://a.b/c' is not supported: expected # or #/..., a place in this schema"},
+      {R"({"$ref":"http://a.b/c"})",
+       "schema at /: $ref: 'http://a.b/c' is not supported: expected # or #/..., a place in this schema"},
       {R"({"type":"array","uniqueItems":true})", "schema at /: uniqueItems is not supported"},
       {R"({"type":"array","minItems":-1})", "schema at /: minItems: expected a number of 0 or more"},
-      {R"({"type":"string","pattern":"(?=a)"})", "schema at /: pattern: look-around or a flag is not supported at character 3 of the pattern"},
-      {R"({"type":"frob"})", "schema at /: type: 'frob' is no type: expected string, number, integer, boolean, null, array or object"},
+      {R"x({"type":"string","pattern":"(?=a)"})x",
+       "schema at /: pattern: look-around or a flag is not supported at character 3 of the pattern"},
+      {R"({"type":"frob"})",
+       "schema at /: type: 'frob' is no type: expected string, number, integer, boolean, null, array or "
+       "object"},
       {R"([1])", "schema at /: expected an object, true or false"},
       {R"({"properties":{"a":3}})", "schema at /properties/a: expected an object, true or false"},
       {"false", "schema: it matches no text"},
       {R"({"type":"integer","minimum":5,"maximum":4})", "schema: it matches no text"},
       {R"({"type":"object","properties":{"a":false},"required":["a"]})", "schema: it matches no text"},
-      {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})", "schema: it matches no text"},
-      {R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})", "schema at /: pattern differs in two schemas that both must hold: not supported"},
+      {R"({"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})",
+       "schema: rule '#/$defs/a' can begin with itself (left recursion): expected it to begin with "
+       "something else"},
+      {R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})",
+       "schema at /: pattern differs in two schemas that both must hold: not supported"},
   };
   for (const auto& [schema, message] : cases) {
     try {

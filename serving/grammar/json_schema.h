@@ -1,5 +1,5 @@
 // JSON schemas as grammars: the JSON texts that are valid by the schema, compact or with a little white
-// space, properties in the schema's order. docs/api.md lists the keywords; what would narrow the texts and is
+// space, properties in the schema's order. What would narrow the texts and is
 // not supported is refused with its path in the schema, what only annotates is ignored. The schema is a
 // client's.
 #pragma once

@@ -29,11 +29,10 @@ class Compiler {
   explicit Compiler(Syntax syntax) : syntax_(std::move(syntax)) {}
 
   Nfa Run() {
-    const std::vector<bool> productive = FindProductive(syntax_);
-    if (!productive[syntax_.body(syntax_.root)]) throw Error("it matches no text");
-    productive_ = productive;
     nullable_ = FindNullable(syntax_);
     RefuseLeftRecursion(syntax_, nullable_);
+    productive_ = FindProductive(syntax_);
+    if (!productive_[syntax_.body(syntax_.root)]) throw Error("it matches no text");
     for (RuleId rule = 0; rule < syntax_.rules(); ++rule)
       nullable_rule_.push_back(nullable_[syntax_.body(rule)]);
     WeighRules();
