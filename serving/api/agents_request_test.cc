@@ -161,6 +161,39 @@ TEST(AgentsRequest, OlderNamesOfToolsWork) {
   EXPECT_EQ(allowed.tool_choice.names, std::vector<std::string>{"f"});
 }
 
+// What each dialect calls the form of the answer becomes a grammar; a forced call too.
+TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
+  const auto grammar = [](Dialect dialect, const std::string& text) {
+    CompletionDefaults defaults = Defaults();
+    defaults.context = 4096;
+    defaults.chat_template = model::ChatTemplate::Named("chatml", *defaults.tokenizer);
+    CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, defaults);
+    return MakeSpecs(request, defaults).at(0).grammar != nullptr;
+  };
+  const std::string user = R"("messages":[{"role":"user","content":"a"}])";
+  const std::string schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
+  const std::string tool = R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + schema +
+                           R"(}}],"tool_choice":)";
+  EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + "}"));
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + R"(,"response_format":{"type":"json_object"}})"));
+  EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("auto"})"));
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required"})"));
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"({"type":"function","function":{"name":"f"}}})"));
+  EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("none"})"));
+  const std::string form = R"({"type":"json_schema","json_schema":{"name":"n","schema":)" + schema + "}}";
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("auto","response_format":)" + form + "}"));
+  EXPECT_THROW(grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"),
+               Refused);
+  EXPECT_TRUE(
+      grammar(Dialect::kResponses, R"({"input":"a","text":{"format":{"type":"json_schema","name":"n",)"
+                                   R"("schema":)" +
+                                       schema + "}}}"));
+  EXPECT_TRUE(grammar(Dialect::kMessages, "{" + user + R"(,"tools":[{"name":"f","input_schema":)" + schema +
+                                              R"(}],"tool_choice":{"type":"any"}})"));
+  EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":"json"})"));
+  EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":)" + schema + "}"));
+}
+
 TEST(AgentsRequest, UnknownFieldsAreCounted) {
   EXPECT_EQ(Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"service_tier":"auto",
     "store":true,"metadata":{},"user":"u","frobnicate":1,"quux":2,"nothing":null})")

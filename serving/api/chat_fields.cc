@@ -212,6 +212,15 @@ void AddAssistant(Json& messages, const std::string& text, const std::string& re
   if (message["content"].is_null() && !message.contains("tool_calls")) message["content"] = "";
 }
 
+void AddSystem(Json& messages, const std::string& text) {
+  if (text.empty()) return;
+  if (messages.empty() || messages.back()["role"] != "system") {
+    messages.push_back({{"role", "system"}, {"content", text}});
+  } else {
+    messages.back()["content"] = messages.back()["content"].get<std::string>() + "\n\n" + text;
+  }
+}
+
 void CheckMessages(const char* field, const Json& messages) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMostMessages)
     JsonFields::Fail(field, messages, fmt::format("an array of 1 to {} messages", kMostMessages));

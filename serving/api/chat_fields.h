@@ -33,6 +33,8 @@ Json CallJson(const std::string& id, const std::string& name, const std::string&
 // Appends a message of the assistant's; consecutive ones become one, so that a turn of text, thoughts and
 // calls is one message whatever form the dialect gives it.
 void AddAssistant(Json& messages, const std::string& text, const std::string& reasoning, Json calls);
+// Appends a text of the system's; consecutive ones become one, since many templates take only one.
+void AddSystem(Json& messages, const std::string& text);
 // Throws Refused unless there are some messages, and not too many.
 void CheckMessages(const char* field, const Json& messages);
 // What an effort ("none", "minimal", "low", ...) means to templates.

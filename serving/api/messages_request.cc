@@ -144,10 +144,7 @@ std::string WithoutChangingLines(std::string text) {
 
 void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
   request.messages = Json::array();
-  if (const Json* system = fields.Find("system")) {
-    const std::string text = ReadSystem(*system);
-    if (!text.empty()) request.messages.push_back({{"role", "system"}, {"content", text}});
-  }
+  if (const Json* system = fields.Find("system")) AddSystem(request.messages, ReadSystem(*system));
   const Json* messages = fields.Find("messages");
   if (messages == nullptr)
     throw Refused(400, "messages is missing: expected an array of messages").On("messages");
@@ -164,7 +161,7 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
     } else if (role == "assistant") {
       ReadAssistant(*content, request.messages);
     } else if (role == "system") {
-      request.messages.push_back({{"role", "system"}, {"content", ReadSystem(*content)}});
+      AddSystem(request.messages, ReadSystem(*content));
     } else {
       JsonFields::Fail("messages.role", role, "user or assistant");
     }

@@ -27,6 +27,8 @@ void ReadItem(const Json& one, CompletionRequest& request) {
     const std::string text = text_of(item.Find("content"), "input.content");
     if (role == "assistant") {
       AddAssistant(messages, text, "", Json::array());
+    } else if (role == "system") {
+      AddSystem(messages, WithoutChangingLines(text));
     } else {
       messages.push_back({{"role", role}, {"content", text}});
     }
@@ -74,9 +76,7 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
   if (fields.Bool("background", false))
     throw Refused(400, "background is true: expected false; this server keeps no responses").On("background");
   request.messages = Json::array();
-  const std::string instructions = fields.String("instructions", "");
-  if (!instructions.empty())
-    request.messages.push_back({{"role", "system"}, {"content", WithoutChangingLines(instructions)}});
+  AddSystem(request.messages, WithoutChangingLines(fields.String("instructions", "")));
   const Json* input = fields.Find("input");
   if (input == nullptr) throw Refused(400, "input is missing: expected a string or an array").On("input");
   if (input->is_string()) {

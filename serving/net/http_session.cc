@@ -175,7 +175,7 @@ void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, cons
 void HttpSession::Answer(const Route* route) {
   auto request = std::make_shared<HttpRequest>();
   std::swap(request->body, request_.body);
-  const size_t bytes = route != nullptr && route->reads_body ? request->body.size() : 0;
+  const size_t bytes = route != nullptr && route->reads_body ? ServerState::BytesToPrepare(request->body) : 0;
   request->method = request_.method;
   request->path = request_.path;
   auto reply = std::make_shared<HttpReply>();
