@@ -59,7 +59,7 @@ std::vector<std::string> Characters(std::string_view text) {
 
 std::string InClass(const std::string& character) {
   if (character == "\n") return "\\n";
-  if (character == "[" || character == "]" || character == "\\") return "\\" + character;
+  if (character == "[" || character == "]" || character == "\\") return fmt::format("\\{}", character);
   return character;  // no marker has ^ or -
 }
 
@@ -228,7 +228,7 @@ class GrammarText {
 
   static std::string Literals(const std::vector<std::string_view>& texts, size_t from = 0) {
     std::string all;
-    for (size_t i = from; i < texts.size(); ++i) all += (all.empty() ? "" : " ") + Quoted(texts[i]);
+    for (size_t i = from; i < texts.size(); ++i) all.append(all.empty() ? "" : " ").append(Quoted(texts[i]));
     return all;
   }
 
@@ -254,14 +254,14 @@ class GrammarText {
     for (size_t i = 0; i < tools.size(); ++i) {
       const std::string name = fmt::format("call-{}", i);
       Rule(name, Call(tools[i], name));
-      any += (any.empty() ? "" : " | ") + name;
+      any.append(any.empty() ? "" : " | ").append(name);
     }
     Rule("call", any);
     std::string calls = Literals(shape_.open, 1);
     calls += calls.empty() ? "call" : " call";
     if (parallel && shape_.list)
       calls += fmt::format(" ({}{}call)*", Literals(shape_.separator), shape_.separator.empty() ? "" : " ");
-    if (!shape_.close.empty()) calls += " " + Literals(shape_.close);
+    if (!shape_.close.empty()) calls.append(" ").append(Literals(shape_.close));
     return calls;
   }
 
@@ -316,7 +316,7 @@ class GrammarText {
       case Format::kFunctionary32:
         return fmt::format("{} {}", Quoted(name + "\n"), json);
       case Format::kMiroThinker:
-        return fmt::format(R"("<server_name>" [^<\n]+ {} {} "\n</arguments>")",
+        return fmt::format(R"("<server_name>" [A-Za-z0-9_-]+ {} {} "\n</arguments>")",
                            Quoted("</server_name>\n<tool_name>" + name + "</tool_name>\n<arguments>\n"),
                            json);
       case Format::kGemma4:
@@ -380,7 +380,7 @@ class GrammarText {
       const Pair pair = XmlPair(key, is_string);
       const std::string name = fmt::format("{}-{}", rule, number++);
       Rule(name, Quoted(pair.open) + " " + XmlValue(tool, property, is_string, pair.close));
-      all += " " + name + (IsRequired(tool.schema, key) ? "" : "?");
+      all.append(" ").append(name).append(IsRequired(tool.schema, key) ? "" : "?");
     }
     return all;
   }
@@ -388,10 +388,15 @@ class GrammarText {
   std::string XmlValue(const Tool& tool, const Json& property, bool is_string, const std::string& close) {
     if (!is_string) return Atom(PropertySchema(tool, property)) + " " + Quoted(close);
     const auto values = property.find("enum");
-    if (values == property.end() || !values->is_array() || values->empty()) return Until(close);
+    if (values == property.end() || !values->is_array() || values->empty()) {
+      // The tag alone ends the value, whatever stands beside it.
+      const size_t begin = close.starts_with('\n') ? 1 : 0;
+      return Until(close.substr(begin, close.size() - 1 - begin)) + " \"\\n\"";
+    }
     std::string any;
     for (const Json& value : *values) {
-      if (value.is_string()) any += (any.empty() ? "" : " | ") + Quoted(value.get_ref<const std::string&>());
+      if (value.is_string())
+        any.append(any.empty() ? "" : " | ").append(Quoted(value.get_ref<const std::string&>()));
     }
     return fmt::format("({}) {}", any, Quoted(close));
   }
@@ -429,7 +434,7 @@ class GrammarText {
         body = fmt::format("({} (\",\" {})*)?", member, member);
       }
     }
-    for (const std::string& member : members) body += (body.empty() ? "" : " ") + member;
+    for (const std::string& member : members) body.append(body.empty() ? "" : " ").append(member);
     return fmt::format("{} {} \"}}\" \"<tool_call|>\"", Quoted("call:" + tool.name + "{"), body);
   }
 
@@ -437,7 +442,8 @@ class GrammarText {
     if (gemma_) return;
     gemma_ = true;
     rules_ += "g-string ::= \"<|\\\"|>\" " + Until("<|\"|>") + "\n";
-    rules_ += R"(g-number ::= "-"? [0-9]+ ("." [0-9]+)?
+    rules_ += R"(g-integer ::= "-"? ("0" | [1-9] [0-9]*)
+g-number ::= g-integer ("." [0-9]+)?
 g-boolean ::= "true" | "false"
 g-value ::= g-string | g-number | g-boolean | "null" | g-object | g-array
 g-member ::= [A-Za-z_] [A-Za-z0-9_]* ":" g-value
@@ -451,7 +457,7 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
       case json_type::kString:
         return "g-string";
       case json_type::kInteger:
-        return "\"-\"? [0-9]+";
+        return "g-integer";
       case json_type::kNumber | json_type::kInteger:
         return "g-number";
       case json_type::kBoolean:
@@ -481,7 +487,7 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
       const std::string path = read.empty() ? "" : Quoted(read) + " ";
       const bool repeats = text[have] == first;
       LARDER_CHECK(!repeats || have + 1 == text.size(), "the marker {} begins inside itself", marker);
-      if (!repeats && have > 1) again += " | " + path + Quoted(first);
+      if (!repeats && have > 1) again.append(" | ").append(path).append(Quoted(first));
       none += fmt::format("{}{}[^{}{}]", none.empty() ? "" : " | ", path, InClass(first),
                           repeats ? "" : InClass(text[have]));
       read += text[have];

@@ -72,6 +72,7 @@ class XmlCall final : public CallMachine {
   }
 
   void Flush() override {
+    if (state_ == State::kValue && shape_.lines && token_.starts_with('\n')) token_.erase(0, 1);
     if (state_ == State::kValue && !token_.empty()) sink_.Arguments("\"");
     if (state_ == State::kValue || state_ == State::kString) Send(token_.size());
   }
