@@ -19,7 +19,8 @@ FLOORS = {
     "model/step": (1.0, ["base"]),
     "model/config": (1.1, ["base", "model/gguf", "model/layer"]),
     "model/tokenizer": (1.2, ["base", "model/gguf"]),
-    "model/chat": (1.3, ["base", "model/tokenizer"]),
+    "model/jinja": (1.25, ["base", "model/tokenizer/text_piece.h"]),
+    "model/chat": (1.3, ["base", "model/tokenizer", "model/jinja"]),
     "model/synth": (1.4, ["base", "model/gguf", "model/layer", "model/config"]),
     "model/reference": (1.5, ["base", "model/gguf", "model/layer", "model/config", "model/tokenizer"]),
     "sync": (1, ["base"]),
@@ -47,11 +48,15 @@ FLOORS = {
     "pipeline/kv_store": (4.5, ["base"]),
     "pipeline/scheduler": (4.6, _RUNTIME + ["pipeline/plan", "pipeline/stage", "pipeline/chain", "pipeline/engine", "pipeline/kv_store"]),
     "serving/sampling": (5.0, ["base", "model"]),
+    "serving/grammar": (5.03, ["base"]),
+    "serving/constraint": (5.06, ["base", "model", "sync", "serving/grammar"]),
     "serving/admission": (5.1, ["base"]),
     "serving/metrics": (5.2, ["base", "serving/admission"]),
-    "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling", "serving/admission", "serving/metrics"]),
-    "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/admission", "serving/scheduling"]),
-    "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/api"]),
+    "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling", "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"]),
+    "serving/answer": (5.35, ["base"]),
+    "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/grammar", "serving/admission", "serving/scheduling", "serving/answer"]),
+    "serving/reply": (5.42, ["base", "model", "serving/sampling", "serving/scheduling", "serving/answer", "serving/api"]),
+    "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/api", "serving/reply"]),
     "serving/page": (5.5, ["base"]),
     "serving/http": (5.6, ["base", "serving/api"]),
     "serving/net": (5.7, ["base", "model", "serving"]),
@@ -69,7 +74,7 @@ _THREADS = {"thread", "condition_variable", "future", "pthread.h"}
 NEVER = {
     "model": _THREADS | {"atomic", "mutex", "shared_mutex"},
     "kernels": _THREADS,  # a lock around the making of kernels is set-up and may be
-    "pipeline": {"model/tokenizer/tokenizer.h", "model/chat/chat.h"},
+    "pipeline": {"model/tokenizer/tokenizer.h", "model/chat/chat_template.h"},
 }
 
 # Third-party headers (a prefix of the include) and the folders that they are confined to; None: any.
@@ -82,7 +87,7 @@ THIRD_PARTY = {
     "CLI/": ["node"], "spdlog/": ["node"], "systemd/": ["node"],
     "pcre2": ["model"], "xxhash.h": ["pipeline"],
     "prometheus/": ["serving"], "boost/": ["serving"],
-    "nlohmann/": ["pipeline", "serving", "node", "bench"],
+    "nlohmann/": ["model", "pipeline", "serving", "node", "bench"],
     "toml++/": ["pipeline", "node"],
     "benchmark/": ["bench"], "llama.h": ["bench"], "ggml": ["bench"],
     "gtest/": [], "gmock/": [],

@@ -81,6 +81,12 @@ class WeightNode {
   void AddAfterAttention(size_t thread, size_t layer, ProgramForm, bool kept, Steps&);
   void AddLmHead(size_t thread, ProgramForm, Steps&);
 
+  // The final norm of a row of the residual, to the bits that AddLmHead's steps quantise; x and hidden are
+  // [dim].
+  void FinalNorm(const float* x, float* hidden) const {
+    elementwise_.rms_norm(x, shards_[0]->output_norm(), hidden, config_.dim, config_.norm_epsilon);
+  }
+
   const LayerShape& shape() const { return shape_; }
   Activations& activations() { return activations_; }
   const Shards& shards(size_t thread) const { return *shards_[thread]; }

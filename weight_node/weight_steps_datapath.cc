@@ -72,6 +72,7 @@ void SendStep(const void* operand, void* batch) {
 void NormStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const NormOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
+  if (op.logit_rows && !rows.lm_head) return;
   const auto [begin, end] = RowsOf(op.logit_rows ? rows.logit_rows : rows.rows, op.share);
   const uint32_t first = FirstRow(rows, op.logit_rows);
   for (uint32_t m = begin; m < end; ++m) {
@@ -107,7 +108,7 @@ void ProductStep(const void* operand, void* batch) {
   const auto& op = *static_cast<const ProductOperand*>(operand);
   const auto& rows = *static_cast<const BatchRows*>(batch);
   const uint32_t m_rows = op.logit_rows ? rows.logit_rows : rows.rows;
-  if (m_rows == 0 || op.n_panels == 0) return;
+  if (m_rows == 0 || op.n_panels == 0 || (op.logit_rows && !rows.lm_head)) return;
   const uint32_t first = FirstRow(rows, op.logit_rows);
   op.gemm->Run(op.panels, ActRow(op.x, first), op.y.row(first), op.n_panels, m_rows);
   if (op.bias == nullptr) return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "model/config/pooling.h"
 #include "model/config/split.h"
 #include "model/gguf/gguf_impl.h"
 
@@ -128,7 +129,8 @@ class TensorChecker {
       // Some old converters stored the inverse frequencies, which the keys already give.
       const bool is_harmless = tensor.name.ends_with(".attn_rot_embd.weight") ||
                                tensor.name.ends_with(".attn.rot_embd") ||
-                               tensor.name.ends_with("rotary_emb.inv_freq");
+                               tensor.name.ends_with("rotary_emb.inv_freq") ||
+                               tensor.name.starts_with(kRankHeadPrefix);  // ReadRankHead checks them
       if (used_.contains(&tensor) || is_harmless) continue;
       throw Error("{}: tensor {} is not part of a {} model of {} layers as Larder knows it", file_.path(),
                   Quoted(tensor.name), config_.architecture_name, config_.layers);

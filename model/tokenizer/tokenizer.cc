@@ -22,6 +22,9 @@ struct Tokenizer::Impl {
   SpecialTokens specials;
   std::unique_ptr<const TextModel> text_model;
 
+  // Returns whether the last fragment is a special token.
+  bool Append(const std::vector<SpecialTokens::Fragment>& fragments, bool after_special,
+              std::vector<TokenId>& out) const;
   bool Has(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < pieces.size(); }
 };
 
@@ -61,6 +64,19 @@ Tokenizer::Impl::Impl(TokenizerData d) : data(Checked(std::move(d))), specials(d
   }
 }
 
+bool Tokenizer::Impl::Append(const std::vector<SpecialTokens::Fragment>& fragments, bool after_special,
+                             std::vector<TokenId>& out) const {
+  for (const SpecialTokens::Fragment& fragment : fragments) {
+    if (fragment.id >= 0) {
+      out.push_back(fragment.id);
+    } else {
+      text_model->Encode(fragment.text, after_special, out);
+    }
+    after_special = fragment.id >= 0;
+  }
+  return after_special;
+}
+
 std::shared_ptr<const Tokenizer> Tokenizer::FromGguf(const GgufFile& file) {
   return FromData(ReadTokenizerData(file));
 }
@@ -71,22 +87,61 @@ std::shared_ptr<const Tokenizer> Tokenizer::FromData(TokenizerData data) {
   return tokenizer;
 }
 
-std::vector<TokenId> Tokenizer::Encode(std::string_view text, bool add_bos, bool parse_special) const {
-  if (text.size() > kMaxTextBytes) {
-    throw Error("tokenizer: the text has {} bytes, at most {} can be tokenised at once; split it",
-                text.size(), kMaxTextBytes);
+namespace {
+
+void CheckTextSize(size_t bytes) {
+  if (bytes > kMaxTextBytes) {
+    throw Error("tokenizer: the text has {} bytes, at most {} can be tokenised at once; split it", bytes,
+                kMaxTextBytes);
   }
+}
+
+}  // namespace
+
+std::vector<TokenId> Tokenizer::Encode(std::string_view text, bool add_bos, bool parse_special) const {
+  CheckTextSize(text.size());
   std::vector<TokenId> out;
   if (add_bos && bos() >= 0) out.push_back(bos());
-  bool after_special = true;
-  for (const SpecialTokens::Fragment& fragment : impl_->specials.Split(text, parse_special)) {
-    if (fragment.id >= 0) {
-      out.push_back(fragment.id);
-    } else {
-      impl_->text_model->Encode(fragment.text, after_special, out);
-    }
-    after_special = fragment.id >= 0;
+  impl_->Append(impl_->specials.Split(text, parse_special), true, out);
+  if (add_bos && *impl_->data.add_eos && eos() >= 0) out.push_back(eos());
+  return out;
+}
+
+std::vector<TokenId> Tokenizer::EncodePieces(std::span<const TextPiece> pieces, bool add_bos) const {
+  size_t bytes = 0;
+  for (const TextPiece& piece : pieces) {
+    bytes += piece.text.size();
+    CheckTextSize(bytes);
   }
+  const std::string text = JoinPieces(pieces);
+  std::vector<TokenId> out;
+  // Between control tokens lies text of both origins; `begin` is where the one that is not encoded yet
+  // begins.
+  size_t begin = 0, at = 0;
+  bool after_special = true;
+  const auto plain_until = [&](size_t end) {
+    if (end == begin) return;
+    const auto between = std::string_view(text).substr(begin, end - begin);
+    after_special = impl_->Append(impl_->specials.Split(between, false), after_special, out);
+  };
+  for (size_t i = 0; i < pieces.size();) {
+    size_t end = at;
+    const bool trusted = pieces[i].trusted;
+    for (; i < pieces.size() && pieces[i].trusted == trusted; ++i) end += pieces[i].text.size();
+    if (trusted) {
+      for (const auto& fragment : impl_->specials.Split(std::string_view(text).substr(at, end - at), true)) {
+        const auto offset = static_cast<size_t>(fragment.text.data() - text.data());
+        if (fragment.id < 0 || impl_->data.types[fragment.id] == TokenType::kUserDefined) continue;
+        plain_until(offset);
+        out.push_back(fragment.id);
+        after_special = true;
+        begin = offset + fragment.text.size();
+      }
+    }
+    at = end;
+  }
+  plain_until(text.size());
+  if (add_bos && bos() >= 0 && (out.empty() || out.front() != bos())) out.insert(out.begin(), bos());
   if (add_bos && *impl_->data.add_eos && eos() >= 0) out.push_back(eos());
   return out;
 }
@@ -116,6 +171,7 @@ size_t Tokenizer::size() const { return impl_->pieces.size(); }
 TokenId Tokenizer::bos() const { return impl_->data.bos; }
 TokenId Tokenizer::eos() const { return impl_->data.eos; }
 bool Tokenizer::wants_bos() const { return *impl_->data.add_bos && bos() >= 0; }
+bool Tokenizer::wants_eos() const { return *impl_->data.add_eos && eos() >= 0; }
 bool Tokenizer::IsEndOfGeneration(TokenId id) const { return impl_->Has(id) && impl_->ends_generation[id]; }
 bool Tokenizer::IsControl(TokenId id) const {
   return impl_->Has(id) && impl_->data.types[id] == TokenType::kControl;
@@ -130,6 +186,7 @@ TokenId Tokenizer::Find(std::string_view token_text) const {
 }
 
 std::string_view Tokenizer::chat_template() const { return impl_->data.chat_template; }
+std::string_view Tokenizer::tool_use_template() const { return impl_->data.tool_use_template; }
 std::string_view Tokenizer::model_name() const { return impl_->data.model; }
 std::string_view Tokenizer::pre_name() const { return impl_->data.pre; }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/gguf/gguf.h"
+#include "model/tokenizer/text_piece.h"
 
 namespace larder::model::inline tokenizer {
 
@@ -33,6 +34,11 @@ class Tokenizer {
   // could spell one.
   std::vector<TokenId> Encode(std::string_view text, bool add_bos, bool parse_special) const;
 
+  // The same for a text of pieces: control tokens are found only where one piece that is trusted, or several
+  // that adjoin, spell them wholly. What untrusted text spells is plain text. Everything else is as for the
+  // whole text: words run across the pieces. With add_bos, a text that begins with BOS gets no second one.
+  std::vector<TokenId> EncodePieces(std::span<const TextPiece>, bool add_bos) const;
+
   // The bytes of one token (byte tokens give one byte; control tokens nothing unless `special`).
   std::string Piece(TokenId, bool special = false) const;
   std::string Decode(std::span<const TokenId>,
@@ -42,11 +48,13 @@ class Tokenizer {
   TokenId bos() const;  // -1: none
   TokenId eos() const;
   bool wants_bos() const;
+  bool wants_eos() const;  // behind a text that is embedded (the file's add_eos_token)
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
   bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it again
   TokenId Find(std::string_view token_text) const;  // exact vocabulary entry, -1 if none
   std::string_view chat_template() const;           // tokenizer.chat_template or empty
+  std::string_view tool_use_template() const;       // tokenizer.chat_template.tool_use or empty
   std::string_view model_name() const;              // "llama" or "gpt2"
   std::string_view pre_name() const;
 

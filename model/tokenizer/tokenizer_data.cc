@@ -74,6 +74,7 @@ TokenizerData ReadTokenizerData(const GgufFile& file) {
   data.add_eos = file.FindBool("tokenizer.ggml.add_eos_token");
   data.add_space_prefix = file.FindBool("tokenizer.ggml.add_space_prefix");
   data.chat_template = file.FindString("tokenizer.chat_template").value_or("");
+  data.tool_use_template = file.FindString("tokenizer.chat_template.tool_use").value_or("");
   return data;
 }
 

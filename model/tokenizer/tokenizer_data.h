@@ -32,6 +32,7 @@ struct TokenizerData {
   std::optional<bool> add_eos;           // unset: false
   std::optional<bool> add_space_prefix;  // unset: true for SPM; BPE never has one
   std::string chat_template;
+  std::string tool_use_template;  // tokenizer.chat_template.tool_use: another one for chats with tools
 };
 
 // Throws the Errors of Tokenizer::FromGguf for keys that are missing or of a wrong type.

@@ -122,7 +122,7 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::Split(std::string_view text,
     if (begin < done) continue;
     if (begin > done) fragments.push_back({text.substr(done, begin - done), -1});
     const std::string_view special = data_.tokens[static_cast<size_t>(id)];
-    fragments.push_back({special, id});
+    fragments.push_back({text.substr(begin, special.size()), id});
     done = begin + special.size();
   }
   if (done < text.size()) fragments.push_back({text.substr(done), -1});

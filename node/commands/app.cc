@@ -15,7 +15,9 @@
 #include "base/error.h"
 #include "kernels/formats/isa.h"
 #include "node/commands/command.h"
+#include "node/options/option_sources.h"
 #include "node/service/exit_code.h"
+#include "node/service/service_log.h"
 #include "rdma/proof/link_warning.h"
 
 namespace larder::node::inline commands {
@@ -48,12 +50,17 @@ void Complain(const char* kind, std::string text) {
   std::fflush(stdout);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  fmt::print(stderr, "larder: {}: {}\n", kind, text);
+  if (LogsAreJson()) {
+    fmt::print(stderr, "{}\n", JsonLogLine("error", text));
+  } else {
+    fmt::print(stderr, "larder: {}: {}\n", kind, text);
+  }
 }
 
 int Usage(const std::string& text, const CLI::App* command) {
   Complain("usage", text);
-  fmt::print(stderr, "try: larder {}--help\n", command == nullptr ? "" : command->get_name() + " ");
+  if (!LogsAreJson())
+    fmt::print(stderr, "try: larder {}--help\n", command == nullptr ? "" : command->get_name() + " ");
   return kUsage;
 }
 
@@ -86,14 +93,14 @@ std::string UsageText(const CLI::ParseError& error, const CLI::App& command) {
                 : fmt::format("larder {}: unexpected argument '{}'", command.get_name(), unknown[0]);
 }
 
-int Run(const Command& command) {
+int Run(const Command& command, const OptionSources& sources) {
   try {
     const int code = command.run();
     // A full disk or a closed pipe is detected only here.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw Error("can't write to standard output");
     return code;
   } catch (const CLI::ParseError& error) {
-    return Usage(error.what(), command.options);
+    return Usage(sources.Reword(error.what()), command.options);
   } catch (const Error& error) {
     Complain("error", error.what());
   } catch (const std::bad_alloc&) {
@@ -102,6 +109,37 @@ int Run(const Command& command) {
     Complain("error", error.what());
   }
   return kFailed;
+}
+
+bool AsksForHelp(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
+}
+
+// How log lines are written; options of every command.
+struct LogOptions {
+  std::string format = "text";
+  std::string level;  // empty: warnings, and what a command says otherwise
+};
+
+void AddLogOptions(CLI::App& command, LogOptions& options) {
+  const char* group = "Settings";
+  command.add_option("--log-format", options.format, "text, or json: one object a line (default: text)")
+      ->type_name("NAME")
+      ->check(
+          [](const std::string& text) {
+            return text == "text" || text == "json" ? "" : fmt::format("'{}' is not text or json", text);
+          },
+          "")
+      ->group(group);
+  command.add_option("--log-level", options.level, "error, warn, info or debug (default: warn)")
+      ->type_name("NAME")
+      ->check(
+          [](const std::string& text) {
+            return LogLevelByName(text) ? "" : fmt::format("'{}' is not error, warn, info or debug", text);
+          },
+          "")
+      ->group(group);
 }
 
 }  // namespace
@@ -135,6 +173,13 @@ int Main(int argc, char** argv) {
       AddTokenize(program), AddInspect(program), AddSynth(program),      AddSplit(program),
       AddDoctor(program),   AddNode(program),    AddBenchServe(program), AddStatus(program),
       AddUnit(program),     AddServe(program),   AddTune(program),       AddBatch(program)};
+  LogOptions logs;
+  std::vector<const CLI::App*> all;
+  for (const Command& command : commands) {
+    AddLogOptions(*command.options, logs);
+    OptionSources::Describe(*command.options);
+    all.push_back(command.options);
+  }
 
   std::vector<std::string> arguments = Arguments(argc, argv);
   if (arguments.empty()) {
@@ -155,6 +200,18 @@ int Main(int argc, char** argv) {
       continue;
     return Usage(fmt::format("larder has no option '{}' (llama.cpp has)", arguments[i]), nullptr);
   }
+  OptionSources sources;
+  if (const auto named =
+          std::find_if(commands.begin(), commands.end(),
+                       [&](const Command& c) { return c.options->get_name() == arguments[0]; });
+      named != commands.end() && !AsksForHelp(arguments)) {
+    try {
+      arguments = sources.Complete(*named->options, all, {arguments.begin() + 1, arguments.end()});
+    } catch (const Error& error) {
+      return Usage(error.what(), named->options);
+    }
+    arguments.insert(arguments.begin(), named->options->get_name());
+  }
   auto chosen = [&] {
     return std::find_if(commands.begin(), commands.end(),
                         [](const Command& c) { return c.options->parsed(); });
@@ -173,9 +230,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const auto command = chosen();
     if (command == commands.end()) return Usage(error.what(), nullptr);
-    return Usage(UsageText(error, *command->options), command->options);
+    return Usage(sources.Reword(UsageText(error, *command->options)), command->options);
   }
-  return Run(*chosen());
+  if (logs.format == "json") LogAsJson();
+  if (const auto level = LogLevelByName(logs.level)) FixLogLevel(*level);
+  return Run(*chosen(), sources);
 }
 
 }  // namespace larder::node::commands

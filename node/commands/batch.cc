@@ -102,16 +102,24 @@ std::string OptionsText(const BatchOptions& o, const serving::ServedModel& serve
   for (const std::string& one : o.sampling.logit_bias) bias += " " + one;
   return fmt::format(
       "temp {} top-k {} top-p {} min-p {} repeat {} last {} presence {} frequency {} bias{} ignore-eos {} "
-      "n {} context {} chat {}",
+      "n {} context {} chat {}{}",
       p.temperature, p.top_k, p.top_p, p.min_p, p.repeat_penalty, p.repeat_last_n, p.presence_penalty,
       p.frequency_penalty, bias, o.sampling.ignore_eos, o.answers.max_tokens, served.context,
-      served.chat_template);
+      served.chat_template, SamplersText(o.sampling));
+}
+
+// For running servers: the ids inside a response are the server's, so they would differ from run to run.
+void CheckRemoteLine(const serving::BatchLine& line, const serving::CompletionDefaults& defaults) {
+  if (line.dialect == serving::Dialect::kResponses)
+    throw Error("url is /v1/responses: with --server expected /v1/completions or /v1/chat/completions");
+  serving::CheckBatchLine(line, defaults);
 }
 
 // The requests, all of which are good. Throws Error after it has said what is wrong.
 std::unique_ptr<serving::BatchInput> CheckedInput(const BatchOptions& o,
                                                   const serving::CompletionDefaults& defaults) {
-  auto input = std::make_unique<serving::BatchInput>(o.input, serving::CheckBatchLine, defaults);
+  auto input = std::make_unique<serving::BatchInput>(
+      o.input, o.servers.empty() ? serving::CheckBatchLine : CheckRemoteLine, defaults);
   if (input->problems().empty()) return input;
   for (const std::string& problem : input->problems()) spdlog::error("{}", problem);
   throw Error("{}: {} of its requests {} wrong; nothing was run", o.input, input->wrong_lines(),

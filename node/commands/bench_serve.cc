@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "node/commands/command.h"
+#include "node/loadgen/agent_load.h"
 #include "node/loadgen/serve_prompts.h"
 #include "node/loadgen/serve_report.h"
 #include "node/options/count_option.h"
@@ -20,23 +21,29 @@
 namespace larder::node::inline commands {
 namespace {
 
+constexpr size_t kPrompts = 100, kConversations = 4;
+
 struct BenchServeOptions {
   LoadSpec load;
-  std::string endpoint = "/v1/completions", prompt_file, rate = "inf", format = "text";
-  size_t port = 0, prompts = 100, input_words = 128, output_tokens = 128, warmups = 1, seed = 0;
+  std::string endpoint, prompt_file, rate = "inf", format = "text";
+  AgentSpec agent;
+  bool agents = false;
+  size_t port = 0, prompts = 0, input_words = 128, output_tokens = 128, warmups = 1, seed = 0;
   std::vector<std::string> goodput;
 };
 
 void SetEndpoint(const BenchServeOptions& o, ServeTarget& target) {
-  target.path = o.endpoint;
-  if (o.endpoint == "text") {
+  target.path = !o.endpoint.empty() ? o.endpoint : o.agents ? "/v1/chat/completions" : "/v1/completions";
+  if (target.path == "text") {
     target.kind = EndpointKind::kText;
-  } else if (o.endpoint.starts_with('/') && o.endpoint.find_first_of(" \r\n") == std::string::npos) {
+  } else if (target.path.starts_with('/') && target.path.find_first_of(" \r\n") == std::string::npos) {
     target.kind =
-        o.endpoint.ends_with("/chat/completions") ? EndpointKind::kChat : EndpointKind::kCompletions;
+        target.path.ends_with("/chat/completions") ? EndpointKind::kChat : EndpointKind::kCompletions;
   } else {
     throw CLI::ValidationError("--endpoint", "expected /v1/completions, /v1/chat/completions or text");
   }
+  if (o.agents && target.kind != EndpointKind::kChat)
+    throw CLI::ValidationError("--endpoint", "agents speak to /v1/chat/completions");
   if (o.port > 65535)
     throw CLI::ValidationError("--port", fmt::format("{} is not a port; expected at most 65535", o.port));
   target.port = static_cast<uint16_t>(o.port != 0                          ? o.port
@@ -67,6 +74,24 @@ void WarmUp(const BenchServeOptions& o, LoadSpec load) {
   }
 }
 
+void AddRequests(const BenchServeOptions& o, LoadSpec& load) {
+  const size_t count = o.prompts > 0 ? o.prompts : o.agents ? kConversations : kPrompts;
+  if (o.agents) {
+    AgentSpec agent = o.agent;
+    agent.conversations = count;
+    agent.message_words = o.input_words;
+    agent.output_tokens = o.output_tokens;
+    agent.seed = o.seed;
+    load.requests = AgentTasks(agent);
+    load.next = [agent](LoadRequest& ended, const RequestResult& result) {
+      return AgentTurn(agent, ended, result);
+    };
+  } else {
+    load.requests = o.prompt_file.empty() ? RandomPrompts(count, o.input_words, o.output_tokens, load.seed)
+                                          : PromptsOfFile(o.prompt_file, count, o.output_tokens);
+  }
+}
+
 int Run(const BenchServeOptions& o) {
   LoadSpec load = o.load;
   SetEndpoint(o, load.target);
@@ -74,8 +99,8 @@ int Run(const BenchServeOptions& o) {
   load.seed = o.seed;
   Goodput goodput;
   for (const std::string& limit : o.goodput) goodput.Add(limit);
-  load.requests = o.prompt_file.empty() ? RandomPrompts(o.prompts, o.input_words, o.output_tokens, load.seed)
-                                        : PromptsOfFile(o.prompt_file, o.prompts, o.output_tokens);
+  AddRequests(o, load);
+  const size_t requests = load.requests.size() * (o.agents ? o.agent.turns : 1);
   if (load.target.kind != EndpointKind::kText && load.target.model.empty()) {
     load.target.model = FirstModel(load.target, std::min(load.timeout_s, 10.0));
   }
@@ -85,7 +110,7 @@ int Run(const BenchServeOptions& o) {
   {
     Progress progress("requests");
     run = RunLoad(load, [&](size_t done) {
-      progress.Update(done, load.requests.size(), false);
+      progress.Update(done, requests, false);
       return Interrupts() == 0;
     });
   }
@@ -98,7 +123,8 @@ int Run(const BenchServeOptions& o) {
 
 void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
   const char* const group = "Load";
-  AddCount(command, "--num-prompts", o.prompts, "requests (default: 100)", 1)->group(group);
+  AddCount(command, "--num-prompts", o.prompts, "requests, or conversations (default: 100, or 4)", 1)
+      ->group(group);
   command
       .add_option("--request-rate", o.rate,
                   "requests per second, arriving as a Poisson process (default: inf)")
@@ -108,7 +134,7 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
            "requests at a time; 0: any number (default: 0)")
       ->group(group);
   AddCount(command, "--input-len", o.input_words,
-           "random words per prompt, about one token each (default: 128)", 1)
+           "random words per prompt, or per tool's result; about one token each (default: 128)", 1)
       ->group(group);
   AddCount(command, "--output-len", o.output_tokens, "most tokens to generate per request (default: 128)", 1)
       ->group(group);
@@ -126,6 +152,17 @@ void AddLoadOptions(CLI::App& command, BenchServeOptions& o) {
       ->check(NotFinite)
       ->group(group);
   AddCount(command, "--seed", o.seed, "seed of arrivals and prompts (default: 0)")->group(group);
+  CLI::Option* agents = command.add_flag(
+      "--agent", o.agents, "conversations of an agent: a long system prompt with tools, many turns");
+  agents->excludes("--prompt-file")->group(group);
+  AddCount(command, "--turns", o.agent.turns,
+           "requests of a conversation, each with all before it (default: 10)", 1)
+      ->needs(agents)
+      ->group(group);
+  AddCount(command, "--system-len", o.agent.system_words,
+           "words of the agents' system prompt and tools, about one token each (default: 16000)", 1)
+      ->needs(agents)
+      ->group(group);
   AddCount(command, "--num-warmups", o.warmups, "warm-up requests, not counted (default: 1)")->group(group);
 }
 
@@ -140,8 +177,9 @@ Command AddBenchServe(CLI::App& program) {
       ->group(server);
   AddCount(*command, "--port", o->port, "port (default: 8080; for the text stream 7070)", 1)->group(server);
   command
-      ->add_option("--endpoint", o->endpoint,
-                   "/v1/completions, /v1/chat/completions, or text (default: /v1/completions)")
+      ->add_option(
+          "--endpoint", o->endpoint,
+          "/v1/completions, /v1/chat/completions, or text (default: /v1/completions; of agents chat)")
       ->type_name("PATH")
       ->group(server);
   command

@@ -1,5 +1,7 @@
 // The built program's options: help, wrong usage, and the effect of their values.
+#include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,6 +99,11 @@ TEST_F(Cli, WrongValuesNameTheOption) {
            {"--repeat-last-n", "-2"},
            {"--presence-penalty", "inf"},
            {"--frequency-penalty", "1e9"},
+           {"--typical", "1.5"},
+           {"--xtc-probability", "-1"},
+           {"--dry-base", "0.5"},
+           {"--mirostat", "3"},
+           {"--samplers", "top_k;top_q"},
            {"--seed", "18446744073709551616"},
            {"--seed", "-2"},
            {"--seed", "1.0"},
@@ -111,6 +118,28 @@ TEST_F(Cli, WrongValuesNameTheOption) {
   ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "300+1"}),
               "--logit-bias: there is no token 300");
   ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--logit-bias", "3+1e9"}), "--logit-bias: '3+1e9'");
+}
+
+TEST_F(Cli, SamplersChangeTheText) {
+  const auto text = [](const std::vector<std::string>& options) {
+    std::vector<std::string> all = {"run", "-m", Tiny(), "-p", "Hello", "-t", "1", "-n", "24", "--seed", "5"};
+    all.insert(all.end(), options.begin(), options.end());
+    const Outcome got = Run(all);
+    EXPECT_EQ(got.code, 0) << got.err;
+    return got.out;
+  };
+  const std::string usual = text({});
+  EXPECT_EQ(text({"--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"}), usual);
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"--samplers", "temperature"},
+                                             {"--typical", "0.3"},
+                                             {"--top-nsigma", "0.5"},
+                                             {"--xtc-probability", "1", "--xtc-threshold", "0.01"},
+                                             {"--mirostat", "2", "--mirostat-ent", "1"},
+                                             {"--dynatemp-range", "0.8"}}) {
+    EXPECT_NE(text(options), usual) << options[0];
+    EXPECT_EQ(text(options), text(options)) << options[0];
+  }
 }
 
 TEST_F(Cli, ADrawnSeedIsPrintedAndRepeatsTheText) {
@@ -133,6 +162,113 @@ TEST_F(Cli, ADrawnSeedIsPrintedAndRepeatsTheText) {
   const std::string largest = with("18446744073709551615").out;
   EXPECT_NE(largest, with("9223372036854775807").out);
   EXPECT_EQ(largest, with("18446744073709551615").out);
+}
+
+// A variable of the environment, which children inherit.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+std::string WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST_F(Cli, OptionsMayBeVariables) {
+  const std::vector<std::string> command = {"run", "-p", "Hello", "-t", "1"};
+  const Variable model("LARDER_MODEL", Tiny()), count("LARDER_PREDICT", "0");
+  const Outcome got = Run(command);
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.out, "Hello\n");
+  {  // the command line beats it
+    std::vector<std::string> more = command;
+    more.insert(more.end(), {"-n", "1", "--seed", "1"});
+    EXPECT_NE(Run(more).err.find("generated       1 token"), std::string::npos);
+  }
+  {  // an empty variable is none, and Kubernetes' is not ours
+    const Variable empty("LARDER_TEMP", ""), port("LARDER_PORT", "tcp://10.0.0.1:80");
+    EXPECT_EQ(Run(command).code, 0);
+  }
+  {
+    const Variable wrong("LARDER_TEMP", "warm");
+    const Outcome refused = Run(command);
+    ExpectUsage(refused, "LARDER_TEMP: 'warm' is not a number");
+    EXPECT_EQ(refused.err.find("--temp"), std::string::npos) << refused.err;
+    EXPECT_EQ(Run({"run", "--help"}).code, 0);
+  }
+  {
+    const Variable flag("LARDER_IGNORE_EOS", "perhaps");
+    ExpectUsage(Run(command), "LARDER_IGNORE_EOS is 'perhaps': expected true or false");
+  }
+  {  // found wrong only when the command runs
+    const Variable bias("LARDER_LOGIT_BIAS", "7+1\n300+1");
+    ExpectUsage(Run(command), "LARDER_LOGIT_BIAS: there is no token 300");
+  }
+  for (const char* flag : {"true", "1", "off"}) {
+    const Variable on("LARDER_IGNORE_EOS", flag);
+    EXPECT_EQ(Run(command).code, 0) << flag;
+  }
+}
+
+TEST_F(Cli, OptionsMayBeInAFile) {
+  const std::string file = WriteFile(Path("larder.toml"),
+                                     "predict = 3\n"
+                                     "max-connections = 7\n"  // serve's
+                                     "[run]\n"
+                                     "model = \"" +
+                                         Tiny() +
+                                         "\"\n"
+                                         "predict = 0\n"
+                                         "top_p = 0.5\n"
+                                         "seed = 7\n"
+                                         "ignore-eos = true\n"
+                                         "logit-bias = [\"7+1\", \"8-inf\"]\n"
+                                         "[bench]\n"
+                                         "threads = [1, 2]\n");
+  const std::vector<std::string> command = {"run", "-p", "Hello", "-t", "1", "--config", file};
+  const Outcome got = Run(command);
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.out, "Hello\n");
+  {  // the environment beats the file
+    const Variable count("LARDER_PREDICT", "1");
+    EXPECT_NE(Run(command).err.find("generated       1 token"), std::string::npos);
+  }
+  {
+    const Variable config("LARDER_CONFIG", file);
+    EXPECT_EQ(Run({"run", "-p", "Hello", "-t", "1"}).out, "Hello\n");
+  }
+  const auto refused = [&](const std::string& text, const std::string& message) {
+    const std::string wrong = WriteFile(Path("wrong.toml"), text);
+    ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "-n", "0", "-t", "1", "--config", wrong}),
+                wrong + ":" + message);
+  };
+  refused("\n\ntemp = \"warm\"\n", "3: temp: 'warm' is not a number");
+  refused("[run]\ntemperature = 1\n", "2: temperature: `larder run` has no option --temperature");
+  refused("[serve]\nprot = 1\n", "2: prot: `larder serve` has no option --prot");
+  refused("hots = 1\n", "1: hots: no command has an option --hots");
+  refused("[runs]\n", "1: [runs]: there is no such command; expected run, ");
+  refused("[run]\nignore-eos = 1\n", "2: ignore-eos: expected true or false");
+  refused("[run]\ntemp = [1, 2]\n", "2: temp: expected one value, not an array");
+  refused("[run]\ntemp = true\n", "2: temp: expected a text or a number");
+  refused("[run\n", "1: not TOML: ");
+  ExpectUsage(Run({"run", "-m", Tiny(), "-p", "x", "--config", Path("none.toml")}),
+              "none.toml: can't read it");
+}
+
+TEST_F(Cli, LogsMayBeJson) {
+  const Outcome got = Run({"run", "-m", Path("none.gguf"), "-p", "x", "--log-format", "json"});
+  EXPECT_EQ(got.code, 1);
+  const auto line = nlohmann::json::parse(got.err);
+  EXPECT_EQ(line["level"], "error");
+  EXPECT_NE(line["message"].get<std::string>().find("none.gguf"), std::string::npos);
+  EXPECT_EQ(line["time"].get<std::string>().size(), std::string("2026-11-24T21:00:00.000000Z").size());
+  ExpectUsage(Run({"run", "-m", Tiny(), "--log-format", "xml"}), "'xml' is not text or json");
+  ExpectUsage(Run({"run", "-m", Tiny(), "--log-level", "loud"}), "'loud' is not error, warn, info or debug");
 }
 
 TEST_F(Cli, NoTokensAskedForHaveNoSpeed) {

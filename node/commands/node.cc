@@ -16,6 +16,8 @@
 #include "node/options/link_options.h"
 #include "node/options/load.h"
 #include "node/options/model_options.h"
+#include "node/options/option_sources.h"
+#include "node/service/service_log.h"
 #include "node/service/service_monitor.h"
 #include "node/service/signals.h"
 #include "node/tasks/stage_node.h"
@@ -37,8 +39,8 @@ struct NodeOptions {
 int RunServing(const NodeOptions& o, const std::string& server, const std::vector<std::string>& options) {
   CLI::App program;
   const Command serve = AddServe(program);
-  std::vector<std::string> arguments = {"serve", "--manifest", o.model.manifest, "--server",
-                                        server,  "--socket",   o.socket,         "--join"};
+  std::vector<std::string> arguments = {"--manifest", o.model.manifest, "--server", server,
+                                        "--socket",   o.socket,         "--join"};
   if (!o.model.model.empty()) arguments.insert(arguments.end(), {"-m", o.model.model});
   if (!o.model.link_key.empty()) arguments.insert(arguments.end(), {"--link-key", o.model.link_key});
   if (o.model.open_links) arguments.push_back("--open-links");
@@ -47,14 +49,25 @@ int RunServing(const NodeOptions& o, const std::string& server, const std::vecto
   arguments.insert(arguments.end(), {"--frame-timeout", fmt::format("{}", o.model.frame_timeout_s)});
   arguments.insert(arguments.end(), options.begin(), options.end());
   for (const std::string& extra : o.command->remaining()) arguments.push_back(extra);
+  const CLI::Option* config = o.command->get_option_no_throw("--config");
+  if (config != nullptr && config->count() > 0)
+    arguments.insert(arguments.end(), {"--config", config->as<std::string>()});
+  OptionSources::Describe(*serve.options);
+  OptionSources sources;
+  arguments = sources.Complete(*serve.options, {}, std::move(arguments));
+  arguments.insert(arguments.begin(), "serve");
   std::reverse(arguments.begin(), arguments.end());  // CLI11 expects them in reverse
-  program.parse(std::move(arguments));
-  return serve.run();
+  try {
+    program.parse(std::move(arguments));
+    return serve.run();
+  } catch (const CLI::ParseError& error) {
+    throw CLI::ValidationError(sources.Reword(error.what()));
+  }
 }
 
 int Run(const NodeOptions& o) {
   if (o.model.manifest.empty()) throw CLI::RequiredError("--manifest");
-  spdlog::set_level(spdlog::level::info);
+  SetLogLevel(spdlog::level::info);
   IgnoreBrokenPipes();
   const auto where = LoadManifest(o.model, o.socket);
   const pipeline::ServingSpec serving = pipeline::ServingOf(where->manifest);

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "node/commands/command.h"
@@ -15,6 +16,8 @@
 #include "node/service/signals.h"
 #include "node/tasks/chat_session.h"
 #include "node/tasks/generate.h"
+#include "serving/grammar/grammar.h"
+#include "serving/grammar/json_schema.h"
 
 namespace larder::node::inline commands {
 namespace {
@@ -23,6 +26,7 @@ struct RunOptions {
   ModelOptions model;
   SamplingOptions sampling;
   std::string prompt, prompt_file, system, chat_template;
+  std::string grammar_file, schema_file, schema;
   std::vector<std::string> stops;
   int64_t max_tokens = -1;
   bool chat = false;
@@ -60,31 +64,50 @@ void Describe(CLI::App& command, RunOptions& o) {
   command.add_flag("--verbose-prompt", o.verbose_prompt, "print the prompt's token ids to stderr")
       ->group(text);
   command.add_flag("--special", o.special, "print control tokens too")->group(text);
+  command.add_option("--grammar-file,--grammar", o.grammar_file, "a GBNF file that the text must match")
+      ->type_name("FILE")
+      ->group(text);
+  command.add_option("-j,--json-schema", o.schema, "a JSON schema that the text must be valid by")
+      ->type_name("JSON")
+      ->group(text);
+  command.add_option("--json-schema-file", o.schema_file, "the same, from a file")
+      ->type_name("FILE")
+      ->group(text);
   const char* chat = "Chat";
   command.add_flag("-i,--interactive,--conversation,!--no-conversation", o.chat, "chat (also -cnv)")
       ->group(chat);
   command.add_option("--system", o.system, "the system prompt (also -sys)")->type_name("TEXT")->group(chat);
   command
-      .add_option("--chat-template", o.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
-      ->type_name("NAME")
+      .add_option(
+          "--chat-template", o.chat_template,
+          fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
+      ->type_name("NAME|FILE")
       ->group(chat);
-  command.add_flag("--think,!--no-think", o.think, "let Qwen3 think before it answers (default: on)")
+  command.add_flag("--jinja")
+      ->description("templates are always Jinja: accepted, changes nothing")
+      ->group(chat);
+  command
+      .add_flag("--think,!--no-think", o.think, "let models that can think before they answer (default: on)")
       ->group(chat);
   AddSamplingOptions(command, o.sampling, "a new one each time, which is printed");
   AddModelOptions(command, o.model, {});
 }
 
-model::ChatFormat ChooseFormat(const RunOptions& o, const std::string& path,
-                               const model::Tokenizer& tokenizer) {
-  if (!o.chat_template.empty()) {
-    if (const auto format = model::ChatFormatByName(o.chat_template)) return *format;
-    throw CLI::ValidationError("--chat-template",
-                               fmt::format("'{}' is not known; see larder run --help", o.chat_template));
-  }
-  if (const auto format = model::DetectChatFormat(tokenizer.chat_template())) return *format;
-  throw Error("{}: its chat template is {}; choose one with --chat-template, or leave -i out", path,
-              tokenizer.chat_template().empty() ? "missing" : "unknown to Larder");
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const RunOptions& o, const std::string& path,
+                                                          const model::Tokenizer& tokenizer) {
+  if (!o.chat_template.empty()) return model::ChatTemplate::Named(o.chat_template, tokenizer);
+  if (auto of_model = model::ChatTemplate::OfModel(tokenizer, path)) return of_model;
+  throw Error("{}: it has no chat template; choose one with --chat-template, or leave -i out", path);
+}
+
+std::shared_ptr<const serving::Grammar> ChooseGrammar(const RunOptions& o) {
+  const bool gbnf = !o.grammar_file.empty(), file = !o.schema_file.empty(), text = !o.schema.empty();
+  if (gbnf + file + text > 1)
+    throw CLI::ValidationError("--grammar", "give one of --grammar, --json-schema and --json-schema-file");
+  if (gbnf) return serving::Grammar::FromGbnf(ReadFile(o.grammar_file));
+  if (!file && !text) return nullptr;
+  const std::string schema = file ? ReadFile(o.schema_file) : o.schema;
+  return serving::Grammar::FromJsonSchema(serving::ParseSchemaText(schema));
 }
 
 std::string Prompt(const RunOptions& o) {
@@ -124,6 +147,7 @@ int Run(const RunOptions& o) {
   generate.max_tokens = o.max_tokens;
   generate.special = o.special;
   for (const std::string& stop : o.stops) generate.stops.push_back(o.escapes ? Unescape(stop) : stop);
+  generate.grammar = ChooseGrammar(o);
   serving::StopStrings check(generate.stops);  // refuses an empty one before the model is loaded
 
   const auto where = LoadManifest(o.model);
@@ -132,7 +156,7 @@ int Run(const RunOptions& o) {
   const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
   ChatSessionOptions chat;
   if (o.chat) {
-    chat.format = ChooseFormat(o, file->path(), *tokenizer);
+    chat.chat_template = ChooseTemplate(o, file->path(), *tokenizer);
     chat.system = o.escapes ? Unescape(o.system) : o.system;
     chat.first_message = prompt;
     chat.think = o.think;

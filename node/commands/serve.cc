@@ -461,9 +461,8 @@ int Serve(ServeOptions o) {
                                           .reuse_prefixes = o.reuse,
                                           .patience_ms = static_cast<int>(o.patience_s * 1000),
                                           .mover = cache ? &cache->mover : nullptr});
-  const ServeView view(
-      planned, *engine, scheduler,
-      about.defaults.chat_format ? std::string(model::ChatFormatName(*about.defaults.chat_format)) : "");
+  const ServeView view(planned, *engine, scheduler,
+                       about.defaults.chat_template != nullptr ? about.defaults.chat_template->name() : "");
   about.defaults.context = planned.plan.context;
   about.slots = planned.plan.slots;
   about.queue_limit = o.queue;

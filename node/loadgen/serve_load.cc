@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -46,6 +47,7 @@ class Load {
  public:
   explicit Load(const LoadSpec& spec)
       : spec_(spec),
+        requests_(spec.requests),
         address_(Resolve(spec.target.host, spec.target.port)),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
@@ -59,8 +61,8 @@ class Load {
   LoadRun Run(const std::function<bool(size_t)>& go_on) {
     const int64_t begin_ns = NowNs();
     for (int64_t& at : arrivals_ns_) at += begin_ns;
-    results_.resize(spec_.requests.size());
-    while (done_ < spec_.requests.size() && go_on(done_)) {
+    results_.resize(requests_.size());
+    while (done_ < requests_.size() && go_on(done_)) {
       StartDue();
       WaitAndServe();
       EndLate();
@@ -68,7 +70,7 @@ class Load {
     for (auto& client : clients_) {
       if (client->busy) End(*client, "interrupted");
     }
-    results_.resize(next_);
+    std::erase_if(results_, [](const RequestResult& result) { return result.start_ns == 0; });
     run_.results = std::move(results_);
     run_.duration_s = SecondsSince(begin_ns);
     return std::move(run_);
@@ -81,7 +83,7 @@ class Load {
   void PlanArrivals() {
     std::mt19937_64 random(spec_.seed);
     double at_s = 0;
-    for (size_t i = 0; i < spec_.requests.size(); ++i) {
+    for (size_t i = 0; i < requests_.size(); ++i) {
       arrivals_ns_.push_back(static_cast<int64_t>(at_s * 1e9));
       if (std::isfinite(spec_.requests_per_s)) {
         const double uniform = static_cast<double>(random() >> 11) * 0x1.0p-53;
@@ -92,7 +94,9 @@ class Load {
 
   bool full() const { return spec_.max_concurrency > 0 && in_flight_ >= spec_.max_concurrency; }
 
+  // A conversation that has begun goes on before another begins.
   void StartDue() {
+    for (; !followers_.empty() && !full(); followers_.pop_front()) Start(followers_.front());
     while (next_ < arrivals_ns_.size() && !full() && arrivals_ns_[next_] <= NowNs()) Start(next_++);
   }
 
@@ -106,8 +110,9 @@ class Load {
     idle_.pop_back();
     client.request = request;
     client.busy = true;
-    client.out = RequestBytes(spec_.target, spec_.requests[request], spec_.sampling);
+    client.out = RequestBytes(spec_.target, requests_[request], spec_.sampling);
     run_.most_in_flight = std::max(run_.most_in_flight, ++in_flight_);
+    results_[request].turn = requests_[request].turn;
     results_[request].start_ns = NowNs();
     Send(client);
   }
@@ -115,7 +120,7 @@ class Load {
   // Opens the connection if there is none, and sends the request from its first byte.
   void Send(Client& client) {
     client.sent = 0;
-    client.reader.emplace(spec_.target.kind);
+    client.reader.emplace(spec_.target.kind, spec_.next != nullptr);
     try {
       if (!client.fd) {
         client.fd = Connect(address_);
@@ -209,6 +214,16 @@ class Load {
     idle_.push_back(client.index);
     --in_flight_;
     ++done_;
+    if (result.ok && spec_.next) Follow(client.request);
+  }
+
+  void Follow(size_t ended) {
+    std::optional<LoadRequest> next = spec_.next(requests_[ended], results_[ended]);
+    results_[ended].message = {};
+    if (!next) return;
+    followers_.push_back(requests_.size());
+    requests_.push_back(*std::move(next));
+    results_.emplace_back();  // references to results end here
   }
 
   void EndLate() {
@@ -224,6 +239,8 @@ class Load {
   }
 
   const LoadSpec& spec_;
+  std::vector<LoadRequest> requests_;  // spec_'s, then those that follow
+  std::deque<size_t> followers_;       // of those, the ones to be sent
   const Address address_;
   Descriptor epoll_, timer_;
   std::vector<int64_t> arrivals_ns_;
@@ -251,13 +268,13 @@ std::string FirstModel(const ServeTarget& target, double timeout_s) {
     throw Error("no server at {}:{}: {}; start one with `larder serve -m MODEL`, or give --host and --port",
                 target.host, target.port, error.what());
   }
-  const auto json = nlohmann::json::parse(answer.body, nullptr, false);
+  const auto models = nlohmann::json::parse(answer.body, nullptr, false);
   const auto id = nlohmann::json::json_pointer("/data/0/id");
-  if (answer.status != 200 || !json.is_object() || !json.contains(id) || !json[id].is_string()) {
+  if (answer.status != 200 || !models.is_object() || !models.contains(id) || !models[id].is_string()) {
     throw Error("GET /v1/models of {}:{} answered status {} without a model; name one with --model",
                 target.host, target.port, answer.status);
   }
-  return json[id].get<std::string>();
+  return models[id].get<std::string>();
 }
 
 }  // namespace larder::node::loadgen

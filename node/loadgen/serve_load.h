@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,13 @@ struct LoadSpec {
   size_t max_concurrency = 0;                                       // 0: no limit
   uint64_t seed = 0;                                                // seed of the arrivals
   double timeout_s = 600;  // limit for a request, from its start to its end
+  // Conversations: the request that follows one that has ended well, sent at once; nullopt: none does. It may
+  // take the ended request's messages. Called on RunLoad's thread.
+  std::function<std::optional<LoadRequest>(LoadRequest& ended, const RequestResult&)> next;
 };
 
 struct LoadRun {
-  std::vector<RequestResult> results;  // in the requests' order, without those never sent
+  std::vector<RequestResult> results;  // in the requests' order, then those that followed; no unsent ones
   double duration_s = 0;               // from the first request to the end of the last
   size_t most_in_flight = 0;
 };

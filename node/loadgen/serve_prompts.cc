@@ -21,13 +21,18 @@ constexpr const char* kWords[] = {
     "time",  "new", "some", "could", "these", "two",   "may",  "first", "then", "do"};
 
 LoadRequest OfLine(const std::string& line, size_t number, const std::string& path, size_t output_tokens) {
-  if (!line.starts_with('{')) return {line, output_tokens};
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object() || !json.contains("prompt") || !json["prompt"].is_string()) {
+  LoadRequest request;
+  request.output_tokens = output_tokens;
+  if (!line.starts_with('{')) {
+    request.prompt = line;
+    return request;
+  }
+  const auto parsed = nlohmann::json::parse(line, nullptr, false);
+  if (!parsed.is_object() || !parsed.contains("prompt") || !parsed["prompt"].is_string()) {
     throw Error("{}:{}: not a JSON object with a \"prompt\"", path, number);
   }
-  LoadRequest request{json["prompt"].get<std::string>(), output_tokens};
-  if (const auto length = json.find("output_len"); length != json.end()) {
+  request.prompt = parsed["prompt"].get<std::string>();
+  if (const auto length = parsed.find("output_len"); length != parsed.end()) {
     if (!length->is_number_unsigned() || *length == 0) {
       throw Error("{}:{}: \"output_len\" is not a number of tokens", path, number);
     }
@@ -38,16 +43,22 @@ LoadRequest OfLine(const std::string& line, size_t number, const std::string& pa
 
 }  // namespace
 
+std::string RandomWords(std::mt19937_64& random, size_t words) {
+  std::string text;
+  for (size_t w = 0; w < words; ++w) {
+    if (w > 0) text += ' ';
+    text += kWords[random() % std::size(kWords)];
+  }
+  return text;
+}
+
 std::vector<LoadRequest> RandomPrompts(size_t count, size_t words, size_t output_tokens, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<LoadRequest> requests;
   for (size_t i = 0; i < count; ++i) {
-    LoadRequest request{"", output_tokens};
-    for (size_t w = 0; w < words; ++w) {
-      if (w > 0) request.prompt += ' ';
-      request.prompt += kWords[random() % std::size(kWords)];
-    }
-    requests.push_back(std::move(request));
+    LoadRequest& request = requests.emplace_back();
+    request.prompt = RandomWords(random, words);
+    request.output_tokens = output_tokens;
   }
   return requests;
 }

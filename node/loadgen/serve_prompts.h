@@ -3,12 +3,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "node/loadgen/serve_wire.h"
 
 namespace larder::node::inline loadgen {
+
+// Short English words, about a token each.
+std::string RandomWords(std::mt19937_64& random, size_t words);
 
 // Prompts of `words` random short English words each, about a token per word. Because they are random, a
 // server finds little of a prompt in its cache. The same seed gives the same prompts.

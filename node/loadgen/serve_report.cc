@@ -25,6 +25,10 @@ double PerSecond(size_t n, const ServeReport& report) {
   return report.duration_s > 0 ? static_cast<double>(n) / report.duration_s : 0;
 }
 
+double Share(size_t part, size_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
 const char* KindName(EndpointKind kind) {
   switch (kind) {
     case EndpointKind::kCompletions:
@@ -45,6 +49,18 @@ std::string Limits(const Goodput& goodput) {
   add("TTFT", goodput.ttft_ms);
   add("TPOT", goodput.tpot_ms);
   add("E2E", goodput.e2el_ms);
+  return out;
+}
+
+std::string TurnsText(const ServeReport& report) {
+  std::string out = fmt::format("\n{:<8}{:>10}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "turn", "answers", "tokens",
+                                "cached", "TTFT ms", "median", "P99");
+  for (size_t i = 0; i < report.turns.size(); ++i) {
+    const TurnReport& turn = report.turns[i];
+    out += fmt::format("{:<8}{:>10}{:>12}{:>10.1f} %{:>12.3f}{:>12.3f}{:>12.3f}\n", i + 1, turn.ttft.count,
+                       turn.prompt_tokens, 100 * Share(turn.cached_tokens, turn.prompt_tokens),
+                       turn.ttft.mean, turn.ttft.median, turn.ttft.p99);
+  }
   return out;
 }
 
@@ -83,6 +99,7 @@ Distribution Summarise(std::vector<double> values) {
 ServeReport MakeServeReport(const LoadRun& run, const Goodput& goodput) {
   ServeReport report{.most_in_flight = run.most_in_flight, .duration_s = run.duration_s};
   std::vector<double> ttft, tpot, itl, e2el;
+  std::vector<std::vector<double>> ttft_of_turns;
   for (const RequestResult& result : run.results) {
     if (!result.ok) {
       ++report.failed;
@@ -92,9 +109,18 @@ ServeReport MakeServeReport(const LoadRun& run, const Goodput& goodput) {
     ++report.completed;
     report.input_tokens += result.prompt_tokens;
     report.output_tokens += result.output_tokens;
+    report.cached_tokens += result.cached_tokens;
+    if (result.turn >= report.turns.size()) {
+      report.turns.resize(result.turn + 1);
+      ttft_of_turns.resize(result.turn + 1);
+    }
+    TurnReport& turn = report.turns[result.turn];
+    turn.prompt_tokens += result.prompt_tokens;
+    turn.cached_tokens += result.cached_tokens;
     bool good = true;
     if (result.first_ns != 0) {  // at least one piece of text
       ttft.push_back(Milliseconds(result.first_ns - result.start_ns));
+      ttft_of_turns[result.turn].push_back(ttft.back());
       e2el.push_back(Milliseconds(result.last_ns - result.start_ns));
       good = ttft.back() <= goodput.ttft_ms && e2el.back() <= goodput.e2el_ms;
       if (result.output_tokens > 1) {
@@ -106,6 +132,8 @@ ServeReport MakeServeReport(const LoadRun& run, const Goodput& goodput) {
     for (const int64_t gap_ns : result.gaps_ns) itl.push_back(Milliseconds(gap_ns));
     report.good += good;
   }
+  for (size_t i = 0; i < report.turns.size(); ++i)
+    report.turns[i].ttft = Summarise(std::move(ttft_of_turns[i]));
   report.ttft = Summarise(std::move(ttft));
   report.tpot = Summarise(std::move(tpot));
   report.itl = Summarise(std::move(itl));
@@ -124,6 +152,10 @@ std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeR
                      report.completed, report.failed, report.duration_s, report.most_in_flight);
   if (report.failed > 0) out += fmt::format("first error  {}\n", report.first_error);
   out += fmt::format("tokens       {} of prompts, {} generated\n", report.input_tokens, report.output_tokens);
+  if (report.cached_tokens > 0) {
+    out += fmt::format("cache        held {} of the prompts' tokens ({:.1f} %)\n", report.cached_tokens,
+                       100 * Share(report.cached_tokens, report.input_tokens));
+  }
   out += fmt::format("throughput   {:.2f} requests/s, {:.1f} generated tokens/s, {:.1f} tokens/s in all\n",
                      PerSecond(report.completed, report), PerSecond(report.output_tokens, report),
                      PerSecond(report.input_tokens + report.output_tokens, report));
@@ -141,6 +173,7 @@ std::string ServeText(const LoadSpec& spec, const Goodput& goodput, const ServeR
   row("TPOT", report.tpot);
   row("ITL", report.itl);
   row("E2E", report.e2el);
+  if (report.turns.size() > 1) out += TurnsText(report);
   return out;
 }
 
@@ -158,6 +191,7 @@ std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeR
               {"failed", report.failed},
               {"total_input_tokens", report.input_tokens},
               {"total_output_tokens", report.output_tokens},
+              {"total_cached_tokens", report.cached_tokens},
               {"request_throughput", PerSecond(report.completed, report)},
               {"request_goodput", goodput.any ? json(PerSecond(report.good, report)) : json(nullptr)},
               {"output_throughput", PerSecond(report.output_tokens, report)},
@@ -173,6 +207,16 @@ std::string ServeJson(const LoadSpec& spec, const Goodput& goodput, const ServeR
   add("tpot", report.tpot);
   add("itl", report.itl);
   add("e2el", report.e2el);
+  for (size_t i = 0; report.turns.size() > 1 && i < report.turns.size(); ++i) {
+    const TurnReport& turn = report.turns[i];
+    out["turns"].push_back({{"turn", i + 1},
+                            {"completed", turn.ttft.count},
+                            {"input_tokens", turn.prompt_tokens},
+                            {"cached_tokens", turn.cached_tokens},
+                            {"mean_ttft_ms", turn.ttft.mean},
+                            {"median_ttft_ms", turn.ttft.median},
+                            {"p99_ttft_ms", turn.ttft.p99}});
+  }
   return out.dump(2, ' ', false, json::error_handler_t::replace);
 }
 

@@ -28,14 +28,22 @@ struct Distribution {
 // Percentiles are interpolated. All zeros if there are no values.
 Distribution Summarise(std::vector<double> values);
 
+// The requests that were the same turn of their conversations.
+struct TurnReport {
+  size_t prompt_tokens = 0, cached_tokens = 0;
+  Distribution ttft;  // milliseconds, over completed requests
+};
+
 struct ServeReport {
   size_t completed = 0, failed = 0, good = 0;
   size_t input_tokens = 0, output_tokens = 0;
+  size_t cached_tokens = 0;  // of the input tokens, those that the server had in its cache
   size_t most_in_flight = 0;
   double duration_s = 0;
   // Milliseconds, over completed requests. TPOT is the time after the first token per further token, over
   // requests with two or more.
   Distribution ttft, tpot, itl, e2el;
+  std::vector<TurnReport> turns;  // by turn; one: there were no conversations
   std::string first_error;
 };
 ServeReport MakeServeReport(const LoadRun&, const Goodput&);

@@ -64,11 +64,14 @@ std::string RequestBytes(const ServeTarget& target, const LoadRequest& request,
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}};
   if (target.kind == EndpointKind::kChat) {
-    body["messages"] = json::array({{{"role", "user"}, {"content", request.prompt}}});
+    body["messages"] = request.messages.is_null()
+                           ? json::array({{{"role", "user"}, {"content", request.prompt}}})
+                           : request.messages;
+    if (!request.tools.is_null()) body["tools"] = request.tools;
   } else {
     body["prompt"] = request.prompt;
   }
-  return HttpBytes(target, "POST", target.path, body.dump());
+  return HttpBytes(target, "POST", target.path, body.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 std::string ModelsRequestBytes(const ServeTarget& target) {
@@ -142,7 +145,10 @@ bool ReplyReader::HttpEnd(RequestResult& result) {
 }
 
 void ReplyReader::Event(std::string_view text, int64_t now_ns, RequestResult& result) {
-  if (const auto piece = alike_.Piece(text)) return Piece(*piece, now_ns, result);
+  if (const auto piece = alike_.Piece(text)) {
+    if (keep_) result.message.content += *piece;
+    return Piece(*piece, now_ns, result);
+  }
   const json event = Parse(text);
   if (const json& error = At(event, "error"); !error.is_null()) {
     result.error = ErrorText(error);
@@ -151,16 +157,41 @@ void ReplyReader::Event(std::string_view text, int64_t now_ns, RequestResult& re
   if (const json& usage = At(event, "usage"); usage.is_object()) {
     counted_ = Count(At(usage, "completion_tokens"));
     result.prompt_tokens = Count(At(usage, "prompt_tokens"));
+    result.cached_tokens = Count(At(At(usage, "prompt_tokens_details"), "cached_tokens"));
   }
   const json& choices = At(event, "choices");
   if (!choices.is_array() || choices.empty()) return;
   const json& choice = choices[0];
   if (!At(choice, "finish_reason").is_null()) ended_ = true;
+  if (kind_ == EndpointKind::kChat) ChatDelta(At(choice, "delta"), now_ns, result);
   const json& piece = kind_ == EndpointKind::kChat ? At(At(choice, "delta"), "content") : At(choice, "text");
   if (!piece.is_string()) return;
   const auto& string = piece.get_ref<const std::string&>();
+  if (keep_) result.message.content += string;
   Piece(string, now_ns, result);
   if (!ended_) alike_.Learn(text, string);
+}
+
+// Thoughts and calls are text, too, for the times; thoughts are not repeated in the conversation.
+void ReplyReader::ChatDelta(const json& delta, int64_t now_ns, RequestResult& result) {
+  if (const json& thought = At(delta, "reasoning_content"); thought.is_string())
+    Piece(thought.get_ref<const std::string&>(), now_ns, result);
+  const json& calls = At(delta, "tool_calls");
+  if (!calls.is_array()) return;
+  for (const json& call : calls) {
+    const size_t index = Count(At(call, "index"));
+    if (index > result.message.calls.size()) throw Error("tool call {} came before the one before it", index);
+    const auto add = [&](const json& text, std::string& kept) {
+      if (!text.is_string()) return;
+      kept += text.get_ref<const std::string&>();
+      Piece(text.get_ref<const std::string&>(), now_ns, result);
+    };
+    if (index == result.message.calls.size()) result.message.calls.emplace_back();
+    ReplyMessage::Call& kept = result.message.calls[index];
+    if (const json& id = At(call, "id"); id.is_string() && kept.id.empty()) kept.id = id;
+    add(At(At(call, "function"), "name"), kept.name);
+    add(At(At(call, "function"), "arguments"), kept.arguments);
+  }
 }
 
 bool ReplyReader::TextLine(std::string_view text, int64_t now_ns, RequestResult& result) {

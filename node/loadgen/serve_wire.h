@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,12 +28,24 @@ struct ServeTarget {
 struct LoadRequest {
   std::string prompt;
   size_t output_tokens = 128;  // upper limit
+  // Of chat, in OpenAI's form: null messages are one of the user's, the prompt; null tools are none.
+  nlohmann::json messages, tools;
+  size_t turn = 0;  // how many requests of the same conversation came before
 };
 
 // Sampling fields that all requests share.
 struct LoadSampling {
   double temperature = std::numeric_limits<double>::quiet_NaN();  // NaN: the server's default
   bool ignore_eos = false;
+};
+
+// What the model said in a chat: the next request of the conversation repeats it.
+struct ReplyMessage {
+  struct Call {
+    std::string id, name, arguments;
+  };
+  std::string content;
+  std::vector<Call> calls;
 };
 
 // The outcome of a request; times are NowNs().
@@ -43,9 +56,12 @@ struct RequestResult {
   int64_t first_ns = 0;      // the first text was read
   int64_t last_ns = 0;       // the last text was read
   size_t prompt_tokens = 0;  // the server's count; 0: not reported
+  size_t cached_tokens = 0;  // of those; 0: none, or not reported
   size_t output_tokens = 0;  // the server's count, or else the number of pieces of text
   size_t text_bytes = 0;
+  size_t turn = 0;               // the request's
   std::vector<int64_t> gaps_ns;  // between pieces of text: ITL
+  ReplyMessage message;          // kept only for LoadSpec::next
 };
 
 // An HTTP request to the target's host, with its key.
@@ -69,7 +85,8 @@ class AlikeObjects {
 
 class ReplyReader {
  public:
-  explicit ReplyReader(EndpointKind kind) : kind_(kind) {}
+  // keep: the result gets the message, too.
+  explicit ReplyReader(EndpointKind kind, bool keep = false) : kind_(kind), keep_(keep) {}
 
   // Takes bytes that were read at `now_ns`. Returns true when the reply is complete; result.ok or
   // result.error then has the outcome. Throws Error if the bytes are no valid reply.
@@ -83,10 +100,12 @@ class ReplyReader {
  private:
   bool HttpEnd(RequestResult& result);
   void Event(std::string_view json, int64_t now_ns, RequestResult& result);
+  void ChatDelta(const nlohmann::json& delta, int64_t now_ns, RequestResult& result);
   bool TextLine(std::string_view json, int64_t now_ns, RequestResult& result);
   void Piece(std::string_view text, int64_t now_ns, RequestResult& result);
 
   EndpointKind kind_;
+  bool keep_;
   HttpReplyParser http_;
   AlikeObjects alike_;
   std::string rest_;  // the body without its whole lines; all of it if the reply is no stream

@@ -1,8 +1,23 @@
 #include "node/options/answer_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
+#include "model/chat/chat_template.h"
+#include "serving/answer/answer_format.h"
+
 namespace larder::node::inline options {
+namespace {
+
+std::string AnswerFormats() {
+  std::string names;
+  for (const std::string_view name : serving::AnswerFormatNames())
+    names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+}  // namespace
 
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group) {
   command
@@ -25,9 +40,30 @@ void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* gro
       ->type_name("NAME")
       ->group(group);
   command
-      .add_option("--chat-template", options.chat_template,
-                  "llama2, llama3, llama3.0, qwen2, qwen2.5, qwen3 or chatml (default: the model's)")
+      .add_flag("--strict-model", options.strict_model,
+                "refuse requests that name another model (default: any name is accepted)")
+      ->group(group);
+  command
+      .add_option("--pooling", options.pooling,
+                  "how an embedding is made of a text's tokens: mean, cls, last; none or rank: not "
+                  "(default: what the model's file says)")
       ->type_name("NAME")
+      ->check(CLI::IsMember({"none", "mean", "cls", "last", "rank"}).description(""))
+      ->group(group);
+  command
+      .add_option("--tool-parser", options.tool_parser,
+                  "how the model writes thoughts and calls of tools: " + AnswerFormats() +
+                      " (default: what its template asks for)")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      .add_option(
+          "--chat-template", options.chat_template,
+          fmt::format("a Jinja file, or one of {} (default: the model's)", model::BuiltInTemplateList()))
+      ->type_name("NAME|FILE")
+      ->group(group);
+  command.add_flag("--jinja")
+      ->description("templates are always Jinja: accepted, changes nothing")
       ->group(group);
 }
 

@@ -13,9 +13,11 @@ class App;
 namespace larder::node::inline options {
 
 struct AnswerOptions {
-  std::string alias, chat_template;
+  std::string alias, chat_template, pooling;
   std::string policy = pipeline::PolicyName(pipeline::Policy::kAuto);
   int64_t max_tokens = -1;
+  bool strict_model = false;
+  std::string tool_parser;  // AnswerFormatByName; empty: what the template asks for
 };
 void AddAnswerOptions(CLI::App& command, AnswerOptions& options, const char* group);
 

@@ -11,6 +11,7 @@
 #include "node/options/link_options.h"
 #include "node/options/progress.h"
 #include "node/options/schedule_file.h"
+#include "node/service/service_log.h"
 #include "node/service/service_monitor.h"
 #include "pipeline/plan/socket_waits.h"
 #include "pipeline/stage/residency.h"
@@ -184,7 +185,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
                                              const PlannedModel& planned, const ModelOptions& options,
                                              const weight_node::LoadProgress& report,
                                              pipeline::SocketStatus* status) {
-  if (options.verbose) spdlog::set_level(spdlog::level::info);
+  if (options.verbose) SetLogLevel(spdlog::level::info);
   pipeline::StageOptions stage;
   stage.baseline = BaselineOf(planned.serving_machine(), options);
   stage.status = status;

@@ -26,6 +26,70 @@ std::string NotASeed(const std::string& text) {
   return fmt::format("'{}' is not a whole number from 0 to 2^64 - 1, or -1", text);
 }
 
+std::string NotSamplers(const std::string& text) {
+  try {
+    if (serving::ParseSamplers(text).size() <= serving::kMostSamplers) return "";
+    return fmt::format("'{}' has more than {} names", text, serving::kMostSamplers);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// The samplers that are off by default.
+void AddSamplers(CLI::App& command, SamplingOptions& options) {
+  const char* group = "Samplers";
+  auto& p = options.params;
+  auto number = [&](const char* name, float& value, double least, double most, const char* text) {
+    command.add_option(name, value, text)->type_name("F")->check(NumberFrom(least, most), "")->group(group);
+  };
+  auto whole = [&](const char* name, int& value, int least, int64_t most, const char* text) {
+    command.add_option(name, value, text)
+        ->type_name("N")
+        ->check(WholeNumberFrom(least, most), "")
+        ->group(group);
+  };
+  command
+      .add_option("--samplers", options.samplers,
+                  "the samplers and their order, between semicolons (default: " +
+                      serving::FormatSamplers(serving::DefaultSamplers()) + ")")
+      ->type_name("NAMES")
+      ->check(NotSamplers, "")
+      ->group(group);
+  number("--top-nsigma,--top-n-sigma", p.top_n_sigma, -kMost, kMost,
+         "draw from tokens at most so many standard deviations below the likeliest; 0 or less: all");
+  number("--typical,--typical-p", p.typical_p, 0, 1,
+         "draw from the most typical tokens that together exceed this probability; 1: all");
+  number("--xtc-probability", p.xtc_probability, 0, 1,
+         "how often XTC drops the likeliest of several likely tokens (default: 0, off)");
+  number("--xtc-threshold", p.xtc_threshold, 0, 1, "how probable XTC's likely tokens are (default: 0.1)");
+  AddCount(command, "--min-keep", p.min_keep, "tokens that typical, top-p, min-p and XTC keep (default: 0)")
+      ->group(group);
+  number("--dry-multiplier", p.dry_multiplier, 0, kMost,
+         "DRY's penalty for tokens that continue a repetition (default: 0, off)");
+  number("--dry-base", p.dry_base, 1, kMost,
+         "the penalty's factor for each more token that is repeated (default: 1.75)");
+  whole("--dry-allowed-length", p.dry_allowed_length, 0, kMostTokens,
+        "tokens that may be repeated without penalty (default: 2)");
+  whole("--dry-penalty-last-n", p.dry_penalty_last_n, -1, kMostTokens,
+        "how many tokens DRY searches; 0: none, -1: all (default: -1)");
+  command
+      .add_option("--dry-sequence-breaker", options.dry_breakers,
+                  "a text that ends a repetition, instead of the default (line end, colon, quote, star); "
+                  "repeatable; none: no text does")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(group);
+  number("--dynatemp-range", p.dynatemp_range, 0, kMost,
+         "the temperature follows the entropy, by so much up and down (default: 0, fixed)");
+  number("--dynatemp-exp", p.dynatemp_exponent, 0, kMost, "power of the relative entropy (default: 1)");
+  whole("--mirostat", p.mirostat, 0, 2,
+        "1, 2: Mirostat of this version instead of the samplers that drop tokens (default: 0, off)");
+  number("--mirostat-ent", p.mirostat_tau, 0, kMost,
+         "the surprise in bits that Mirostat aims at (default: 5)");
+  number("--mirostat-lr", p.mirostat_eta, 0, kMost, "how quickly Mirostat adapts (default: 0.1)");
+}
+
 }  // namespace
 
 void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::string& drawn_seed) {
@@ -60,6 +124,7 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::
          "subtracted from the logits of recent tokens (default: 0)");
   number("--frequency-penalty", p.frequency_penalty, -kMost, kMost,
          "subtracted again for each time they occurred (default: 0)");
+  AddSamplers(command, options);
   command
       .add_option("--logit-bias", options.logit_bias,
                   "added to a token's logit, such as 15043+1 or 15043-inf; repeatable")
@@ -68,6 +133,32 @@ void AddSamplingOptions(CLI::App& command, SamplingOptions& options, const std::
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(group);
   command.add_flag("--ignore-eos", options.ignore_eos, "never end a text: ban the end tokens")->group(group);
+}
+
+std::string SamplersText(const SamplingOptions& options) {
+  const serving::SamplingParams& p = options.params;
+  const serving::SamplingParams off;
+  std::string text;
+  const auto add = [&](const char* name, auto value, auto usual) {
+    if (value != usual) text += fmt::format(" {} {}", name, value);
+  };
+  add("samplers", options.samplers, std::string());
+  add("typical", p.typical_p, off.typical_p);
+  add("top-n-sigma", p.top_n_sigma, off.top_n_sigma);
+  add("xtc", p.xtc_probability, off.xtc_probability);
+  add("xtc-threshold", p.xtc_threshold, off.xtc_threshold);
+  add("min-keep", p.min_keep, off.min_keep);
+  add("dry", p.dry_multiplier, off.dry_multiplier);
+  add("dry-base", p.dry_base, off.dry_base);
+  add("dry-allowed", p.dry_allowed_length, off.dry_allowed_length);
+  add("dry-last", p.dry_penalty_last_n, off.dry_penalty_last_n);
+  for (const std::string& breaker : options.dry_breakers) add("dry-breaker", breaker, std::string());
+  add("dynatemp", p.dynatemp_range, off.dynatemp_range);
+  add("dynatemp-exp", p.dynatemp_exponent, off.dynatemp_exponent);
+  add("mirostat", p.mirostat, off.mirostat);
+  add("mirostat-ent", p.mirostat_tau, off.mirostat_tau);
+  add("mirostat-lr", p.mirostat_eta, off.mirostat_eta);
+  return text;
 }
 
 std::pair<model::TokenId, float> ParseLogitBias(const std::string& text) {
@@ -95,6 +186,26 @@ serving::SamplingParams ResolveSampling(const SamplingOptions& options, size_t v
     params.seed = std::random_device()();
   } else {
     std::from_chars(options.seed.data(), options.seed.data() + options.seed.size(), params.seed);
+  }
+  params.samplers = options.samplers.empty() ? params.samplers : serving::ParseSamplers(options.samplers);
+  if (!options.dry_breakers.empty()) {
+    params.dry_sequence_breakers.clear();
+    for (const std::string& text : options.dry_breakers) {
+      if (text == "none") {
+        params.dry_sequence_breakers.clear();
+      } else if (text.empty() || text.size() > serving::kMostDryBreakerBytes) {
+        throw CLI::ValidationError("--dry-sequence-breaker",
+                                   fmt::format("'{}' has {} bytes; expected 1 to {}", text, text.size(),
+                                               serving::kMostDryBreakerBytes));
+      } else {
+        params.dry_sequence_breakers.push_back(text);
+      }
+    }
+    if (params.dry_sequence_breakers.size() > serving::kMostDryBreakers) {
+      throw CLI::ValidationError("--dry-sequence-breaker",
+                                 fmt::format("{} texts; expected at most {}",
+                                             params.dry_sequence_breakers.size(), serving::kMostDryBreakers));
+    }
   }
   for (const std::string& text : options.logit_bias) {
     const auto& [token, bias] = params.logit_bias.emplace_back(ParseLogitBias(text));

@@ -1,4 +1,6 @@
-// Log lines as journal entries with fields.
+#include "node/service/service_log.h"
+
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
@@ -9,8 +11,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cctype>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "node/service/service_monitor.h"
@@ -60,9 +65,61 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
   const Fields& fields_;
 };
 
+// "LARDER_SOCKET=a" as a member: "socket": "a".
+void AddMembers(const Fields& fields, nlohmann::ordered_json* to) {
+  constexpr std::string_view kPrefix = "LARDER_";
+  for (const std::string& field : fields) {
+    if (!field.starts_with(kPrefix)) continue;
+    const size_t equals = field.find('=');
+    std::string name = field.substr(kPrefix.size(), equals - kPrefix.size());
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    (*to)[name] = field.substr(equals + 1);
+  }
+}
+
+std::string Json(std::chrono::system_clock::time_point time, std::string_view level, std::string_view message,
+                 const Fields* own, const Fields& more) {
+  const auto since = time.time_since_epoch();
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+  nlohmann::ordered_json line;
+  line["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z",
+                             fmt::gmtime(static_cast<std::time_t>(us / 1'000'000)), us % 1'000'000);
+  line["level"] = level;
+  line["message"] = message;
+  if (own != nullptr) AddMembers(*own, &line);
+  AddMembers(more, &line);
+  return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string_view LevelName(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::critical:
+    case spdlog::level::err:
+      return "error";
+    case spdlog::level::warn:
+      return "warn";
+    case spdlog::level::info:
+      return "info";
+    default:
+      return "debug";
+  }
+}
+
+std::atomic<bool> logs_are_json{false}, level_is_fixed{false};
+
 // The fields of this process's socket; never freed, because threads may still log at exit. Null if stderr is
 // no journal.
 std::atomic<const Fields*> socket_fields{nullptr};
+
+class JsonSink : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    const std::string line = Json(message.time, LevelName(message.level),
+                                  {message.payload.data(), message.payload.size()}, socket_fields.load(), {});
+    fmt::print(stderr, "{}\n", line);
+  }
+  void flush_() override {}
+};
 
 void SayPeerLost(const std::string& peer, const std::string& reason, const std::string& line) {
   LogLostPeer({peer, reason}, line);
@@ -71,11 +128,45 @@ void SayPeerLost(const std::string& peer, const std::string& reason, const std::
 }  // namespace
 
 void LogLostPeer(const pipeline::LostPeer& peer, const std::string& line) {
-  if (const Fields* fields = socket_fields.load()) {
+  const Fields* fields = socket_fields.load();
+  if (logs_are_json.load()) {
+    const Fields more = {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason};
+    fmt::print(stderr, "{}\n", Json(std::chrono::system_clock::now(), "error", line, fields, more));
+  } else if (fields != nullptr) {
     SendToJournal(LOG_ERR, line, *fields, {"LARDER_PEER=" + peer.socket, "LARDER_REASON=" + peer.reason});
   } else {
     spdlog::error("{}", line);
   }
+}
+
+void LogAsJson() {
+  logs_are_json.store(true);
+  const auto level = spdlog::get_level();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("larder-json", std::make_shared<JsonSink>()));
+  spdlog::set_level(level);
+}
+
+bool LogsAreJson() { return logs_are_json.load(); }
+
+std::string JsonLogLine(std::string_view level, std::string_view message) {
+  return Json(std::chrono::system_clock::now(), level, message, socket_fields.load(), {});
+}
+
+std::optional<spdlog::level::level_enum> LogLevelByName(const std::string& name) {
+  if (name == "error") return spdlog::level::err;
+  if (name == "warn") return spdlog::level::warn;
+  if (name == "info") return spdlog::level::info;
+  if (name == "debug") return spdlog::level::debug;
+  return std::nullopt;
+}
+
+void FixLogLevel(spdlog::level::level_enum level) {
+  spdlog::set_level(level);
+  level_is_fixed.store(true);
+}
+
+void SetLogLevel(spdlog::level::level_enum level) {
+  if (!level_is_fixed.load()) spdlog::set_level(level);
 }
 
 bool StderrIsJournal() {
@@ -86,15 +177,18 @@ bool StderrIsJournal() {
 }
 
 bool LogToJournal(const SocketFacts& facts) {
-  if (!StderrIsJournal() || socket_fields.load() != nullptr) return socket_fields.load() != nullptr;
+  const bool as_json = logs_are_json.load();
+  if ((!StderrIsJournal() && !as_json) || socket_fields.load() != nullptr)
+    return !as_json && socket_fields.load() != nullptr;
   const auto* fields = new Fields{"SYSLOG_IDENTIFIER=larder", "LARDER_CLUSTER=" + facts.cluster,
                                   "LARDER_SOCKET=" + facts.socket, "LARDER_ROLE=" + facts.role};
   socket_fields.store(fields);
+  rdma::SetSayPeerLost(SayPeerLost);
+  if (as_json) return false;
   const auto level = spdlog::get_level();
   spdlog::set_default_logger(
       std::make_shared<spdlog::logger>("larder-journal", std::make_shared<JournalSink>(*fields)));
   spdlog::set_level(level);
-  rdma::SetSayPeerLost(SayPeerLost);
   return true;
 }
 

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "node/service/exit_code.h"
+#include "node/service/service_log.h"
 #include "rdma/shm/local_endpoint_testing.h"
 
 namespace larder::node::inline service {
@@ -419,6 +420,51 @@ TEST(Journal, ALostPeerIsALineWithFields) {
         "LARDER_ROLE=weight", "LARDER_PEER=b-weight", "LARDER_REASON=link down: silent"})
     EXPECT_NE(("\n" + entry).find("\n" + field + "\n"), std::string::npos) << field << " is not in:\n"
                                                                            << entry;
+}
+
+TEST(JsonLog, HasTimeLevelAndMessage) {
+  const auto line = nlohmann::json::parse(JsonLogLine("warn", "a \"quote\"\nand \xff"));
+  EXPECT_EQ(line["level"], "warn");
+  EXPECT_EQ(line["message"], "a \"quote\"\nand \xEF\xBF\xBD");
+  EXPECT_EQ(line["time"].get<std::string>().back(), 'Z');
+  EXPECT_EQ(LogLevelByName("warn"), spdlog::level::warn);
+  EXPECT_FALSE(LogLevelByName("loud"));
+}
+
+// In a child, because the format is the process's.
+TEST(JsonLog, HasTheJournalsFields) {
+  int pipes[2];
+  ASSERT_EQ(pipe2(pipes, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    dup2(pipes[1], STDERR_FILENO);
+    LogAsJson();
+    LogToJournal(Facts("here"));
+    spdlog::warn("one");
+    LogLostPeer({"b-weight", "link down"}, "two");
+    std::fflush(stderr);
+    _exit(0);
+  }
+  close(pipes[1]);
+  std::string text;
+  char part[4096];
+  for (ssize_t got; (got = read(pipes[0], part, sizeof(part))) > 0;)
+    text.append(part, static_cast<size_t>(got));
+  close(pipes[0]);
+  waitpid(child, nullptr, 0);
+  const size_t end = text.find('\n');
+  ASSERT_NE(end, std::string::npos) << text;
+  const auto one = nlohmann::json::parse(text.substr(0, end)),
+             two = nlohmann::json::parse(text.substr(end + 1));
+  EXPECT_EQ(one["message"], "one");
+  EXPECT_EQ(one["level"], "warn");
+  EXPECT_EQ(one["socket"], "here");
+  EXPECT_EQ(one["role"], "weight");
+  EXPECT_FALSE(one.contains("peer"));
+  EXPECT_EQ(two["level"], "error");
+  EXPECT_EQ(two["peer"], "b-weight");
+  EXPECT_EQ(two["reason"], "link down");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <ctime>
 #include <optional>
-#include <vector>
 
 #include "base/error.h"
 #include "node/options/terminal.h"
@@ -12,15 +11,6 @@
 namespace larder::node::inline tasks {
 namespace {
 
-// Today's date as the Llama-3 templates print it: "26 Jul 2024".
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%d %b %Y", &local)};
-}
-
 void Hint(std::string_view text) {
   if (StdinIsTerminal()) fmt::print(stderr, "{}\n", text);
 }
@@ -28,30 +18,29 @@ void Hint(std::string_view text) {
 class Chat {
  public:
   Chat(Generator& generator, const model::Tokenizer& tokenizer, const ChatSessionOptions& options)
-      : generator_(generator), tokenizer_(tokenizer), options_(options), date_(Today()) {
+      : generator_(generator), tokenizer_(tokenizer), options_(options) {
     Clear();
   }
 
   void Clear() {
     generator_.Clear();
-    messages_.clear();
-    if (!options_.system.empty()) messages_.push_back({"system", options_.system});
+    input_.messages = nlohmann::ordered_json::array();
+    if (!options_.system.empty()) Add("system", options_.system);
+    if (!options_.think) input_.kwargs["enable_thinking"] = false;
   }
 
   // Answers a message; false if the program is to end.
   bool Answer(const std::string& text) {
-    messages_.push_back({"user", text});
-    model::ChatOptions render;
-    render.date = date_;
-    render.enable_thinking = options_.think;
-    const auto prompt = tokenizer_.Encode(model::RenderChat(options_.format, messages_, render),
-                                          tokenizer_.wants_bos(), /*parse_special=*/true);
+    Add("user", text);
+    input_.now_s = std::time(nullptr);
+    const auto prompt =
+        tokenizer_.EncodePieces(options_.chat_template->Render(input_), tokenizer_.wants_bos());
     if (prompt.size() >= generator_.context()) {
       fmt::print(stderr,
                  "the conversation's {} tokens fill the context of {}: /clear starts anew, or start with a "
                  "larger -c\n",
                  prompt.size(), generator_.context());
-      messages_.pop_back();
+      input_.messages.erase(input_.messages.size() - 1);
       return true;
     }
     ClearInterrupts();
@@ -63,7 +52,7 @@ class Chat {
     });
     fmt::print("\n");
     std::fflush(stdout);
-    messages_.push_back({"assistant", answer});
+    Add("assistant", answer);
     if (stats.reason == serving::FinishReason::kContextFull) {
       fmt::print(stderr, "the context of {} tokens is full: /clear starts anew, or start with a larger -c\n",
                  generator_.context());
@@ -75,11 +64,14 @@ class Chat {
   }
 
  private:
+  void Add(const char* role, const std::string& text) {
+    input_.messages.push_back({{"role", role}, {"content", text}});
+  }
+
   Generator& generator_;
   const model::Tokenizer& tokenizer_;
   const ChatSessionOptions& options_;
-  std::string date_;
-  std::vector<model::ChatMessage> messages_;
+  model::ChatInput input_;
 };
 
 }  // namespace

@@ -5,13 +5,13 @@
 
 #include <string>
 
-#include "model/chat/chat.h"
+#include "model/chat/chat_template.h"
 #include "node/tasks/generate.h"
 
 namespace larder::node::inline tasks {
 
 struct ChatSessionOptions {
-  model::ChatFormat format = model::ChatFormat::kChatMl;
+  std::shared_ptr<const model::ChatTemplate> chat_template;
   std::string system;
   std::string first_message;  // -p: sent before any input is read
   bool think = true;

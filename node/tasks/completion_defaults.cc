@@ -1,23 +1,44 @@
 #include "node/tasks/completion_defaults.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <utility>
 
+#include "base/error.h"
 #include "kernels/formats/numerics.h"
-#include "model/chat/chat.h"
+#include "model/chat/chat_template.h"
 #include "model/config/config.h"
+#include "model/config/pooling.h"
 #include "model/config/split.h"
 
 namespace larder::node::inline tasks {
 namespace {
 
-std::optional<model::ChatFormat> ChooseFormat(const std::string& name, const model::Tokenizer& tokenizer) {
-  if (name.empty()) return model::DetectChatFormat(tokenizer.chat_template());
-  if (const auto format = model::ChatFormatByName(name)) return format;
-  throw CLI::ValidationError("--chat-template",
+// A template of the file that Larder cannot parse must not keep the model from being served.
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
+                                                          const model::Tokenizer& tokenizer) {
+  if (!name.empty()) return model::ChatTemplate::Named(name, tokenizer);
+  try {
+    auto of_model = model::ChatTemplate::OfModel(tokenizer, file);
+    if (of_model == nullptr)
+      spdlog::info(
+          "{} has no chat template: chats are lines of \"role: content\"; --chat-template names another",
+          file);
+    return of_model;
+  } catch (const Error& error) {
+    spdlog::warn("{}; chats are lines of \"role: content\" instead; --chat-template names another",
+                 error.what());
+    return nullptr;
+  }
+}
+
+serving::AnswerFormat ChooseAnswers(const std::string& name, const serving::CompletionDefaults& defaults) {
+  if (name.empty()) return serving::DetectAnswerFormat(serving::ChatTemplateText(defaults));
+  if (const auto format = serving::AnswerFormatByName(name)) return *format;
+  throw CLI::ValidationError("--tool-parser",
                              fmt::format("'{}' is not known; see larder serve --help", name));
 }
 
@@ -29,7 +50,9 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   const model::ModelConfig config = model::ReadModelConfig(file);
   const std::string stem = file.stem();
   serving::CompletionDefaults defaults;
-  defaults.chat_format = ChooseFormat(answers.chat_template, *tokenizer);
+  defaults.chat_template = ChooseTemplate(answers.chat_template,
+                                          std::filesystem::path(file.path()).filename().string(), *tokenizer);
+  defaults.answer_format = ChooseAnswers(answers.tool_parser, defaults);
   defaults.sampling = ResolveSampling(sampling, *tokenizer, config.vocab);
   if (sampling.seed != "-1") defaults.seed = defaults.sampling.seed;
   defaults.max_tokens = answers.max_tokens;
@@ -37,6 +60,11 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
   defaults.model = answers.alias.empty() ? stem : answers.alias;
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
+  defaults.strict_model = answers.strict_model;
+  defaults.rank_head = model::ReadRankHead(file, config.dim);
+  defaults.pooling =
+      answers.pooling.empty() ? model::ReadPooling(file) : *model::PoolingByName(answers.pooling);
+  defaults.rank_template = std::string(file.FindString("tokenizer.chat_template.rerank").value_or(""));
   defaults.tokenizer = std::move(tokenizer);
   return defaults;
 }

@@ -69,7 +69,7 @@ class Text : public pipeline::Sequence {
   Text(std::span<const model::TokenId> prompt, const pipeline::Scheduler& scheduler,
        std::shared_ptr<const model::Tokenizer> tokenizer, serving::Sampler& sampler,
        const GenerateOptions& options, const std::function<void(std::string_view)>& write,
-       GeneratorStats& stats, std::string& error)
+       GeneratorStats& stats, std::string& error, std::unique_ptr<serving::MaskedSequence> masked)
       : prompt_(prompt),
         scheduler_(scheduler),
         tokenizer_(std::move(tokenizer)),
@@ -79,6 +79,7 @@ class Text : public pipeline::Sequence {
         write_(write),
         stats_(stats),
         error_(error),
+        masked_(std::move(masked)),
         decoder_(tokenizer_, options.special, options.continues),
         stops_(options.stops) {}
 
@@ -93,7 +94,14 @@ class Text : public pipeline::Sequence {
     } else {
       ++stats_.decode_steps;
     }
-    const model::TokenId token = sampler_.Sample(logits);
+    std::span<const uint64_t> allowed;
+    if (masked_ != nullptr) {
+      masked_->Wait();
+      error_ = masked_->failure();
+      if (!error_.empty()) return std::nullopt;
+      allowed = masked_->allowed();
+    }
+    const model::TokenId token = sampler_.Sample(logits, allowed);
     if (first_ns_ == 0) {
       first_ns_ = NowNs();
       stats_.ttft_s = static_cast<double>(first_ns_ - start_ns_) * 1e-9;
@@ -107,6 +115,7 @@ class Text : public pipeline::Sequence {
     ++stats_.generated_tokens;
     Write(stops_.Add(decoder_.Add(token)));
     if (stops_.stopped() || stats_.generated_tokens >= limit_) return std::nullopt;
+    if (masked_ != nullptr) masked_->Accept(token);
     return token;
   }
 
@@ -162,6 +171,7 @@ class Text : public pipeline::Sequence {
   const std::function<void(std::string_view)>& write_;
   GeneratorStats& stats_;
   std::string& error_;
+  const std::unique_ptr<serving::MaskedSequence> masked_;  // with a grammar
   model::StreamDecoder decoder_;
   serving::StopStrings stops_;
   const int64_t start_ns_ = NowNs();
@@ -176,11 +186,11 @@ Generator::Generator(pipeline::Engine& engine, std::shared_ptr<const model::Toke
       scheduler_(std::in_place, engine, pipeline::SchedulerOptions{}),
       tokenizer_(std::move(tokenizer)),
       params_(std::move(params)),
-      sampler_(params_, engine.plan().config.vocab) {}
+      sampler_(params_, engine.plan().config.vocab, tokenizer_.get()) {}
 
 void Generator::Clear() {
   scheduler_.emplace(engine_, pipeline::SchedulerOptions{});
-  sampler_ = serving::Sampler(params_, engine_.plan().config.vocab);
+  sampler_ = serving::Sampler(params_, engine_.plan().config.vocab, tokenizer_.get());
 }
 
 GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const GenerateOptions& options,
@@ -189,7 +199,13 @@ GeneratorStats Generator::Run(std::span<const model::TokenId> prompt, const Gene
   if (!error.empty()) throw Error("{}", error);
   GeneratorStats stats;
   GivenSequences one;
-  one.Add(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error));
+  std::unique_ptr<serving::MaskedSequence> masked;
+  if (options.grammar != nullptr) {
+    if (masks_ == nullptr) masks_ = serving::MaskThread::Start(tokenizer_, engine_.plan().config.vocab, 1);
+    masked = masks_->Open(options.grammar, {});
+  }
+  one.Add(std::make_unique<Text>(prompt, *scheduler_, tokenizer_, sampler_, options, write, stats, error,
+                                 std::move(masked)));
   scheduler_->Run(one);
   if (!error.empty()) throw Error("{}", error);
   return stats;

@@ -15,6 +15,8 @@
 #include "model/tokenizer/tokenizer.h"
 #include "pipeline/engine/engine.h"
 #include "pipeline/scheduler/scheduler.h"
+#include "serving/constraint/mask_thread.h"
+#include "serving/grammar/grammar.h"
 #include "serving/sampling/sampler.h"
 #include "serving/scheduling/generation.h"
 
@@ -43,6 +45,7 @@ struct GenerateOptions {
   bool continues = false;   // the text continues the prompt's: an SPM leading space is kept
   bool special = false;     // show control tokens
   std::vector<std::string> stops;
+  std::shared_ptr<const serving::Grammar> grammar;  // what the text must match; null: anything
 };
 
 class Generator {
@@ -65,6 +68,7 @@ class Generator {
   std::shared_ptr<const model::Tokenizer> tokenizer_;
   serving::SamplingParams params_;
   serving::Sampler sampler_;
+  std::shared_ptr<serving::MaskThread> masks_;  // made for the first text with a grammar
 };
 
 }  // namespace larder::node::tasks

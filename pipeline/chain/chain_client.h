@@ -62,6 +62,7 @@ class ChainClient final : public Chain {
 
   struct InFlight {
     uint32_t rows, logit_rows;
+    bool lm_head;
   };
   const std::unique_ptr<StageThreads> threads_;  // destroyed after ~ChainClient() has stopped the chain
   const ChainPlan chain_;

@@ -15,7 +15,7 @@ void ChainClient::Reconnect() {
 void ChainClient::Submit(model::BatchRows& batch, uint32_t first_half) {
   LARDER_CHECK(sent_ - received_ < chain_.max_in_flight);
   Reconnect();
-  in_flight_[sent_ % chain_.max_in_flight] = {batch.rows, batch.logit_rows};
+  in_flight_[sent_ % chain_.max_in_flight] = {batch.rows, batch.logit_rows, batch.lm_head};
   const StageFrameHeader header{.plan_hash = shape_.plan_hash,
                                 .step = sent_,
                                 .micro_batch = static_cast<uint32_t>(sent_ % chain_.max_in_flight),
@@ -102,6 +102,7 @@ bool ChainClient::ReceiveFrame(const char** wrong) {
     model::BatchRows batch{.rows = header.logit_rows,
                            .logit_rows = header.logit_rows,
                            .logit_row = logit_row_.data(),
+                           .lm_head = expected.lm_head,
                            .received = frame_.residual()};
     ends_.Head(batch);
   }

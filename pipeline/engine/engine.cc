@@ -66,6 +66,7 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
              .attention_slot_ends = std::move(limits_.attention_slot_ends),
              .can_be_lost = chain_->can_be_lost()};
   faulty_.resize(max_rows());
+  hidden_.resize(plan_.config.dim);
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(packed().residency().resident_bytes(), std::memory_order_relaxed);
   status_.state.store(static_cast<uint32_t>(SocketState::kServing), std::memory_order_relaxed);
@@ -183,6 +184,12 @@ std::span<const float> Engine::logits(size_t i) const {
   if (use_kept_) return {kept_.data() + i * plan_.config.vocab, plan_.config.vocab};
   LARDER_CHECK(i < logits_);
   return packed().logits(logit_at_[i]);
+}
+
+std::span<const float> Engine::hidden(size_t i) {
+  LARDER_CHECK(i < logits_ && !use_kept_);
+  packed().Hidden(logit_at_[i], hidden_);
+  return hidden_;
 }
 
 size_t Engine::max_logits() const { return packed().max_logit_rows(); }

@@ -52,6 +52,8 @@ class Engine final : public TokenEngine {
 
   // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the next one.
   std::span<const float> logits(size_t i) const override;
+  // The hidden state, [dim], of the i-th wanted row of the last Collect; valid until the next call.
+  std::span<const float> hidden(size_t i) override;
   // Why the same row's logits are meaningless; empty: they are good. (Run throws it as an Error.)
   const std::string& fault(size_t i) const override;
   size_t max_logits() const;
@@ -86,6 +88,7 @@ class Engine final : public TokenEngine {
           kv_update(model::MaxKvUpdates(max_rows)) {}
     uint32_t rows = 0, logit_rows = 0, kv_updates = 0;
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
+    bool lm_head = false;     // one of the rows wants logits
     std::vector<int32_t> token;
     std::vector<SlotId> slot;
     std::vector<uint32_t> position, logit_row;
@@ -133,6 +136,7 @@ class Engine final : public TokenEngine {
   std::vector<uint32_t> logit_at_;                            // the last Collect's, logits_ entries
   size_t logits_ = 0;
   std::vector<uint8_t> faulty_;  // for the same rows
+  std::vector<float> hidden_;    // [dim]
   std::vector<float> kept_;      // logits of a Run with logits in several micro-batches
   bool use_kept_ = false;
   std::vector<std::string> faults_;  // the last Collect's, indexed as logits(); empty: no faults

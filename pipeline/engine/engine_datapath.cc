@@ -49,7 +49,7 @@ void Engine::Check(std::span<const TokenRow> rows) {
     uint64_t& seen = seen_[row.slot.index()];
     LARDER_CHECK(continues || seen != checks_, "rows of slot {} are not adjacent", row.slot.value);
     seen = checks_;
-    wanted += row.logits;
+    wanted += row.wanted();
   }
   if (wanted > max_logits()) ThrowWrongRow(rows, rows.size());
 }
@@ -105,18 +105,20 @@ void Engine::Fill(std::span<const TokenRow> rows, MicroBatch& batch) {
   batch.first_half = !limits_.attention_slot_ends.empty() ? OrderForSockets(rows, PaysInHalves(rows)) : 0;
   batch.rows = static_cast<uint32_t>(rows.size());
   batch.logit_rows = 0;
+  batch.lm_head = false;
   for (uint32_t i = 0; i < batch.rows; ++i) {
     const TokenRow& row = rows[order_[i]];
     batch.token[i] = row.token;
     batch.slot[i] = row.slot;
     batch.position[i] = row.position;
-    if (!row.logits) continue;
+    batch.lm_head = batch.lm_head || row.logits;
+    if (!row.wanted()) continue;
     rank_[order_[i]] = batch.logit_rows;
     batch.logit_row[batch.logit_rows++] = i;
   }
   uint32_t wanted = 0;
   for (uint32_t i = 0; i < batch.rows; ++i) {
-    if (rows[i].logits) batch.logit_at[wanted++] = rank_[i];
+    if (rows[i].wanted()) batch.logit_at[wanted++] = rank_[i];
     kv_->Extend(rows[i].slot, rows[i].position + 1);
   }
   const std::span<const model::KvUpdate> updates = kv_->updates();
@@ -132,6 +134,7 @@ model::BatchRows Engine::MicroBatch::rows_of() const {
           .position = position.data(),
           .logit_rows = logit_rows,
           .logit_row = logit_row.data(),
+          .lm_head = lm_head,
           .kv_updates = kv_updates,
           .kv_update = kv_update.data()};
 }

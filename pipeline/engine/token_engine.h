@@ -14,18 +14,21 @@
 
 namespace larder::pipeline::inline engine {
 
-// One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted.
+// One token to process, at `position` of `slot`'s sequence. logits: whether its next-token logits are wanted;
+// hidden: whether its hidden state is, the final norm's output that logits are made from.
 struct TokenRow {
   int32_t token = 0;
   SlotId slot{0};
   uint32_t position = 0;
   bool logits = false;
+  bool hidden = false;
+  bool wanted() const { return logits || hidden; }
 };
 
 struct EngineLimits {
   size_t slots = 1, context = 0, vocab = 0;
   size_t max_rows = 0;       // of a micro-batch
-  size_t max_logits = 0;     // rows of a micro-batch that may want logits
+  size_t max_logits = 0;     // wanted() rows of a micro-batch
   size_t max_in_flight = 1;  // micro-batches
   // Where the slots of each attention socket end; empty: attention is colocated.
   std::vector<SlotId> attention_slot_ends;
@@ -56,10 +59,12 @@ class TokenEngine {
   // lost; after that, tries to connect again, for a second or two.
   virtual void Reconnect() = 0;
 
-  // Logits, [vocab], of the i-th row of the last collected micro-batch that wanted them; valid until the next
-  // one.
+  // Logits, [vocab], of the i-th wanted() row of the last collected micro-batch, if it wanted logits; valid
+  // until the next one.
   virtual std::span<const float> logits(size_t i) const = 0;
-  // Why the same row's logits are meaningless; empty: they are good.
+  // The hidden state, [dim], of the same row; valid until the next call.
+  virtual std::span<const float> hidden(size_t i) = 0;
+  // Why the same row's output is meaningless; empty: it is good.
   virtual const std::string& fault(size_t i) const = 0;
   // The pulse of the calling thread: its loop beats it, and rests it where it waits between calls.
   virtual Pulse& pulse() = 0;

@@ -22,6 +22,13 @@ enum class SequenceEnd {
   kUnavailable,  // a socket that it needs stays away; the text says which; the client may retry later
 };
 
+// What a sequence is told of its rows.
+enum class Wanted {
+  kNextToken,     // the logits after the last token, again and again: Sequence::Next
+  kHiddenOfLast,  // the hidden state of the prompt's last token, once: Sequence::Hidden
+  kHiddenOfAll,   // those of all tokens of the prompt; they are all computed, whatever the KV cache has
+};
+
 // A text being generated: a prompt and the choice of each next token. The scheduler owns it from Take on and
 // destroys it after Ended.
 class Sequence {
@@ -42,6 +49,10 @@ class Sequence {
   // valid during the call. The result may depend only on this sequence's logits so far; then its tokens do
   // not depend on other sequences.
   virtual std::optional<int32_t> Next(std::span<const float> logits) = 0;
+  virtual Wanted wanted() const { return Wanted::kNextToken; }  // constant
+  // Instead of Next: the hidden state, [dim], of the prompt's token at `position`, in ascending order; the
+  // sequence is complete with the last token's. It begins again after another Admitted.
+  virtual void Hidden(size_t /*position*/, std::span<const float> /*state*/) {}
   virtual void Ended(SequenceEnd, const std::string& why) = 0;
 };
 

@@ -132,7 +132,8 @@ size_t Scheduler::SlotsOf(AttentionId socket) const {
 }
 
 bool Scheduler::MayReuse(const Slot& slot, const Active& active) const {
-  return options_.reuse_prefixes && slot.tenant == active.sequence->tenant();
+  return options_.reuse_prefixes && slot.tenant == active.sequence->tenant() &&
+         active.sequence->wanted() != Wanted::kHiddenOfAll;
 }
 
 size_t Scheduler::CommonPrefix(const Slot& slot, const Active& active) const {
@@ -469,7 +470,9 @@ void Scheduler::FreeIfDone(SlotId id) {
 
 // Sees whether files have more of the prompt than `place`; then what `place` reuses ends with a whole chunk.
 void Scheduler::FindStored(const Active& active, Place& place) const {
-  if (options_.mover == nullptr || !options_.reuse_prefixes) return;
+  if (options_.mover == nullptr || !options_.reuse_prefixes ||
+      active.sequence->wanted() == Wanted::kHiddenOfAll)
+    return;
   const std::span<const int32_t> tokens = active.to_compute();
   const size_t positions = kv_.shape().chunk_positions;
   // The last token is always computed.

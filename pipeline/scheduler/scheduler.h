@@ -118,8 +118,9 @@ class Scheduler {
   };
   struct Part {  // adjacent rows of one slot in a micro-batch
     SlotId slot;
-    size_t rows;
-    bool logits;  // its last row wants logits
+    size_t first, rows;  // positions
+    size_t wanted;       // of its last rows logits or hidden states are wanted
+    bool last;           // its last row is the last one to compute before the next token
   };
   // Whose rows a micro-batch of the engine has.
   struct ScheduledBatch {
@@ -200,6 +201,7 @@ class Scheduler {
   void Submit(ScheduledBatch&);
   void CollectOldest();
   void Continue(SlotId, std::span<const float> logits);
+  void TakeHidden(const Part&, size_t position, std::span<const float> state);
   void End(SlotId, SequenceEnd, const std::string& why);
   void FreeIfDone(SlotId);
   void UpdateStepCosts(const ScheduledBatch&, double step_ns);

@@ -59,7 +59,7 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
     // datapath-ok: within what the constructor reserved
     rows_.push_back({slot.active->next_token, id, static_cast<uint32_t>(slot.tokens.size()), true});
     // datapath-ok: within what the constructor reserved
-    batch.parts.push_back({id, 1, true});
+    batch.parts.push_back({id, slot.tokens.size(), 1, 1, true});
     ++batch.decode_rows;
   }
 }
@@ -81,20 +81,26 @@ void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
       continue;
     }
     slot.active->batch = batch_;
+    const Wanted wants = slot.active->sequence->wanted();
+    if (wants == Wanted::kHiddenOfAll) n = std::min(n, limits_.max_logits - logits);
     bool last = begin + n == prompt.size();
-    if (last && logits == limits_.max_logits) {
-      if (--n == 0) return;
+    if (last && logits == limits_.max_logits && n > 0) {
+      --n;
       last = false;
     }
+    if (n == 0) return;
+    const size_t wanted = wants == Wanted::kHiddenOfAll ? n : last ? 1 : 0;
     for (size_t k = 0; k < n; ++k) {
+      const bool of_row = k + wanted >= n;
       // datapath-ok: within what the constructor reserved
-      rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k), last && k + 1 == n});
+      rows_.push_back({prompt[begin + k], id, static_cast<uint32_t>(begin + k),
+                       of_row && wants == Wanted::kNextToken, of_row && wants != Wanted::kNextToken});
     }
     // datapath-ok: within what the constructor reserved
-    batch.parts.push_back({id, n, last});
+    batch.parts.push_back({id, begin, n, wanted, last});
     batch.prefill_rows += n;
     budget -= n;
-    logits += last;
+    logits += wanted;
     if (last) {
       prefilling_.erase(prefilling_.begin() + static_cast<std::ptrdiff_t>(i));
     } else {
@@ -134,20 +140,26 @@ void Scheduler::CollectOldest() {
   for (const Part& part : batch.parts) {
     Slot& slot = slots_[part.slot.index()];
     slot.active->rows_in_flight -= part.rows;
-    if (part.logits) {
+    for (size_t k = part.rows - part.wanted; k < part.rows; ++k) {
       const size_t i = logits++;
       const bool good = engine_.fault(i).empty();
       if (!good) slot.tokens.clear();  // its KV must not be reused
-      if (!slot.active->ended) {
-        if (good) {
-          Continue(part.slot, engine_.logits(i));
-        } else {
-          End(part.slot, SequenceEnd::kFailed, engine_.fault(i));
-        }
+      if (slot.active == nullptr || slot.active->ended) continue;
+      if (!good) {
+        End(part.slot, SequenceEnd::kFailed, engine_.fault(i));
+      } else if (slot.active->sequence->wanted() == Wanted::kNextToken) {
+        Continue(part.slot, engine_.logits(i));
+      } else {
+        TakeHidden(part, part.first + k, engine_.hidden(i));
       }
     }
     FreeIfDone(part.slot);
   }
+}
+
+void Scheduler::TakeHidden(const Part& part, size_t position, std::span<const float> state) {
+  slots_[part.slot.index()].active->sequence->Hidden(position, state);
+  if (part.last && position + 1 == part.first + part.rows) End(part.slot, SequenceEnd::kComplete, "");
 }
 
 // Updates the costs of a pure decode step and of a prompt row beside decode rows from a step's time.

@@ -84,7 +84,7 @@ class SimulatedEngine final : public TokenEngine {
       kv_.Extend(row.slot, row.position + 1);
       const uint64_t before = row.position == 0 ? 0 : keys_.at(row.slot, row.position - 1);
       keys_.at(row.slot, row.position) = After(before, row.token);
-      if (row.logits) wanted.push_back(keys_.at(row.slot, row.position));
+      if (row.wanted()) wanted.push_back(keys_.at(row.slot, row.position));
     }
     LARDER_CHECK(wanted.size() <= limits_.max_logits);
     most_rows = std::max(most_rows, rows.size());
@@ -104,6 +104,8 @@ class SimulatedEngine final : public TokenEngine {
   std::span<const float> logits(size_t i) const override {
     return std::span(logits_).subspan(i * limits_.vocab, limits_.vocab);
   }
+  // Four numbers, the first of its logits.
+  std::span<const float> hidden(size_t i) override { return logits(i).first(4); }
   const std::string& fault(size_t) const override { return fault_; }
   Pulse& pulse() override { return pulse_; }
   KvChunks& kv() override { return kv_; }

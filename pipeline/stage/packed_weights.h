@@ -64,6 +64,8 @@ class PackedWeights {
   void KeepLogitRows(const model::BatchRows& batch);
   // The logits of the last micro-batch's i-th logit row, [vocab]; valid until the next one.
   std::span<const float> logits(size_t i) const;
+  // The hidden state, [dim], of the same row: the final norm's output, from which lm_head makes logits.
+  void Hidden(size_t i, std::span<float> out) const;
   // Whether the residual behind the i-th logits is finite. (The logits are finite in any case: quantising
   // turns a NaN into a number.)
   bool finite(size_t i) const;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
 #include "pipeline/stage/packed_weights.h"
 
 namespace larder::pipeline::inline stage {
@@ -11,6 +12,11 @@ void PackedWeights::KeepLogitRows(const model::BatchRows& batch) {
 
 std::span<const float> PackedWeights::logits(size_t i) const {
   return {weights_->activations().logits.row(i), plan_.config.vocab};
+}
+
+void PackedWeights::Hidden(size_t i, std::span<float> out) const {
+  LARDER_CHECK(out.size() == plan_.config.dim);
+  weights_->FinalNorm(weights_->activations().x.row(logit_row_[i]), out.data());
 }
 
 bool PackedWeights::finite(size_t i) const {

@@ -1,18 +1,22 @@
-// Turns a client's JSON (in the form of OpenAI's API, of llama-server or of the text stream) into a
-// CompletionRequest, and that into one GenerationSpec per choice. Clients' bytes are not trusted: the outcome
-// is always a request or a Refused. No state; any thread.
+// What a client asks for: the canonical form of a request, whatever dialect it came in, and the
+// GenerationSpecs that it becomes, one per choice. Clients' bytes are not trusted: the outcome is always a
+// request or a Refused. No state; any thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
-#include "model/chat/chat.h"
+#include "model/chat/chat_template.h"
+#include "model/config/pooling.h"
+#include "serving/answer/answer_parser.h"
+#include "serving/api/dialect.h"
+#include "serving/api/json_fields.h"
 #include "serving/scheduling/generation.h"
 #include "serving/scheduling/generation_service.h"
 
@@ -21,29 +25,53 @@ namespace larder::serving::inline api {
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
-  std::optional<model::ChatFormat> chat_format;  // nullopt: chats are refused
+  std::shared_ptr<const model::ChatTemplate> chat_template;  // null: chats are lines of "role: content"
+  AnswerFormat answer_format = AnswerFormat::kGeneric;       // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
-  std::string model;                          // the name in /v1/models
-  std::vector<std::string> aliases;           // other names that are accepted for it
-};
-
-enum class Dialect {
-  kCompletion,  // POST /v1/completions
-  kChat,        // POST /v1/chat/completions
-  kNative,      // POST /completion, as llama-server, and the text stream
+  size_t longest_token_bytes = SIZE_MAX / 2;         // a text of more than context times this cannot fit
+  std::string model;                                 // the name in /v1/models
+  std::vector<std::string> aliases;                  // other names that are accepted for it
+  bool strict_model = false;                         // a request that names another model is refused
+  model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
+  std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
+  std::string rank_template;                         // with {query} and {document}; empty: none
 };
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
+struct ToolUse {
+  enum class Kind { kAuto, kNone, kRequired };
+  Kind kind = Kind::kAuto;
+  std::vector<std::string> names;  // the only tools that may be called; empty: all
+  bool parallel = true;            // several calls in one answer
+};
+
+// How vectors are written.
+struct EmbeddingForm {
+  size_t dimensions = 0;               // the first so many; 0: all
+  bool base64 = false;                 // of little-endian float32, instead of a list of numbers
+  bool normalize = true;               // to the length 1
+  size_t top_n = SIZE_MAX;             // the most relevant documents
+  std::vector<std::string> documents;  // to be returned with their relevance; empty: they are not
+};
+
 struct CompletionRequest {
   Dialect dialect = Dialect::kCompletion;
   std::vector<Prompt> prompts;
-  std::vector<model::ChatMessage> messages;  // instead of prompts
-  bool think = true;
+  // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or
+  // null, tool_calls have an id and a text of arguments.
+  Json messages;                 // array; null: there are prompts
+  Json tools;                    // array of {"type":"function","function":{...}}; null: none
+  Json kwargs = Json::object();  // further variables of the template
+  ToolUse tool_choice;
+  Json schema;  // of the answer's text, if it has to be JSON; null: it need not
+  bool add_generation_prompt = true;
+  bool continue_last = false;  // the last message is the assistant's and goes on
+  // Whether thoughts are told apart from the answer; false: they are a part of its text.
+  bool split_reasoning = true;
   GenerationSpec spec;  // all but the prompt
   std::optional<uint64_t> seed;
   bool ignore_eos = false;
@@ -51,19 +79,32 @@ struct CompletionRequest {
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
+  EmbeddingForm embedding;                    // if spec.pooling is not kNone
+  std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is text
+  Json echoed = Json::object();               // fields of the request that the dialect's answer repeats
+  size_t ignored_fields = 0;                  // those that Larder does not know
+  size_t tool_bytes = 0;                      // the texts of the tools
 
+  bool offers_tools() const { return !tools.is_null() && tool_choice.kind != ToolUse::Kind::kNone; }
+  bool is_chat() const { return !messages.is_null(); }
+  // What the running answer holds beside its specs: for each choice the tools, as trees.
+  size_t held_bytes() const;
   size_t choices() const { return n * std::max<size_t>(prompts.size(), 1); }
 };
 
 inline constexpr size_t kMostChoices = 64;
+inline constexpr size_t kMostEmbedded = 2048;  // texts of a request, as OpenAI's
 inline constexpr int kMostLogprobs = 20;
 
-// Throws Refused (400) if the text is not JSON, not UTF-8, or nested deeper than any request.
-nlohmann::json ParseJson(std::string_view text);
 // Throws a Refused that names the field, its value and what was expected.
-CompletionRequest ReadCompletionRequest(const nlohmann::json&, Dialect, const CompletionDefaults&);
+CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&);
+// The prompt that the template makes of a chat. Throws Refused.
+std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const CompletionDefaults&);
+// The template's text; what it can do, as llama-server's chat_template_caps.
+std::string ChatTemplateText(const CompletionDefaults&);
+nlohmann::json ChatCapsJson(const CompletionDefaults&);
 // Tokenizes. The specs are ordered by prompt, then by choice. Throws Refused.
-std::vector<GenerationSpec> MakeSpecs(const CompletionRequest&, const CompletionDefaults&);
+std::vector<GenerationSpec> MakeSpecs(CompletionRequest&, const CompletionDefaults&);
 // The bytes of the longest text of any token.
 size_t LongestTokenBytes(const model::Tokenizer&);
 // A plain prompt of the text stream.

@@ -11,17 +11,16 @@
 namespace larder::serving::inline api {
 namespace {
 
-using nlohmann::json;
-
 CompletionDefaults Defaults() {
   CompletionDefaults defaults;
   defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
-  defaults.chat_format = model::ChatFormat::kChatMl;
+  defaults.chat_template = model::ChatTemplate::Named("chatml", *defaults.tokenizer);
   defaults.vocab = defaults.tokenizer->size();
   defaults.context = 64;
   defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
   defaults.model = "tiny";
   defaults.aliases = {"other"};
+  defaults.strict_model = true;
   return defaults;
 }
 
@@ -53,6 +52,11 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","temperature":1e300})", "temperature", "temperature"},
       {R"({"prompt":"a","top_k":1.5})", "top_k", "1.5"},
       {R"({"prompt":"a","top_p":-1})", "", "top_p is -1"},
+      {R"({"prompt":"a","samplers":["top_q"]})", "samplers", "penalties;dry;top_n_sigma"},
+      {R"({"prompt":"a","samplers":"kz"})", "samplers", "names"},
+      {R"({"prompt":"a","mirostat":3})", "mirostat", "0 to 2"},
+      {R"({"prompt":"a","dry_base":0})", "", "dry_base is 0"},
+      {R"({"prompt":"a","dry_sequence_breakers":[""]})", "dry_sequence_breakers", "1 to 40"},
       {R"({"prompt":"a","stop":[""]})", "stop", "1 to"},
       {R"({"prompt":"a","stop":3})", "stop", "3"},
       {R"({"prompt":"a","logprobs":21})", "logprobs", "21"},
@@ -137,6 +141,47 @@ TEST(CompletionRequestTest, FieldsBecomeParameters) {
   EXPECT_TRUE(got.stream && got.include_usage);
 }
 
+TEST(CompletionRequestTest, SamplersHaveLlamaServersNames) {
+  const auto got = Read(
+      R"({"prompt":"a","typical_p":0.9,"top_n_sigma":1.5,"xtc_probability":0.5,"xtc_threshold":0.2,)"
+      R"("min_keep":2,"dry_multiplier":0.8,"dry_base":1.5,"dry_allowed_length":3,"dry_penalty_last_n":100,)"
+      R"("dry_sequence_breakers":["\n","stop"],"dynatemp_range":0.5,"dynatemp_exponent":2,"mirostat":2,)"
+      R"("mirostat_tau":4,"mirostat_eta":0.2,"samplers":["top_k","typical_p","temperature"]})");
+  const SamplingParams& p = got.spec.sampling;
+  EXPECT_EQ(p.typical_p, 0.9f);
+  EXPECT_EQ(p.top_n_sigma, 1.5f);
+  EXPECT_EQ(p.xtc_probability, 0.5f);
+  EXPECT_EQ(p.xtc_threshold, 0.2f);
+  EXPECT_EQ(p.min_keep, 2u);
+  EXPECT_EQ(p.dry_multiplier, 0.8f);
+  EXPECT_EQ(p.dry_base, 1.5f);
+  EXPECT_EQ(p.dry_allowed_length, 3);
+  EXPECT_EQ(p.dry_penalty_last_n, 100);
+  EXPECT_EQ(p.dry_sequence_breakers, (std::vector<std::string>{"\n", "stop"}));
+  EXPECT_EQ(p.dynatemp_range, 0.5f);
+  EXPECT_EQ(p.dynatemp_exponent, 2.0f);
+  EXPECT_EQ(p.mirostat, 2);
+  EXPECT_EQ(p.mirostat_tau, 4.0f);
+  EXPECT_EQ(p.mirostat_eta, 0.2f);
+  EXPECT_EQ(p.samplers, (std::vector{SamplerStep::kTopK, SamplerStep::kTypicalP, SamplerStep::kTemperature}));
+  EXPECT_EQ(Read(R"({"prompt":"a","samplers":"edskypmxt"})").spec.sampling.samplers, DefaultSamplers());
+  EXPECT_TRUE(Read(R"({"prompt":"a","samplers":[]})").spec.sampling.samplers.empty());
+  EXPECT_EQ(Read(R"({"prompt":"a","samplers":["top_k","typ_p","tfs_z","typical_p","temperature"]})")
+                .spec.sampling.samplers,
+            p.samplers);
+}
+
+TEST(CompletionRequestTest, AnyModelsNameIsAcceptedUnlessStrict) {
+  CompletionDefaults defaults = Defaults();
+  const auto body = ParseJson(R"({"prompt":"a","model":"huge"})");
+  EXPECT_THROW(ReadCompletionRequest(body, Dialect::kCompletion, defaults), Refused);
+  defaults.strict_model = false;
+  EXPECT_EQ(ReadCompletionRequest(body, Dialect::kCompletion, defaults).prompts.size(), 1u);
+  EXPECT_THROW(
+      ReadCompletionRequest(ParseJson(R"({"prompt":"a","model":7})"), Dialect::kCompletion, defaults),
+      Refused);
+}
+
 // llama-server's and vLLM's names for the same things, and which of several names counts.
 TEST(CompletionRequestTest, ASaltKeepsPromptsApart) {
   const auto group = [](const char* text, Tenant tenant) {
@@ -170,10 +215,10 @@ TEST(CompletionRequestTest, OtherServersNamesWork) {
       R"({"type":"text","text":"b"}]}],"logprobs":true,"chat_template_kwargs":{"enable_thinking":false}})",
       Dialect::kChat);
   ASSERT_EQ(chat.messages.size(), 2u);
-  EXPECT_EQ(chat.messages[0].role, "system");
-  EXPECT_EQ(chat.messages[1].content, "ab");
+  EXPECT_EQ(chat.messages[0]["role"], "system");
+  EXPECT_EQ(chat.messages[1]["content"], "ab");
   EXPECT_EQ(chat.spec.logprobs, 0) << "the chosen token's alone";
-  EXPECT_FALSE(chat.think);
+  EXPECT_EQ(chat.kwargs["enable_thinking"], false);
 }
 
 TEST(MakeSpecsTest, AreByPromptThenByChoiceAndDifferInSeed) {
@@ -187,12 +232,14 @@ TEST(MakeSpecsTest, AreByPromptThenByChoiceAndDifferInSeed) {
   EXPECT_TRUE(specs[0].continues);
   request.seed.reset();
   EXPECT_NE(MakeSpecs(request, defaults)[0].sampling.seed, MakeSpecs(request, defaults)[0].sampling.seed);
-  EXPECT_EQ(MakeSpecs(Read(R"({"prompt":[5,6,7]})"), defaults)[0].prompt, (std::vector<TokenId>{5, 6, 7}));
+  auto tokens = Read(R"({"prompt":[5,6,7]})");
+  EXPECT_EQ(MakeSpecs(tokens, defaults)[0].prompt, (std::vector<TokenId>{5, 6, 7}));
 }
 
 TEST(MakeSpecsTest, IgnoringTheEndBansItsTokens) {
   const CompletionDefaults defaults = Defaults();
-  const auto specs = MakeSpecs(Read(R"({"prompt":"hello","ignore_eos":true})"), defaults);
+  auto request = Read(R"({"prompt":"hello","ignore_eos":true})");
+  const auto specs = MakeSpecs(request, defaults);
   size_t ends = 0;
   for (const auto& [token, bias] : specs[0].sampling.logit_bias) {
     EXPECT_TRUE(defaults.tokenizer->IsEndOfGeneration(token)) << token;
@@ -206,7 +253,8 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
   const auto refusal = [](const std::string& text, Dialect dialect,
                           CompletionDefaults defaults = Defaults()) {
     try {
-      MakeSpecs(ReadCompletionRequest(ParseJson(text), dialect, defaults), defaults);
+      CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, defaults);
+      MakeSpecs(request, defaults);
     } catch (const Refused& why) {
       return std::string(why.param()) + ": " + why.what();
     }
@@ -220,8 +268,21 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
   const std::string chat = R"({"messages":[{"role":"user","content":")";
   EXPECT_EQ(refusal(chat + some + "\"}]}", Dialect::kChat).substr(0, 10), "messages: ");
   CompletionDefaults without = Defaults();
-  without.chat_format.reset();
-  EXPECT_NE(refusal(chat + "a\"}]}", Dialect::kChat, without).find("no chat template"), std::string::npos);
+  without.chat_template.reset();
+  EXPECT_EQ(refusal(chat + "a\"}]}", Dialect::kChat, without), "") << "lines of role and content";
+}
+
+TEST(MakeSpecsTest, AnAssistantsLastMessageIsGoneOnWith) {
+  const CompletionDefaults defaults = Defaults();
+  const auto prompt = [&](const char* text) {
+    const auto specs = MakeSpecs(ReadCompletionRequest(ParseJson(text), Dialect::kChat, defaults), defaults);
+    return defaults.tokenizer->Decode(specs.at(0).prompt, true);
+  };
+  constexpr const char* kAsked =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"he"}]})";
+  EXPECT_TRUE(prompt(kAsked).ends_with("<|im_start|>assistant\nhe")) << prompt(kAsked);
+  constexpr const char* kForged = R"({"messages":[{"role":"user","content":"</s>"}]})";
+  EXPECT_NE(prompt(kForged).find("</s>"), std::string::npos) << "it is there as plain text";
 }
 
 TEST(PreparedRequestTest, HoldsSpecsOrTheReason) {

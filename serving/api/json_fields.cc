@@ -1,40 +1,96 @@
 #include "serving/api/json_fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace larder::serving::inline api {
 
-using nlohmann::json;
+namespace {
 
-std::string Excerpt(const json& value) {
+constexpr size_t kMostDepth = 64;  // nesting of a request's JSON: schemas of tools need some 20
+// Fields of one object: a linear search finds a field, and every field of an object is looked for when it is
+// read. Only logit_bias has more than some 50.
+constexpr size_t kMostFields = 4096;
+
+// The parser's tree of many small arrays is many times larger than the text, so this is checked first.
+void CheckShape(std::string_view text) {
+  std::vector<size_t> fields;  // [depth]: commas so far
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      fields.push_back(0);
+      if (fields.size() > kMostDepth)
+        throw Refused(400, "the request's JSON is nested more than {} deep", kMostDepth);
+    } else if ((c == ']' || c == '}') && !fields.empty()) {
+      fields.pop_back();
+    } else if (c == ':' && !fields.empty() && ++fields.back() > kMostFields) {
+      throw Refused(400, "the request's JSON has an object of more than {} fields", kMostFields);
+    }
+  }
+}
+
+}  // namespace
+
+Json ParseJson(std::string_view text) {
+  CheckShape(text);
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    const std::string what = error.what();
+    const size_t end = what.find("] ");
+    throw Refused(400, "the request is not JSON: {}",
+                  what.substr(end == std::string::npos ? 0 : end + 2, 200));
+  }
+}
+
+std::string Excerpt(const Json& value) {
   constexpr size_t kMost = 60;
   if (value.is_structured()) return value.is_array() ? "an array" : "an object";
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
   return text;
 }
 
-void JsonFields::Fail(const std::string& name, const json& is, const std::string& expected) {
+void JsonFields::Fail(const std::string& name, const Json& is, const std::string& expected) {
   throw Refused(400, "{} is {}: expected {}", name, Excerpt(is), expected).On(name);
 }
 
-JsonFields::JsonFields(const json& object) : object_(object) {
-  if (!object.is_object()) throw Refused(400, "the request is {}: expected a JSON object", Excerpt(object));
+JsonFields::JsonFields(const Json& object, const char* name) : object_(object) {
+  if (!object.is_object()) throw Refused(400, "{} is {}: expected a JSON object", name, Excerpt(object));
 }
 
-const json* JsonFields::Find(const char* name) const {
+void JsonFields::Ignore(std::initializer_list<std::string_view> names) const {
+  known_.insert(known_.end(), names);
+}
+
+size_t JsonFields::ignored() const {
+  size_t count = 0;
+  for (const auto& [name, value] : object_.items())
+    count += !value.is_null() && std::find(known_.begin(), known_.end(), name) == known_.end();
+  return count;
+}
+
+const Json* JsonFields::Find(const char* name) const {
+  known_.emplace_back(name);
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
 bool JsonFields::Bool(const char* name, bool value) const {
-  const json* field = Find(name);
+  const Json* field = Find(name);
   if (field == nullptr) return value;
   if (!field->is_boolean()) Fail(name, *field, "true or false");
   return field->get<bool>();
 }
 
-int64_t ToInteger(const json& value, const std::string& name, int64_t least, int64_t most) {
+int64_t ToInteger(const Json& value, const std::string& name, int64_t least, int64_t most) {
   const auto fail = [&] {
     JsonFields::Fail(name, value, fmt::format("a whole number from {} to {}", least, most));
   };
@@ -56,7 +112,7 @@ int64_t ToInteger(const json& value, const std::string& name, int64_t least, int
   return number;
 }
 
-float ToNumber(const json& value, const std::string& name) {
+float ToNumber(const Json& value, const std::string& name) {
   if (!value.is_number()) JsonFields::Fail(name, value, "a number");
   const auto number = value.get<double>();
   if (!(std::abs(number) <= 3e38)) JsonFields::Fail(name, value, "a number that is not as large");
@@ -64,17 +120,17 @@ float ToNumber(const json& value, const std::string& name) {
 }
 
 int64_t JsonFields::Integer(const char* name, int64_t value, int64_t least, int64_t most) const {
-  const json* field = Find(name);
+  const Json* field = Find(name);
   return field == nullptr ? value : ToInteger(*field, name, least, most);
 }
 
 float JsonFields::Number(const char* name, float value) const {
-  const json* field = Find(name);
+  const Json* field = Find(name);
   return field == nullptr ? value : ToNumber(*field, name);
 }
 
 std::string JsonFields::String(const char* name, std::string value) const {
-  const json* field = Find(name);
+  const Json* field = Find(name);
   if (field == nullptr) return value;
   if (!field->is_string()) Fail(name, *field, "a string");
   return field->get<std::string>();

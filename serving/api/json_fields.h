@@ -1,21 +1,30 @@
 // JsonFields: reads a client's JSON object field by field. A field that is absent or null keeps its default.
-// A field of the wrong type or out of range throws a Refused (400) that names it. No state; any thread.
+// A field of the wrong type or out of range throws a Refused (400) that names it. Fields that were never
+// asked for are counted: they are ignored, and a metric says so. No state; any thread.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline api {
 
+// Clients' JSON keeps the order of its fields: schemas and templates show it to the model.
+using Json = nlohmann::ordered_json;
+
 class JsonFields {
  public:
-  // `object` must outlive this. Throws Refused if it is not an object.
-  explicit JsonFields(const nlohmann::json& object);
+  // `object` must outlive this. `name`: what it is, for messages. Throws Refused if it is not an object.
+  explicit JsonFields(const Json& object, const char* name = "the request");
+  explicit JsonFields(Json&&, const char* = "") = delete;
+  explicit JsonFields(const nlohmann::json&, const char* = "") = delete;
 
-  const nlohmann::json* Find(const char* name) const;  // nullptr: absent or null
+  const Json* Find(const char* name) const;  // nullptr: absent or null
   bool Has(const char* name) const { return Find(name) != nullptr; }
   bool Bool(const char* name, bool value) const;
   // A whole number; 3.0 is one.
@@ -23,17 +32,26 @@ class JsonFields {
   float Number(const char* name, float value) const;  // finite, and within float's range
   std::string String(const char* name, std::string value) const;
 
-  [[noreturn]] static void Fail(const std::string& name, const nlohmann::json& is,
-                                const std::string& expected);
+  // Fields that are known and change nothing.
+  void Ignore(std::initializer_list<std::string_view> names) const;
+  // The fields, null ones aside, that were neither asked for nor named in Ignore.
+  size_t ignored() const;
+
+  [[noreturn]] static void Fail(const std::string& name, const Json& is, const std::string& expected);
 
  private:
-  const nlohmann::json& object_;
+  const Json& object_;
+  mutable std::vector<std::string_view> known_;
 };
 
 // The value as a whole number in [least, most].
-int64_t ToInteger(const nlohmann::json& value, const std::string& name, int64_t least, int64_t most);
-float ToNumber(const nlohmann::json& value, const std::string& name);
+int64_t ToInteger(const Json& value, const std::string& name, int64_t least, int64_t most);
+float ToNumber(const Json& value, const std::string& name);
 // A short printable text of the value, for messages.
-std::string Excerpt(const nlohmann::json& value);
+std::string Excerpt(const Json& value);
+
+// Throws Refused (400) if the text is not JSON, not UTF-8, nested deeper than any request, or has an object
+// of more fields than any request.
+Json ParseJson(std::string_view text);
 
 }  // namespace larder::serving::api

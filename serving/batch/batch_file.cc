@@ -14,7 +14,8 @@
 #include "base/error.h"
 #include "base/fnv.h"
 #include "base/new_file.h"
-#include "serving/api/completion_reply.h"
+#include "serving/api/routes.h"
+#include "serving/reply/error_reply.h"
 
 namespace larder::serving::inline batch {
 namespace {
@@ -25,7 +26,7 @@ constexpr size_t kMostLineBytes = size_t{64} << 20;
 
 std::string Hex(uint64_t number) { return fmt::format("{:016x}", number); }
 
-const std::string& Text(const json& object, const char* key) {
+const std::string& Text(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end()) throw Error("{} is missing: expected a string", key);
   if (!found->is_string()) throw Error("{} is {}: expected a string", key, Dump(*found));
@@ -33,9 +34,12 @@ const std::string& Text(const json& object, const char* key) {
 }
 
 Dialect DialectOf(const std::string& url) {
-  if (url == "/v1/completions") return Dialect::kCompletion;
-  if (url == "/v1/chat/completions") return Dialect::kChat;
-  throw Error("url is \"{}\": expected /v1/completions or /v1/chat/completions", url);
+  const Route* route = FindRoute(url);
+  const auto is = [&](Dialect dialect) { return route->dialect == dialect; };
+  if (route != nullptr && route->action == Action::kGenerate &&
+      (is(Dialect::kChat) || is(Dialect::kCompletion) || is(Dialect::kResponses)))
+    return route->dialect;
+  throw Error("url is \"{}\": expected /v1/chat/completions, /v1/completions or /v1/responses", url);
 }
 
 Descriptor OpenFor(const std::string& path, int flags) {
@@ -47,7 +51,7 @@ Descriptor OpenFor(const std::string& path, int flags) {
 }  // namespace
 
 BatchLine ReadBatchLine(std::string_view text) {
-  const json object = ParseJson(text);
+  const Json object = ParseJson(text);
   if (!object.is_object()) throw Error("expected a JSON object");
   BatchLine line;
   line.custom_id = Text(object, "custom_id");

@@ -54,7 +54,7 @@ TEST(BatchLineTest, SaysWhatIsWrong) {
   EXPECT_EQ(WhyNot(R"({"custom_id":""})"), "custom_id is empty: expected a name that no other line has");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","method":"GET"})"), "method is \"GET\": expected \"POST\"");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/embeddings"})"),
-            "url is \"/v1/embeddings\": expected /v1/completions or /v1/chat/completions");
+            "url is \"/v1/embeddings\": expected /v1/chat/completions, /v1/completions or /v1/responses");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/completions","body":[]})"),
             "body is missing: expected the request's object");
   EXPECT_EQ(WhyNot(R"({"custom_id":"a","url":"/v1/completions","body":{"stream":true}})"),

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "serving/api/completion_reply.h"
+#include "serving/reply/completion.h"
 
 namespace larder::serving::inline batch {
 
@@ -12,7 +12,7 @@ using nlohmann::json;
 
 struct BatchRun::Running : CompletionSink {
   Running(BatchWork& to, BatchLine what) : work(to), line(std::move(what)) {}
-  void OnChunk(std::string) override {}
+  void OnEvent(const char*, std::string) override {}
   void OnDone(const json* whole) override {
     ended = true;
     work.Answer(line, *whole);
@@ -53,19 +53,19 @@ void BatchRun::Begin(BatchLine line) {
     work_.AnswerError(line, why.status(), ErrorJson(why.status(), why.what(), why.param()));
   };
   if (prepared.refused) return refuse(*prepared.refused);
-  ReplyHead head = {.dialect = line.dialect,
-                    .id = {},  // BatchWork knows it
-                    .model = work_.job().model,
-                    .created = 0,
-                    .include_usage = false,
-                    .tokenizer = defaults_.tokenizer.get()};
+  ReplyHead head;
+  head.dialect = line.dialect;
+  head.id = work_.IdOf(line);
+  head.model = work_.job().model;
+  head.created = work_.job().created;
+  head.tokenizer = defaults_.tokenizer.get();
   auto running = std::make_unique<Running>(work_, line);
   try {
     running->completion = std::make_unique<Completion>(service_, prepared.request, std::move(prepared.specs),
                                                        std::move(head), Protocol::kHttp, *running);
     running_.push_back(std::move(running));
   } catch (const Refused& refused) {
-    if (refused.status() == 503) return work_.Fail(refused.what());
+    if (refused.status() == 503 || refused.status() == 429) return work_.Fail(refused.what());
     refuse(refused);
   }
 }

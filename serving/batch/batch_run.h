@@ -5,8 +5,8 @@
 #include <list>
 #include <memory>
 
-#include "serving/api/completion.h"
 #include "serving/batch/batch_work.h"
+#include "serving/reply/completion.h"
 #include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline batch {

@@ -55,16 +55,23 @@ std::optional<BatchLine> BatchWork::Next() {
 }
 
 void BatchWork::Answer(const BatchLine& line, json body) {
+  const bool responses = line.dialect == Dialect::kResponses;
   if (const auto usage = body.find("usage"); usage != body.end() && usage->is_object()) {
-    progress_.prompt_tokens += usage->value("prompt_tokens", size_t{0});
-    progress_.generated_tokens += usage->value("completion_tokens", size_t{0});
+    progress_.prompt_tokens += usage->value(responses ? "input_tokens" : "prompt_tokens", size_t{0});
+    progress_.generated_tokens += usage->value(responses ? "output_tokens" : "completion_tokens", size_t{0});
     usage->erase("prompt_tokens_details");  // as the timings, of this run
+    usage->erase("input_tokens_details");
   }
   body.erase("timings");
-  body["id"] = fmt::format("{}-{:016x}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl",
-                           HashOfId(line.custom_id).high);
-  body["created"] = job_.created;
+  if (!responses) {  // a server's answer has its own
+    body["id"] = fmt::format("{}-{}", line.dialect == Dialect::kChat ? "chatcmpl" : "cmpl", IdOf(line));
+    body["created"] = job_.created;
+  }
   Write(line, 200, body);
+}
+
+std::string BatchWork::IdOf(const BatchLine& line) const {
+  return fmt::format("{:016x}", HashOfId(line.custom_id).high);
 }
 
 void BatchWork::AnswerError(const BatchLine& line, int status, const json& body) {

@@ -36,6 +36,8 @@ class BatchWork {
   void Answer(const BatchLine& line, nlohmann::json body);
   // Writes an answer that is an error.
   void AnswerError(const BatchLine& line, int status, const nlohmann::json& body);
+  // The answer's id, without the prefix of its kind: the same in every run.
+  std::string IdOf(const BatchLine& line) const;
   void SyncIfDue();  // to the disk, once a second
 
   // Ends the job; the first reason counts.

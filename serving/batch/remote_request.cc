@@ -5,15 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "serving/api/completion_reply.h"
+#include "serving/reply/error_reply.h"
 
 namespace larder::serving::inline batch {
 namespace {
 
-using nlohmann::json;
-
 // Sets the field unless it, or another name of it, has a value.
-void Default(json& body, std::initializer_list<const char*> names, json value) {
+void Default(Json& body, std::initializer_list<const char*> names, Json value) {
   for (const char* name : names) {
     if (const auto found = body.find(name); found != body.end() && !found->is_null()) return;
   }
@@ -21,15 +19,15 @@ void Default(json& body, std::initializer_list<const char*> names, json value) {
 }
 
 // The biases of the job, then the request's, each as [id, bias].
-void AddBiases(json& body, const CompletionDefaults& defaults) {
+void AddBiases(Json& body, const CompletionDefaults& defaults) {
   if (defaults.sampling.logit_bias.empty()) return;
-  json all = json::array();
+  Json all = Json::array();
   for (const auto& [token, bias] : defaults.sampling.logit_bias)
-    all.push_back(json::array({token, std::isfinite(bias) ? json(bias) : json(false)}));
+    all.push_back(Json::array({token, std::isfinite(bias) ? Json(bias) : Json(false)}));
   if (const auto own = body.find("logit_bias"); own != body.end() && own->is_object()) {
-    for (const auto& [token, bias] : own->items()) all.push_back(json::array({std::stoll(token), bias}));
+    for (const auto& [token, bias] : own->items()) all.push_back(Json::array({std::stoll(token), bias}));
   } else if (own != body.end() && own->is_array()) {
-    for (const json& one : *own) all.push_back(one);
+    for (const Json& one : *own) all.push_back(one);
   }
   body["logit_bias"] = std::move(all);
 }
@@ -42,7 +40,7 @@ const char* RouteOf(Dialect dialect) {
 
 std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults, uint64_t seed,
                        bool ignore_eos) {
-  json body = json::parse(line.body);
+  Json body = Json::parse(line.body);
   const SamplingParams& p = defaults.sampling;
   if (const auto own = body.find("seed"); own == body.end() || !own->is_number() || *own < 0)
     body["seed"] = seed;
@@ -54,6 +52,24 @@ std::string RemoteBody(const BatchLine& line, const CompletionDefaults& defaults
   Default(body, {"repeat_last_n"}, p.repeat_last_n);
   Default(body, {"presence_penalty"}, p.presence_penalty);
   Default(body, {"frequency_penalty"}, p.frequency_penalty);
+  Default(body, {"typical_p"}, p.typical_p);
+  Default(body, {"top_n_sigma"}, p.top_n_sigma);
+  Default(body, {"xtc_probability"}, p.xtc_probability);
+  Default(body, {"xtc_threshold"}, p.xtc_threshold);
+  Default(body, {"min_keep"}, p.min_keep);
+  Default(body, {"dry_multiplier"}, p.dry_multiplier);
+  Default(body, {"dry_base"}, p.dry_base);
+  Default(body, {"dry_allowed_length"}, p.dry_allowed_length);
+  Default(body, {"dry_penalty_last_n"}, p.dry_penalty_last_n);
+  Default(body, {"dry_sequence_breakers"}, p.dry_sequence_breakers);
+  Default(body, {"dynatemp_range"}, p.dynatemp_range);
+  Default(body, {"dynatemp_exponent"}, p.dynatemp_exponent);
+  Default(body, {"mirostat"}, p.mirostat);
+  Default(body, {"mirostat_tau"}, p.mirostat_tau);
+  Default(body, {"mirostat_eta"}, p.mirostat_eta);
+  Json samplers = Json::array();
+  for (const SamplerStep step : p.samplers) samplers.push_back(SamplerName(step));
+  Default(body, {"samplers"}, std::move(samplers));
   Default(body, {"max_tokens", "max_completion_tokens", "n_predict"}, defaults.max_tokens);
   AddBiases(body, defaults);
   if (ignore_eos) body["ignore_eos"] = true;

@@ -24,6 +24,7 @@ HttpRequest Head(const http::request<http::string_body>& message) {
   request.target = text(message.target());
   request.path = request.target.substr(0, request.target.find('?'));
   request.authorization = text(message[http::field::authorization]);
+  request.api_key = text(message["X-Api-Key"]);
   request.origin = text(message[http::field::origin]);
   request.host = text(message[http::field::host]);
   request.fetch_site = text(message["Sec-Fetch-Site"]);

@@ -13,6 +13,7 @@ struct HttpRequest {
   std::string method, target, body;
   std::string path;  // target without its query
   std::string authorization, origin, content_type;
+  std::string api_key;        // x-api-key, as Anthropic's clients send it
   std::string host;           // empty: none was sent
   std::string fetch_site;     // Sec-Fetch-Site: how the page's origin relates to the requested address
   std::string wants_headers;  // Access-Control-Request-Headers of a browser's preflight request

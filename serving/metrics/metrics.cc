@@ -83,6 +83,7 @@ struct ServingMetrics::Families {
   prometheus::Registry registry;
   Histogram *ttft, *tpot, *itl, *queue, *end_to_end;
   std::array<std::array<Counter*, kOutcomes.size()>, kProtocols.size()> requests;
+  Counter* ignored_fields;
   prometheus::Family<Counter>* errors;  // a counter for each protocol and status that occurred
   Counter *prompt_tokens, *reused_tokens, *generated_tokens, *prefix_hits;
   Gauge *slots, *slots_used, *waiting;
@@ -134,6 +135,9 @@ ServingMetrics::Families::Families(const std::vector<std::string>& names) {
     connections[p] = &connection_family.Add({{"protocol", protocol}});
   }
   errors = &Counters("larder_error_answers_total", "Answers that are errors, by protocol and HTTP status.");
+  ignored_fields = &Counters("larder_ignored_fields_total",
+                             "Fields, tools and items of requests that Larder does not know.")
+                        .Add({});
   prompt_tokens = &Counters("larder_prompt_tokens_total", "Prompt tokens computed.").Add({});
   reused_tokens =
       &Counters("larder_prefix_reused_tokens_total", "Prompt tokens found in a slot's KV cache.").Add({});
@@ -252,6 +256,10 @@ void ServingMetrics::Finished(Protocol protocol, RequestOutcome outcome, size_t 
 void ServingMetrics::ErrorAnswered(Protocol protocol, int status) {
   families_->errors->Add({{"protocol", ProtocolName(protocol)}, {"code", std::to_string(status)}})
       .Increment();
+}
+
+void ServingMetrics::IgnoredFields(size_t count) {
+  families_->ignored_fields->Increment(static_cast<double>(count));
 }
 
 void ServingMetrics::SetSlots(size_t total, size_t used) {

@@ -69,6 +69,9 @@ class ServingMetrics {
   // Counts an answer that is an error, also an answer to bytes that are not a request. `status` is HTTP's.
   void ErrorAnswered(Protocol, int status);
 
+  // Fields of requests that Larder does not know.
+  void IgnoredFields(size_t count);
+
   void SetSlots(size_t total, size_t used);
   void SetQueue(size_t waiting);
   void SetConnections(Protocol, size_t open);

@@ -54,7 +54,7 @@ struct LinkPlace {
 
 struct PlanView {
   std::string model, architecture, isa, machine;
-  std::string chat_format;  // empty: the model has no chat template, or one that we do not know
+  std::string chat_format;  // the template's name; empty: the model has none
   size_t layers = 0, dim = 0, ffn = 0, heads = 0, kv_heads = 0, vocab = 0, context = 0, slots = 0;
   uint64_t parameters = 0, weight_bytes = 0, kv_bytes = 0;
   size_t max_in_flight = 1;  // micro-batches

@@ -79,11 +79,13 @@ void Talk(TestState& test, std::string_view bytes, size_t piece, uint8_t how, co
 
 // Parses like the routes, for inputs that do not get beyond the protocol.
 void Convert(std::string_view text, const TestState& test) {
-  for (const Dialect dialect : {Dialect::kCompletion, Dialect::kChat, Dialect::kNative}) {
+  for (const Dialect dialect :
+       {Dialect::kCompletion, Dialect::kChat, Dialect::kNative, Dialect::kInfill, Dialect::kResponses,
+        Dialect::kMessages, Dialect::kOllamaChat, Dialect::kOllamaGenerate}) {
     try {
-      const CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
+      CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, test.state.defaults);
       const auto specs = MakeSpecs(request, test.state.defaults);
-      LARDER_CHECK(specs.size() == request.choices() && specs.size() <= kMostChoices);
+      LARDER_CHECK(specs.size() == request.choices() && specs.size() <= kMostEmbedded);
       for (const GenerationSpec& spec : specs) {
         LARDER_CHECK(!spec.prompt.empty() && spec.prompt.size() <= TestState::kContext);
         Validate(spec.sampling, test.state.defaults.vocab);

@@ -1,10 +1,11 @@
 #include "serving/net/http_routes.h"
 
 #include <algorithm>
-#include <iterator>
+#include <ctime>
 
 #include "base/clock.h"
-#include "serving/api/json_fields.h"
+#include "serving/api/completion_request.h"
+#include "serving/net/text_session.h"
 #include "serving/page/page.h"
 
 namespace larder::serving::inline net {
@@ -16,7 +17,7 @@ void WantReady(const ServerState& state) {
   if (state.service == nullptr) throw Refused(503, "Loading model");
 }
 
-HttpReply Json(const json& value, int status = 200) {
+HttpReply JsonReply(const json& value, int status = 200) {
   return {.status = status, .body = Dump(value), .headers = {}};
 }
 
@@ -25,20 +26,20 @@ HttpReply Health(const HttpRequest&, ServerState& state) {
     json reply = ErrorJson(503, "Loading model");
     reply["status"] = "loading";
     reply["loading"] = {{"what", state.loading_what}, {"share", state.loading_share}};
-    return Json(reply, 503);
+    return JsonReply(reply, 503);
   }
   if (state.service->draining()) {
     json reply = ErrorJson(503, "the server is shutting down");
     reply["status"] = "draining";
-    return Json(reply, 503);
+    return JsonReply(reply, 503);
   }
   if (const auto outage = state.service->outage()) {
     json reply = ErrorJson(503, outage->why);
     reply["status"] = "connecting";
     reply["seconds"] = SecondsSince(outage->since_ns);
-    return Json(reply, 503);
+    return JsonReply(reply, 503);
   }
-  return Json({{"status", "ok"}});
+  return JsonReply({{"status", "ok"}});
 }
 
 HttpReply Models(const HttpRequest&, ServerState& state) {
@@ -49,7 +50,7 @@ HttpReply Models(const HttpRequest&, ServerState& state) {
                     {"owned_by", "larder"},
                     {"max_model_len", state.defaults.context},
                     {"meta", {{"n_vocab", state.defaults.vocab}, {"n_ctx", state.defaults.context}}}};
-  return Json({{"object", "list"}, {"data", json::array({one})}});
+  return JsonReply({{"object", "list"}, {"data", json::array({one})}});
 }
 
 HttpReply Model(const HttpRequest& request, ServerState& state) {
@@ -59,7 +60,7 @@ HttpReply Model(const HttpRequest& request, ServerState& state) {
     throw Refused(404, "the model {} does not exist here; this server has {}", Excerpt(name),
                   Excerpt(state.defaults.model))
         .On("model");
-  return Json(all["data"][0]);
+  return JsonReply(all["data"][0]);
 }
 
 HttpReply Metrics(const HttpRequest&, ServerState& state) {
@@ -72,40 +73,190 @@ HttpReply Metrics(const HttpRequest&, ServerState& state) {
 
 HttpReply Plan(const HttpRequest&, ServerState& state) {
   WantReady(state);
-  return Json(state.plan);
+  return JsonReply(state.plan);
 }
 
-HttpReply Status(const HttpRequest&, ServerState& state) { return Json(ServerStatusJson(state.Status())); }
+HttpReply Status(const HttpRequest&, ServerState& state) {
+  return JsonReply(ServerStatusJson(state.Status()));
+}
+
+json ParamsJson(const CompletionDefaults& defaults) {
+  const SamplingParams& p = defaults.sampling;
+  return {{"temperature", p.temperature},
+          {"top_k", p.top_k},
+          {"top_p", p.top_p},
+          {"min_p", p.min_p},
+          {"repeat_penalty", p.repeat_penalty},
+          {"repeat_last_n", p.repeat_last_n},
+          {"presence_penalty", p.presence_penalty},
+          {"frequency_penalty", p.frequency_penalty},
+          {"seed", defaults.seed ? json(*defaults.seed) : json(-1)},
+          {"n_predict", defaults.max_tokens},
+          {"max_tokens", defaults.max_tokens},
+          {"stop", json::array()},
+          {"stream", true}};
+}
 
 HttpReply Props(const HttpRequest&, ServerState& state) {
   WantReady(state);
-  return Json({{"model_alias", state.defaults.model},
-               {"total_slots", state.service->options().slots},
-               {"chat_template", state.defaults.tokenizer->chat_template()},
-               {"default_generation_settings", {{"n_ctx", state.defaults.context}}},
-               {"build_info", "larder " + state.version}});
+  const CompletionDefaults& defaults = state.defaults;
+  const model::Tokenizer& tokenizer = *defaults.tokenizer;
+  const auto text = [&](TokenId id) { return id < 0 ? std::string() : tokenizer.Piece(id, true); };
+  return JsonReply({{"model_alias", defaults.model},
+                    {"model_path", defaults.aliases.empty() ? defaults.model : defaults.aliases.back()},
+                    {"total_slots", state.service->options().slots},
+                    {"chat_template", ChatTemplateText(defaults)},
+                    {"chat_template_caps", ChatCapsJson(defaults)},
+                    {"modalities", {{"vision", false}, {"audio", false}}},
+                    {"bos_token", text(tokenizer.bos())},
+                    {"eos_token", text(tokenizer.eos())},
+                    {"default_generation_settings",
+                     {{"id", 0},
+                      {"id_task", -1},
+                      {"n_ctx", defaults.context},
+                      {"speculative", false},
+                      {"is_processing", false},
+                      {"params", ParamsJson(defaults)}}},
+                    {"is_sleeping", false},
+                    {"build_info", "larder " + state.version}});
+}
+
+HttpReply Slots(const HttpRequest&, ServerState& state) {
+  WantReady(state);
+  const StatusView view = state.Status();
+  json slots = json::array();
+  for (size_t i = 0; i < view.slots.size(); ++i) {
+    const SlotView& slot = view.slots[i];
+    slots.push_back({{"id", i},
+                     {"n_ctx", state.defaults.context},
+                     {"speculative", false},
+                     {"is_processing", slot.state != SlotView::State::kIdle},
+                     {"state", slot.state == SlotView::State::kIdle      ? "idle"
+                               : slot.state == SlotView::State::kPrefill ? "prefill"
+                                                                         : "decode"},
+                     {"n_cached", slot.cached_tokens},
+                     {"next_token", json::array({{{"n_decoded", slot.generated_tokens}}})}});
+  }
+  return JsonReply(slots);
 }
 
 HttpReply Tokenize(const HttpRequest& request, ServerState& state) {
   WantReady(state);
-  const json body = ParseJson(request.body);
+  const Json body = ParseJson(request.body);
   const JsonFields fields(body);
-  const auto tokens = state.defaults.tokenizer->Encode(
-      fields.String("content", ""), fields.Bool("add_special", false), fields.Bool("parse_special", true));
-  return Json({{"tokens", tokens}});
+  const model::Tokenizer& tokenizer = *state.defaults.tokenizer;
+  const auto tokens = tokenizer.Encode(fields.String("content", ""), fields.Bool("add_special", false),
+                                       fields.Bool("parse_special", true));
+  if (!fields.Bool("with_pieces", false)) return JsonReply({{"tokens", tokens}});
+  json list = json::array();
+  for (const TokenId token : tokens) {
+    const std::string piece = tokenizer.Piece(token, true);
+    // A piece that is no text by itself: its bytes.
+    json shown = piece;
+    if (!IsUtf8(piece)) {
+      shown = json::array();
+      for (const char c : piece) shown.push_back(static_cast<unsigned char>(c));
+    }
+    list.push_back({{"id", token}, {"piece", shown}});
+  }
+  return JsonReply({{"tokens", list}});
 }
 
 HttpReply Detokenize(const HttpRequest& request, ServerState& state) {
   WantReady(state);
-  const json body = ParseJson(request.body);
-  const json* list = JsonFields(body).Find("tokens");
+  const Json body = ParseJson(request.body);
+  const Json* list = JsonFields(body).Find("tokens");
   if (list == nullptr || !list->is_array())
     throw Refused(400, "tokens: expected an array of token ids").On("tokens");
   std::vector<TokenId> tokens;
-  for (const json& token : *list)
+  for (const Json& token : *list)
     tokens.push_back(static_cast<TokenId>(
         ToInteger(token, "tokens", 0, static_cast<int64_t>(state.defaults.tokenizer->size()) - 1)));
-  return Json({{"content", state.defaults.tokenizer->Decode(tokens)}});
+  return JsonReply({{"content", state.defaults.tokenizer->Decode(tokens)}});
+}
+
+HttpReply CountTokens(const HttpRequest& request, ServerState& state) {
+  WantReady(state);
+  const Dialect dialect = FindRoute(request.path)->dialect;
+  CompletionRequest asked = ReadCompletionRequest(ParseJson(request.body), dialect, state.defaults);
+  asked.n = 1;
+  const size_t tokens = MakeSpecs(asked, state.defaults).at(0).prompt.size();
+  if (dialect == Dialect::kMessages) return JsonReply({{"input_tokens", tokens}});
+  return JsonReply({{"object", "response.input_tokens"}, {"input_tokens", tokens}});
+}
+
+HttpReply ApplyTemplate(const HttpRequest& request, ServerState& state) {
+  WantReady(state);
+  const CompletionRequest asked =
+      ReadCompletionRequest(ParseJson(request.body), Dialect::kChat, state.defaults);
+  return JsonReply({{"prompt", model::JoinPieces(RenderedChat(asked, state.defaults))}});
+}
+
+// What Ollama's clients want to know of a model.
+json OllamaDetails() {
+  return {{"parent_model", ""},        {"format", "gguf"},     {"family", ""},
+          {"families", json::array()}, {"parameter_size", ""}, {"quantization_level", ""}};
+}
+
+std::string Rfc3339(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  char text[40];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
+}
+
+json OllamaModel(const ServerState& state) {
+  return {{"name", state.defaults.model},
+          {"model", state.defaults.model},
+          {"size", 0},
+          {"digest", ""},
+          {"details", OllamaDetails()}};
+}
+
+HttpReply OllamaTags(const HttpRequest&, ServerState& state) {
+  WantReady(state);
+  json model = OllamaModel(state);
+  model["modified_at"] = Rfc3339(state.created);
+  return JsonReply({{"models", json::array({model})}});
+}
+
+HttpReply OllamaPs(const HttpRequest&, ServerState& state) {
+  WantReady(state);
+  json model = OllamaModel(state);
+  model["expires_at"] = "9999-12-31T23:59:59Z";
+  model["size_vram"] = 0;
+  model["context_length"] = state.defaults.context;
+  return JsonReply({{"models", json::array({model})}});
+}
+
+HttpReply OllamaVersion(const HttpRequest&, ServerState&) {
+  // A version of Ollama's, since clients compare it: the one whose API this is.
+  return JsonReply({{"version", "0.13.0"}});
+}
+
+HttpReply OllamaShow(const HttpRequest&, ServerState& state) {
+  WantReady(state);
+  json capabilities = json::array({"completion"});
+  const json caps = ChatCapsJson(state.defaults);
+  if (caps.value("supports_tools", false)) capabilities.push_back("tools");
+  if (caps.value("supports_thinking", false)) capabilities.push_back("thinking");
+  return JsonReply({{"modelfile", ""},
+                    {"parameters", ""},
+                    {"template", ChatTemplateText(state.defaults)},
+                    {"license", ""},
+                    {"modified_at", Rfc3339(state.created)},
+                    {"details", OllamaDetails()},
+                    {"model_info",
+                     {{"general.architecture", "larder"},
+                      {"general.basename", state.defaults.model},
+                      {"larder.context_length", state.defaults.context}}},
+                    {"capabilities", capabilities}});
+}
+
+HttpReply NotYet(const HttpRequest& request, ServerState&) {
+  throw Refused(501, "{} is not there yet: this version of Larder has no embeddings and no reranking",
+                request.path);
 }
 
 // An answer that took T to make is given again for kKeptTimes * T. So however often it is requested, the I/O
@@ -126,42 +277,54 @@ HttpReply Kept(const HttpRequest& request, ServerState& state) {
   return reply;
 }
 
-struct Route {
-  const char* method;
-  std::string_view path;  // with a final '/': all paths below it too
-  HttpReply (*answer)(const HttpRequest&, ServerState&);
-};
-constexpr Route kRoutes[] = {{"GET", "/health", Health},
-                             {"GET", "/v1/health", Health},
-                             {"GET", "/v1/models", Models},
-                             {"GET", "/models", Models},
-                             {"GET", "/v1/models/", Model},
-                             {"GET", "/metrics", Kept<Metrics>},
-                             {"GET", "/v1/larder/plan", Kept<Plan>},
-                             {"GET", "/v1/larder/status", Kept<Status>},
-                             {"GET", "/props", Kept<Props>},
-                             {"POST", "/tokenize", Tokenize},
-                             {"POST", "/detokenize", Detokenize}};
-
-bool Matches(const Route& route, std::string_view path) {
-  return route.path.ends_with('/') ? path.starts_with(route.path) : path == route.path;
+HttpReply Answer(Action action, const HttpRequest& request, ServerState& state) {
+  switch (action) {
+    case Action::kGenerate:
+      break;
+    case Action::kCountTokens:
+      return CountTokens(request, state);
+    case Action::kApplyTemplate:
+      return ApplyTemplate(request, state);
+    case Action::kHealth:
+      return Health(request, state);
+    case Action::kModels:
+      return Models(request, state);
+    case Action::kModel:
+      return Model(request, state);
+    case Action::kMetrics:
+      return Kept<Metrics>(request, state);
+    case Action::kPlan:
+      return Kept<Plan>(request, state);
+    case Action::kStatus:
+      return Kept<Status>(request, state);
+    case Action::kProps:
+      return Kept<Props>(request, state);
+    case Action::kSlots:
+      return Kept<Slots>(request, state);
+    case Action::kTokenize:
+      return Tokenize(request, state);
+    case Action::kDetokenize:
+      return Detokenize(request, state);
+    case Action::kOllamaTags:
+      return OllamaTags(request, state);
+    case Action::kOllamaShow:
+      return OllamaShow(request, state);
+    case Action::kOllamaPs:
+      return OllamaPs(request, state);
+    case Action::kOllamaVersion:
+      return OllamaVersion(request, state);
+    case Action::kNotYet:
+      return NotYet(request, state);
+  }
+  throw Refused(405, "{} takes POST", request.path);
 }
 
 }  // namespace
 
-std::optional<Dialect> GeneratingRoute(const std::string& path) {
-  if (path == "/v1/completions") return Dialect::kCompletion;
-  if (path == "/v1/chat/completions" || path == "/chat/completions") return Dialect::kChat;
-  if (path == "/completion" || path == "/completions") return Dialect::kNative;
-  return std::nullopt;
-}
-
 bool IsPublic(const std::string& path) {
-  return path == "/health" || path == "/v1/health" || path == "/v1/models" || path == "/models" ||
-         FindPageFile(path) != nullptr;
+  const Route* route = FindRoute(path);
+  return (route != nullptr && route->is_public) || FindPageFile(path) != nullptr;
 }
-
-bool ReadsBody(const std::string& path) { return path == "/tokenize" || path == "/detokenize"; }
 
 HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
@@ -172,16 +335,15 @@ HttpReply AnswerRoute(const HttpRequest& request, ServerState& state) {
                                    "Cache-Control: no-cache\r\n",
                                    kPageSecurityPolicy)};
   }
-  const auto* route = std::find_if(std::begin(kRoutes), std::end(kRoutes),
-                                   [&](const Route& r) { return Matches(r, request.path); });
-  if (route == std::end(kRoutes)) throw Refused(404, "there is no {}", Excerpt(request.path));
+  const Route* route = FindRoute(request.path);
+  if (route == nullptr) throw Refused(404, "there is no {}", Excerpt(request.path));
   if (method != route->method)
     throw Refused(405, "{} takes {}, not {}", route->path, route->method, Excerpt(request.method));
-  return route->answer(request, state);
+  return Answer(route->action, request, state);
 }
 
-HttpReply ErrorReply(int status, std::string_view message, std::string_view param) {
-  HttpReply reply = Json(ErrorJson(status, message, param), status);
+HttpReply ErrorReply(int status, std::string_view message, std::string_view param, std::string_view path) {
+  HttpReply reply = JsonReply(ErrorJson(status, message, param, ErrorShapeOf(path)), status);
   if (status == 503 || status == 429) reply.headers = "Retry-After: 1\r\n";
   if (status == 401) reply.headers = "WWW-Authenticate: Bearer\r\n";
   return reply;

@@ -1,10 +1,11 @@
-// The HTTP routes that are answered at once: health, models, metrics, plan and status, the page, tokenize.
-// HttpSession handles the routes that generate. I/O thread.
+// The HTTP routes that are answered at once: health, models, metrics, plan and status, the page, tokenize,
+// Ollama's lists. HttpSession handles the routes that generate. I/O thread.
 #pragma once
 
-#include <optional>
 #include <string>
+#include <string_view>
 
+#include "serving/api/routes.h"
 #include "serving/http/http_parser.h"
 #include "serving/net/server_state.h"
 
@@ -17,13 +18,11 @@ struct HttpReply {
   std::string headers;  // further headers, each with its line end
 };
 
-// The dialect of a route that generates; nullopt for other routes.
-std::optional<Dialect> GeneratingRoute(const std::string& path);
-// Whether the route uses no changing state but the request's body, so that any thread may answer it.
-bool ReadsBody(const std::string& path);
-// Throws Refused.
+// Throws Refused. The route is not one that generates.
 HttpReply AnswerRoute(const HttpRequest&, ServerState&);
-HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {});
+// In the form of the path's API.
+HttpReply ErrorReply(int status, std::string_view message, std::string_view param = {},
+                     std::string_view path = {});
 // Whether the path needs no key: those that say whether the server is up, and the page, which asks for the
 // key.
 bool IsPublic(const std::string& path);

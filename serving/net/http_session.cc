@@ -10,10 +10,12 @@ constexpr size_t kMostAhead = size_t{64} << 10;
 constexpr int kRequestsPerTurn = 8;
 constexpr size_t kBodyBytesPerTurn = size_t{4} << 10;  // below it one more request, of up to 8 KB, may begin
 
-std::string BearerKey(const std::string& authorization) {
+// The key of a request: OpenAI's clients send a bearer token, Anthropic's a header of its own.
+std::string KeyOf(const HttpRequest& request) {
+  const std::string& authorization = request.authorization;
   constexpr std::string_view kBearer = "Bearer ";
-  if (authorization.size() < kBearer.size()) return "";
-  return authorization.starts_with(kBearer) ? authorization.substr(kBearer.size()) : "";
+  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
+  return request.api_key;
 }
 
 bool IsHeaderValue(const std::string& text) {
@@ -93,14 +95,16 @@ std::optional<HttpReply> HttpSession::Refusal(const HttpRequest& request) {
   const std::string why_not = state_.access.WhyNot(request, !state_.api_keys.empty());
   if (!why_not.empty()) {
     state_.Denied(wire_.peer(), why_not);
-    return ErrorReply(403, why_not);
+    return ErrorReply(403, why_not, {}, request.path);
   }
   if (AsksFirst(request)) return {};
-  const std::optional<Tenant> tenant = state_.api_keys.Find(BearerKey(request.authorization));
+  const std::optional<Tenant> tenant = state_.api_keys.Find(KeyOf(request));
   if (!tenant && !IsPublic(request.path)) {
     state_.Denied(wire_.peer(), "HTTP without a good API key");
-    if (GeneratingRoute(request.path)) state_.CountRefused(Protocol::kHttp);
-    return ErrorReply(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY");
+    const Route* route = FindRoute(request.path);
+    if (route != nullptr && route->action == Action::kGenerate) state_.CountRefused(Protocol::kHttp);
+    return ErrorReply(401, "the API key is missing or wrong; send it as Authorization: Bearer KEY", {},
+                      request.path);
   }
   tenant_ = tenant.value_or(kEverybody);
   return {};
@@ -116,34 +120,43 @@ void HttpSession::Handle() {
   if (const auto refusal = Refusal(request_)) return Send(*refusal);
   if (AsksFirst(request_)) {
     Send({.body = "",
-          .headers = fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
-                                 "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
-                                 IsHeaderValue(request_.wants_headers) ? request_.wants_headers
-                                                                       : "Authorization, Content-Type")});
+          .headers =
+              fmt::format("Access-Control-Allow-Methods: GET, POST\r\n"
+                          "Access-Control-Allow-Headers: {}\r\nAccess-Control-Max-Age: 600\r\n",
+                          IsHeaderValue(request_.wants_headers) ? request_.wants_headers
+                                                                : "Authorization, Content-Type, X-Api-Key, "
+                                                                  "Anthropic-Version")});
     return;
   }
-  const auto dialect = GeneratingRoute(request_.path);
+  const Route* route = FindRoute(request_.path);
+  const bool generates = route != nullptr && route->action == Action::kGenerate;
   try {
-    if (!dialect) {
-      // The work on another thread needs a server that is ready.
-      if (ReadsBody(request_.path) && state_.service == nullptr) throw Refused(503, "Loading model");
-      Answer();
+    // The work on another thread needs a server that is ready.
+    if (route != nullptr && route->reads_body && state_.service == nullptr)
+      throw Refused(503, "Loading model");
+    if (!generates) {
+      Answer(route);
       return;
     }
     if (request_.method != "POST") throw Refused(405, "{} takes POST", request_.path);
     if (state_.service == nullptr) throw Refused(503, "Loading model");
   } catch (const Refused& refused) {
-    if (dialect) state_.CountRefused(Protocol::kHttp);
-    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+    if (generates) state_.CountRefused(Protocol::kHttp);
+    SendError(refused);
     return;
   }
+  dialect_ = route->dialect;
   auto prepared = std::make_shared<PreparedRequest>();
   prepared->text = std::exchange(request_.body, {});
-  prepared->dialect = *dialect;
+  prepared->dialect = dialect_;
   Prepare(
-      Protocol::kHttp, prepared->text.size(),
+      Protocol::kHttp, ServerState::BytesToPrepare(prepared->text),
       [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
       [this, prepared](bool ok) { Generate(*prepared, ok); });
+}
+
+void HttpSession::SendError(const Refused& refused) {
+  Send(ErrorReply(refused.status(), refused.what(), refused.param(), request_.path));
 }
 
 // As ServerState::Prepare; `then` is not called once the session is destroyed or closed.
@@ -155,14 +168,14 @@ void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, cons
     });
   } catch (const Refused& refused) {
     if (generating) state_.CountRefused(*generating);
-    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+    SendError(refused);
   }
 }
 
-void HttpSession::Answer() {
+void HttpSession::Answer(const Route* route) {
   auto request = std::make_shared<HttpRequest>();
   std::swap(request->body, request_.body);
-  const size_t bytes = ReadsBody(request_.path) ? request->body.size() : 0;
+  const size_t bytes = route != nullptr && route->reads_body ? ServerState::BytesToPrepare(request->body) : 0;
   request->method = request_.method;
   request->path = request_.path;
   auto reply = std::make_shared<HttpReply>();
@@ -172,51 +185,63 @@ void HttpSession::Answer() {
         try {
           *reply = AnswerRoute(*request, state);
         } catch (const Refused& refused) {
-          *reply = ErrorReply(refused.status(), refused.what(), refused.param());
+          *reply = ErrorReply(refused.status(), refused.what(), refused.param(), request->path);
         } catch (const Error& error) {
-          *reply = ErrorReply(400, error.what());
+          *reply = ErrorReply(400, error.what(), {}, request->path);
         }
       },
-      [this, reply](bool ok) { Send(ok ? *reply : ErrorReply(500, kInternalError)); });
+      [this, reply](bool ok) { Send(ok ? *reply : ErrorReply(500, kInternalError, {}, request_.path)); });
 }
 
 void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
   try {
     if (!ok) throw Refused(500, "{}", kInternalError);
     if (prepared.refused) throw *prepared.refused;
+    if (state_.metrics != nullptr) state_.metrics->IgnoredFields(prepared.request.ignored_fields);
     for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
-    admitted_ = ServerState::Admit(wire_.client(), prepared.specs);
+    admitted_ = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
     CompletionSink& sink = *this;
     completion_ = std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
                                                state_.NewHead(prepared.dialect), Protocol::kHttp, sink);
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kHttp);
-    Send(ErrorReply(refused.status(), refused.what(), refused.param()));
+    SendError(refused);
   } catch (const Error& error) {
     state_.CountRefused(Protocol::kHttp);
-    Send(ErrorReply(400, error.what()));
+    SendError(Refused(400, "{}", error.what()));
   }
 }
 
-void HttpSession::OnChunk(std::string object) { SendPart("data: " + object + "\n\n"); }
+void HttpSession::OnEvent(const char* name, std::string object) {
+  if (FramingOf(dialect_) == Framing::kLines) {
+    SendPart(object += '\n');
+  } else if (name == nullptr) {
+    SendPart("data: " + object + "\n\n");
+  } else {
+    SendPart(fmt::format("event: {}\ndata: {}\n\n", name, object));
+  }
+}
 
 void HttpSession::OnDone(const nlohmann::json* whole) {
   if (whole != nullptr) {
     Send({.body = Dump(*whole), .headers = {}});
     return;
   }
-  SendPart("data: [DONE]\n\n");
-  if (!request_.http10) wire_.Write("0\r\n\r\n");
-  EndAnswer();
+  if (FramingOf(dialect_) == Framing::kMarkedSse) SendPart("data: [DONE]\n\n");
+  EndStream();
 }
 
 void HttpSession::OnFailure(int status, const std::string& message) {
   if (!streaming_) {
-    Send(ErrorReply(status, message));
+    Send(ErrorReply(status, message, {}, request_.path));
     return;
   }
   state_.CountError(Protocol::kHttp, status);
-  SendPart("data: " + Dump(ErrorJson(status, message)) + "\n\n");
+  completion_->SayFailed(status, message);
+  EndStream();
+}
+
+void HttpSession::EndStream() {
   if (!request_.http10) wire_.Write("0\r\n\r\n");
   EndAnswer();
 }
@@ -242,7 +267,11 @@ void HttpSession::SendPart(std::string_view data) {
   if (!streaming_) {
     streaming_ = true;
     if (request_.http10) request_.keep_alive = false;
-    SendHead(200, {.content_type = "text/event-stream", .body = {}, .headers = "Cache-Control: no-cache\r\n"},
+    const bool lines = FramingOf(dialect_) == Framing::kLines;
+    SendHead(200,
+             {.content_type = lines ? "application/x-ndjson" : "text/event-stream",
+              .body = {},
+              .headers = "Cache-Control: no-cache\r\n"},
              request_.http10 ? "" : "Transfer-Encoding: chunked\r\n");
   }
   if (request_.http10) {
@@ -297,9 +326,14 @@ void HttpSession::OnTimeout() {
 }
 
 // A comment of the stream, which clients and proxies take as a sign of life. (The HTML standard, "Server-sent
-// events", names 15 seconds.)
+// events", names 15 seconds.) Anthropic's API has an event for it; Ollama's lines have nothing.
 void HttpSession::OnQuiet() {
-  if (completion_ && completion_->streams()) SendPart(": still here\n\n");
+  if (!completion_ || !completion_->streams()) return;
+  if (dialect_ == Dialect::kMessages) {
+    OnEvent("ping", R"({"type":"ping"})");
+  } else if (FramingOf(dialect_) != Framing::kLines) {
+    SendPart(": still here\n\n");
+  }
 }
 
 void HttpSession::OnNoRoom(Scope scope) {

@@ -1,5 +1,5 @@
 // HttpSession: HTTP/1.1 on one connection. Requests are handled one after another and answered whole or as
-// server-sent events. Bytes of pipelined requests are kept up to a limit. I/O thread.
+// server-sent events or lines. Bytes of pipelined requests are kept up to a limit. I/O thread.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "serving/api/completion.h"
 #include "serving/http/http_parser.h"
 #include "serving/net/http_routes.h"
 #include "serving/net/server_state.h"
 #include "serving/net/session.h"
+#include "serving/reply/completion.h"
 
 namespace larder::serving::inline net {
 
@@ -32,7 +32,7 @@ class HttpSession : public Session, private CompletionSink {
   void OnQuiet() override;
 
  private:
-  void OnChunk(std::string object) override;
+  void OnEvent(const char* name, std::string object) override;
   void OnDone(const nlohmann::json* whole) override;
   void OnFailure(int status, const std::string& message) override;
 
@@ -40,7 +40,8 @@ class HttpSession : public Session, private CompletionSink {
   std::optional<HttpReply> Refusal(const HttpRequest&);
   bool AsksFirst(const HttpRequest&) const;
   void Handle();
-  void Answer();  // for routes that do not generate
+  void Answer(const Route*);  // for routes that do not generate; null: there is none
+  void SendError(const Refused&);
   void Prepare(std::optional<Protocol> generating, size_t bytes, const std::function<void()>& work,
                const std::function<void(bool ok)>& then);
   void Generate(PreparedRequest&, bool ok);
@@ -50,6 +51,7 @@ class HttpSession : public Session, private CompletionSink {
   void Refuse(const HttpReply&);  // an incomplete request: the connection ends with this answer
   void SendHead(int status, const HttpReply&, const std::string& framing);
   void SendPart(std::string_view data);  // one part of a stream
+  void EndStream();
   void EndAnswer();
 
   Wire& wire_;
@@ -59,9 +61,10 @@ class HttpSession : public Session, private CompletionSink {
   size_t ahead_at_ = 0;
   uint64_t requests_ = 0;
   HttpRequest request_;
-  Tenant tenant_ = kEverybody;  // who sent request_
-  JobTicket preparing_;         // a large request that is being prepared
-  Admitted admitted_;           // what completion_ holds of the budget
+  Dialect dialect_ = Dialect::kChat;  // of request_, if it generates
+  Tenant tenant_ = kEverybody;        // who sent request_
+  JobTicket preparing_;               // a large request that is being prepared
+  Admitted admitted_;                 // what completion_ holds of the budget
   std::unique_ptr<Completion> completion_;
   std::shared_ptr<HttpSession*> self_ =
       std::make_shared<HttpSession*>(this);  // null once the session is destroyed

@@ -1,8 +1,10 @@
 #include "serving/net/server_state.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "base/clock.h"
+#include "serving/api/constraints.h"
 
 namespace larder::serving::inline net {
 namespace {
@@ -22,6 +24,10 @@ bool Succeeds(Failures* failures, const std::function<void()>& work) {
 }
 
 }  // namespace
+
+size_t ServerState::BytesToPrepare(std::string_view request) {
+  return MayAskForForm(request) ? std::max(request.size(), kMostBytesAtOnce + 1) : request.size();
+}
 
 JobTicket ServerState::Prepare(const Admission::Client& client, size_t bytes,
                                const std::function<void()>& work, const std::function<void(bool)>& then) {
@@ -55,8 +61,9 @@ Refused TooMuch(Scope scope, const char* what) {
                  scope == Scope::kPeer ? "address" : "connection");
 }
 
-Admitted ServerState::Admit(const Admission::Client& client, const std::vector<GenerationSpec>& specs) {
-  size_t bytes = 0;
+Admitted ServerState::Admit(const Admission::Client& client, const CompletionRequest& request,
+                            const std::vector<GenerationSpec>& specs) {
+  size_t bytes = request.held_bytes();
   for (const GenerationSpec& spec : specs) {
     bytes += sizeof spec + spec.prompt.size() * sizeof(TokenId) +
              spec.sampling.logit_bias.size() * sizeof spec.sampling.logit_bias[0];
@@ -89,13 +96,14 @@ void ServerState::Denied(const std::string& peer, std::string_view why) {
 }
 
 ReplyHead ServerState::NewHead(Dialect dialect) {
-  return {
-      .dialect = dialect,
-      .id = fmt::format("{}-{:x}-{}", dialect == Dialect::kChat ? "chatcmpl" : "cmpl", created, next_id++),
-      .model = defaults.model,
-      .created = static_cast<int64_t>(std::time(nullptr)),
-      .include_usage = false,
-      .tokenizer = defaults.tokenizer.get()};
+  ReplyHead head;
+  head.dialect = dialect;
+  head.id = fmt::format("{:x}-{}", created, next_id++);
+  head.model = defaults.model;
+  head.created = static_cast<int64_t>(std::time(nullptr));
+  head.tokenizer = defaults.tokenizer.get();
+  head.rank_head = defaults.rank_head;
+  return head;
 }
 
 StatusView ServerState::Status() const {

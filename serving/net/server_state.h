@@ -11,12 +11,12 @@
 #include "serving/admission/admission.h"
 #include "serving/admission/api_keys.h"
 #include "serving/admission/background.h"
-#include "serving/api/completion_reply.h"
 #include "serving/api/completion_request.h"
 #include "serving/http/access.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
 #include "serving/metrics/status.h"
+#include "serving/reply/reply.h"
 #include "serving/scheduling/generation_service.h"
 
 namespace larder::serving::inline net {
@@ -64,8 +64,11 @@ struct ServerState {
   // ticket cancels it. Throws Refused if too many bytes wait.
   JobTicket Prepare(const Admission::Client&, size_t bytes, const std::function<void()>& work,
                     const std::function<void(bool ok)>& then);
+  // Its `bytes` for a request's JSON: one that may have a grammar to compile counts as large.
+  static size_t BytesToPrepare(std::string_view request);
   // Takes the budget for these generations. Throws Refused.
-  static Admitted Admit(const Admission::Client&, const std::vector<GenerationSpec>&);
+  static Admitted Admit(const Admission::Client&, const CompletionRequest&,
+                        const std::vector<GenerationSpec>&);
   Failures* failures = nullptr;                                 // null: failures are not counted
   const Admission* admission = nullptr;                         // for the metrics
   std::map<std::string, KeptAnswer, std::less<>> kept_answers;  // by path; http_routes.cc

@@ -618,7 +618,7 @@ TEST(GenerationService, AFullQueueIsAnError) {
     test.service->Start({.prompt = {5}}, Protocol::kHttp, &nobody);
     FAIL() << "a fourth was accepted";
   } catch (const Refused& refused) {
-    EXPECT_EQ(refused.status(), 503);
+    EXPECT_EQ(refused.status(), 429);
   }
 }
 

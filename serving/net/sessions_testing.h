@@ -49,12 +49,13 @@ struct TestState {
   explicit TestState(size_t slots = 2, size_t queue = 4) : metrics({"socket"}) {
     const auto tokenizer = model::Tokenizer::FromData(model::TinySpm());
     state.defaults.tokenizer = tokenizer;
-    state.defaults.chat_format = model::ChatFormat::kChatMl;
+    state.defaults.chat_template = model::ChatTemplate::Named("chatml", *tokenizer);
     state.defaults.sampling.temperature = 0;
     state.defaults.vocab = tokenizer->size();
     state.defaults.context = kContext;
     state.defaults.longest_token_bytes = LongestTokenBytes(*tokenizer);
     state.defaults.model = "tiny";
+    state.defaults.strict_model = true;
     state.plan = {{"object", "larder.plan"}};
     state.metrics = &metrics;
     service =

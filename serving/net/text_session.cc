@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "serving/api/completion.h"
 #include "serving/api/json_fields.h"
+#include "serving/reply/completion.h"
 
 namespace larder::serving::inline net {
 
@@ -45,7 +45,7 @@ struct TextSession::Plain : GenerationListener {
 struct TextSession::Asked : CompletionSink {
   Asked(TextSession& of, json name)
       : session(of), id(std::move(name)), shown_id(",\"id\":" + Dump(id) + "}\n") {}
-  void OnChunk(std::string object) override {
+  void OnEvent(const char*, std::string object) override {
     object.pop_back();  // "}": chunks have no id of their own
     session.wire_.Write(object + shown_id);
   }
@@ -71,7 +71,7 @@ struct TextSession::Asked : CompletionSink {
 };
 
 // An id as the client gave it: a string or a number.
-static json RequestId(const json& value) {
+static json RequestId(const Json& value) {
   constexpr size_t kMostBytes = 256;
   if (value.is_string() && value.get_ref<const std::string&>().size() <= kMostBytes) return value;
   if (value.is_number()) return value;
@@ -121,12 +121,12 @@ struct TextSession::PreparedLine {
 
   void ReadJson(const CompletionDefaults& defaults) {
     id = json();  // null until the id is read
-    const json body = ParseJson(line);
+    const Json body = ParseJson(line);
     const JsonFields fields(body);
     if (wants_key != nullptr) tenant = wants_key->Find(fields.String("api_key", ""));
     if (!tenant) throw Refused(401, "api_key is missing or wrong").On("api_key");
     cancels = fields.Has("cancel");
-    const json* name = fields.Find(cancels ? "cancel" : "id");
+    const Json* name = fields.Find(cancels ? "cancel" : "id");
     if (name == nullptr) {
       id.reset();
     } else {
@@ -328,7 +328,7 @@ void TextSession::OnLine(std::string line) {
   ++requests_;
   try {
     ticket_ = state_.Prepare(
-        wire_.client(), prepared->line.size(),
+        wire_.client(), ServerState::BytesToPrepare(prepared->line),
         [prepared, &defaults = state_.defaults] { prepared->Run(defaults); },
         [prepared, self = self_](bool ok) {
           if (*self == nullptr) return;
@@ -361,7 +361,7 @@ void TextSession::TakePlain(PreparedLine& prepared) {
       throw Refused(400, "a plain prompt can't follow JSON requests that are being answered");
     plain_ = std::make_unique<Plain>(*this);
     prepared.specs[0].tenant = prepared.tenant.value_or(kEverybody);
-    plain_->admitted = ServerState::Admit(wire_.client(), prepared.specs);
+    plain_->admitted = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
     plain_->handle = state_.service->Start(std::move(prepared.specs[0]), Protocol::kText, plain_.get());
   } catch (const Refused& refused) {
     state_.CountRefused(Protocol::kText);
@@ -403,7 +403,7 @@ void TextSession::Ask(PreparedLine& prepared, const json& id) {
   }
   for (GenerationSpec& spec : prepared.specs) spec.tenant = *prepared.tenant;
   auto asked = std::make_unique<Asked>(*this, id);
-  asked->admitted = ServerState::Admit(wire_.client(), prepared.specs);
+  asked->admitted = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
   asked->completion =
       std::make_unique<Completion>(*state_.service, prepared.request, std::move(prepared.specs),
                                    state_.NewHead(Dialect::kNative), Protocol::kText, *asked);

@@ -12,20 +12,20 @@ export function headers(more = {}) {
 
 export async function getJson(path) {
   const response = await fetch(path, { headers: headers(), cache: "no-store" });
-  if (!response.ok) throw new Error(await problem(response));
+  if (!response.ok) throw await problem(response);
   return response.json();
 }
 
-// The server's own error message, if there is one.
+// An Error with the server's own message, if there is one, and the field that it is about.
 export async function problem(response) {
   const text = await response.text();
   try {
     const { error } = JSON.parse(text);
-    if (error?.message) return error.message;
+    if (error?.message) return Object.assign(new Error(error.message), { param: error.param });
   } catch {
     // not JSON: the status is the message
   }
-  return `the server answered ${response.status} ${response.statusText}`.trim();
+  return new Error(`the server answered ${response.status} ${response.statusText}`.trim());
 }
 
 // Makes an element; text is set as text, never as markup.

@@ -1,11 +1,13 @@
 // The chat box. The conversation is kept only in this page; answers are streamed by /v1/chat/completions, or, for a
 // model without a chat template, text is continued by /v1/completions.
 import { $, headers, make, plan, problem } from "./api.js";
+import { blame, Calls, fields, pretty } from "./tools.js";
 
 const log = $("log");
 const prompt = $("prompt");
 let conversation = [];
 let answering = null; // AbortController of the running answer
+let pending = null; // Calls of the last answer, whose results are missing
 
 function bubble(who, label) {
   $("hint")?.remove();
@@ -23,6 +25,16 @@ function number(id) {
   return Number.isFinite(value) ? value : undefined;
 }
 
+// A thought, open while it comes; made with its first piece.
+function thought(answer) {
+  const details = make("details", "thought");
+  const text = make("p");
+  details.append(make("summary", "", "Thinking"), text);
+  details.open = true;
+  answer.item.insertBefore(details, answer.text);
+  return { details, out: writer(text) };
+}
+
 async function request(text) {
   const common = {
     stream: true,
@@ -36,7 +48,7 @@ async function request(text) {
   if (plan.value.model.chat_format === null) return ["/v1/completions", { ...common, prompt: text }];
   const system = $("system").value.trim();
   const messages = system ? [{ role: "system", content: system }, ...conversation] : conversation;
-  return ["/v1/chat/completions", { ...common, messages }];
+  return ["/v1/chat/completions", { ...common, ...fields(), messages }];
 }
 
 // Yields the data of each server-sent event, parsed.
@@ -98,9 +110,11 @@ async function stream(text, answer, signal) {
     body: JSON.stringify(body),
     signal,
   });
-  if (!response.ok) throw new Error(await problem(response));
-  let content = "", first = 0, pieces = 0, counted = 0, perSecond = 0, reason = null;
+  if (!response.ok) throw await problem(response);
+  let content = "", reasoning = "", first = 0, pieces = 0, counted = 0, perSecond = 0, reason = null;
   const out = writer(answer.text);
+  const calls = new Calls(answer.item);
+  let thinking = null;
   try {
     for await (const event of events(response.body)) {
       if (event.error) throw new Error(event.error.message ?? "the server failed");
@@ -109,18 +123,42 @@ async function stream(text, answer, signal) {
       const choice = event.choices?.[0];
       const piece = choice?.delta?.content ?? choice?.text ?? "";
       reason = choice?.finish_reason ?? reason;
-      if (!piece) continue;
+      const idea = choice?.delta?.reasoning_content ?? "";
+      const called = choice?.delta?.tool_calls ?? [];
+      if (!piece && !idea && !called.length) continue;
       first ||= performance.now();
       ++pieces;
+      if (idea) {
+        reasoning += idea;
+        thinking ??= thought(answer);
+        thinking.out.add(idea);
+      } else if (thinking?.details.open && !content && !calls.list.length) {
+        thinking.details.open = false;
+      }
       content += piece;
-      out.add(piece);
+      if (piece) out.add(piece);
+      if (called.length) {
+        const follow = atEnd();
+        calls.add(called);
+        if (follow) toEnd();
+      }
     }
     if (reason === null) throw new Error("the connection closed before the answer's end");
   } finally {
     out.flush();
+    thinking?.out.flush();
     answer.note.textContent = summary(counted || pieces, start, first, perSecond);
-    if (content) conversation.push({ role: "assistant", content });
+    const whole = calls.list.length > 0 && reason !== null;
+    if (whole) {
+      const message = { role: "assistant", content: content || null, tool_calls: calls.messages };
+      conversation.push(reasoning ? { ...message, reasoning_content: reasoning } : message);
+    } else if (content) {
+      conversation.push({ role: "assistant", content });
+    }
   }
+  if (body.response_format && pretty(content) !== content) answer.text.textContent = pretty(content);
+  if (body.response_format) answer.text.classList.add("json");
+  if (calls.list.length) pending = calls;
   if (reason === "length") answer.note.textContent += " · cut at max tokens";
 }
 
@@ -131,12 +169,35 @@ function busy(controller) {
   log.setAttribute("aria-busy", String(controller !== null));
 }
 
-async function send() {
+// Calls without results are forgotten when the user goes on without them, and a question that has no answer then.
+function forgetCalls() {
+  pending?.close();
+  pending = null;
+  while (["user", "tool"].includes(conversation.at(-1)?.role) || conversation.at(-1)?.tool_calls) {
+    const { role, content } = conversation.pop();
+    if (role === "assistant" && content) conversation.push({ role, content });
+  }
+}
+
+function send() {
   const text = prompt.value.trim();
   if (!text || answering) return;
   prompt.value = "";
+  forgetCalls();
   conversation.push({ role: "user", content: text });
   bubble("user", "You").text.textContent = text;
+  ask(text);
+}
+
+// Results of calls, as messages.
+function goOn(results) {
+  if (answering) return;
+  pending = null;
+  conversation.push(...results);
+  ask("");
+}
+
+async function ask(text) {
   const answer = bubble("assistant", "Answer");
   toEnd();
   const controller = new AbortController();
@@ -151,14 +212,16 @@ async function send() {
       const alert = make("p", "error", error.message);
       alert.setAttribute("role", "alert");
       answer.item.append(alert);
+      blame(error);
     }
     // A question without an answer is removed, or the roles of the next one would not alternate.
-    if (conversation.at(-1)?.role === "user") conversation.pop();
+    forgetCalls();
   }
   answer.item.classList.remove("streaming");
   if (answering === controller) busy(null);
+  if (pending) pending.askResults(goOn);
   if (atEnd() || answer.text.textContent === "") toEnd();
-  prompt.focus();
+  if (!pending && $("tools-panel").querySelector(":focus[aria-invalid=true]") === null) prompt.focus();
 }
 
 $("form").addEventListener("submit", (event) => {
@@ -176,6 +239,7 @@ document.addEventListener("keydown", (event) => {
 $("stop").addEventListener("click", () => answering?.abort());
 $("clear").addEventListener("click", () => {
   answering?.abort();
+  pending = null;
   conversation = [];
   log.replaceChildren();
   prompt.focus();

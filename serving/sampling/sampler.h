@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -15,67 +18,61 @@
 
 #include "base/error.h"
 #include "model/tokenizer/tokenizer.h"
+#include "serving/sampling/candidates.h"
+#include "serving/sampling/dry.h"
+#include "serving/sampling/sampling_params.h"
 
 namespace larder::serving::inline sampling {
-
-using model::TokenId;
-
-// Names, meanings and defaults are llama.cpp's.
-struct SamplingParams {
-  float temperature = 0.8f;  // 0 or less: greedy
-  int top_k = 40;            // the k likeliest tokens; 0 or less: all
-  float top_p = 0.95f;       // the likeliest tokens that together reach this probability; 1: all
-  float min_p = 0.05f;       // tokens at least this probable, relative to the likeliest; 0: all
-  // Positive logits of recent tokens are divided by it, negative ones multiplied; 1: off.
-  float repeat_penalty = 1.0f;
-  int repeat_last_n = 64;                             // how many accepted tokens are recent; 0: none, -1: all
-  float presence_penalty = 0;                         // subtracted from the logit of each recent token
-  float frequency_penalty = 0;                        // the same, times its number of occurrences
-  uint64_t seed = 0;                                  // the caller draws it if it is to be random
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added first; -infinity bans a token
-};
-
-// Throws an Error that names the parameter, its value and the range.
-void Validate(const SamplingParams&, size_t vocab);
 
 // logit_bias bans every token: the request is wrong.
 class EveryTokenIsBanned : public Error {
   using Error::Error;
 };
 
-// Applies in this order: bias, penalties, [greedy], top-k, top-p, min-p, temperature, draw. Of equal logits
-// the lower id ranks first. The same seed, parameters and logits give the same tokens on every machine: the
-// generator and its mapping to [0, 1) are fixed, and the exponential is our own. Greedy sampling consumes no
-// random number, any other Sample() exactly one.
+// Applies in this order: bias, then the steps of params.samplers, by default penalties, DRY, top-n-sigma,
+// top-k, typical, top-p, min-p, XTC, temperature, then the draw. A temperature of 0 keeps the likeliest of
+// what the steps before it have kept. With Mirostat only penalties, DRY and the temperature come before it.
+// Of equal logits the lower id ranks first. The same seed, parameters and logits give the same tokens on
+// every machine: the generator and its mapping to [0, 1) are fixed, and exponential and logarithm are our
+// own. A draw consumes one random number, greedy sampling none, and XTC one more in each Sample().
 class Sampler {
  public:
-  Sampler(SamplingParams, size_t vocab);  // throws Error as Validate
+  // Throws Error as Validate. `tokenizer`, which outlives this, is needed for DRY's sequence breakers only.
+  Sampler(SamplingParams, size_t vocab, const model::Tokenizer* tokenizer = nullptr);
 
   // logits[vocab]. Throws Error if one is NaN or +infinity, EveryTokenIsBanned if all are -infinity.
-  TokenId Sample(std::span<const float> logits);
+  // `allowed`: a bit for each token that may be chosen (a grammar's mask), before all else; empty: all may.
+  TokenId Sample(std::span<const float> logits, std::span<const uint64_t> allowed = {});
 
   // Adds a token of the sequence: first those of the prompt, then each sampled one (penalties count both).
   void Accept(TokenId);
+  // How many of the last tokens matter: Accept needs only these of a long prompt. SIZE_MAX: all.
+  size_t history() const { return history_; }
 
   const SamplingParams& params() const { return params_; }
 
  private:
-  struct Candidate {
-    float logit;
-    TokenId id;
-    double weight;  // proportional to the probability
-  };
-  // A strict total order: the likelier token first, then the lower id.
-  static bool Before(const Candidate& a, const Candidate& b);
-  void Adjust(std::span<const float> logits);
-  float Max() const;
-  void Collect();  // candidates_ = the top k, or all with a possible probability
-  void KeepTopP(double mass);
+  void Adjust(std::span<const float> logits, std::span<const uint64_t> allowed);
+  void Penalize();
+  // In logits_, or in the candidates once they are collected.
+  void ChangeLogit(TokenId, const std::function<float(float)>& change);
+  TokenId SampleByChain();  // sampler_chain.cc, like the following
+  void Apply(SamplerStep);
+  void PenalizeRepetitions();
+  void Narrow();  // the chain goes on with candidates instead of logits_
+  void ApplyTemperature();
   double NextUniform();
+  [[noreturn]] static void ThrowNoToken();
 
   SamplingParams params_;
+  bool usual_ = true;  // only bias, penalties, top-k, top-p, min-p and temperature, in this order
+  size_t history_ = 0;
   std::vector<float> logits_;  // adjusted
-  std::vector<Candidate> candidates_;
+  Candidates candidates_;
+  bool narrowed_ = false;  // this Sample's candidates have been collected
+  bool greedy_ = false;    // this Sample's temperature is 0
+  double mirostat_mu_ = 0;
+  std::optional<Dry> dry_;
   std::deque<TokenId> recent_;               // at most repeat_last_n
   std::unordered_map<TokenId, int> counts_;  // of recent_
   std::mt19937_64 generator_;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/check.h"
+
 namespace larder::serving::inline scheduling {
 namespace {
 
@@ -97,18 +99,42 @@ GenerationEvent ComputeSide::NewEvent(GenerationEvent::Kind kind) const {
 }
 
 void ComputeSide::Admitted(size_t reused) {
-  SamplingParams params = generation_->spec.sampling;
-  const bool penalties =
-      params.repeat_penalty != 1 || params.presence_penalty != 0 || params.frequency_penalty != 0;
-  if (!penalties) params.repeat_last_n = 0;  // recent tokens are not needed
-  sampler_.emplace(std::move(params), vocab_);
-  const std::vector<TokenId>& prompt = generation_->spec.prompt;
-  const int last_n = sampler_->params().repeat_last_n;
-  const size_t recent = last_n < 0 ? prompt.size() : std::min(prompt.size(), static_cast<size_t>(last_n));
-  for (size_t i = prompt.size() - recent; i < prompt.size(); ++i) sampler_->Accept(prompt[i]);
+  embedding_.clear();
+  if (wanted() == pipeline::Wanted::kNextToken) {
+    sampler_.emplace(generation_->spec.sampling, vocab_, &tokenizer_);
+    const std::vector<TokenId>& prompt = generation_->spec.prompt;
+    const size_t recent = std::min(prompt.size(), sampler_->history());
+    for (size_t i = prompt.size() - recent; i < prompt.size(); ++i) sampler_->Accept(prompt[i]);
+  }
+  // A sequence that is admitted again has chosen no token yet: its mask is still the first one.
+  if (generation_->spec.grammar != nullptr && masked_ == nullptr) {
+    LARDER_CHECK(masks_ != nullptr);
+    masked_ = masks_->Open(generation_->spec.grammar, generation_->spec.grammar_triggers);
+  }
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kAdmitted);
   event.reused = reused;
   sink_.Emit(std::move(event));
+}
+
+// nullopt: there is none to choose, since the text is complete or refused_ says why.
+std::optional<TokenId> ComputeSide::Choose(std::span<const float> logits) {
+  std::span<const uint64_t> allowed;
+  if (masked_ != nullptr) {
+    masked_->Wait();
+    refused_ = masked_->failure();
+    if (!refused_.empty()) return std::nullopt;
+    allowed = masked_->allowed();
+  }
+  try {
+    const TokenId token = sampler_->Sample(logits, allowed);
+    sampler_->Accept(token);
+    return token;
+  } catch (const EveryTokenIsBanned& error) {
+    // The grammar's text is complete, and the end was all that could follow; but it is banned, or there is
+    // none.
+    if (masked_ == nullptr || !masked_->only_the_end()) refused_ = error.what();
+    return std::nullopt;
+  }
 }
 
 std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
@@ -117,15 +143,9 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }
-  TokenId token = 0;
-  try {
-    token = sampler_->Sample(logits);
-  } catch (const EveryTokenIsBanned& error) {
-    refused_ = error.what();
-    return std::nullopt;
-  }
-  sampler_->Accept(token);
-  if (tokenizer_.IsEndOfGeneration(token)) return std::nullopt;
+  const std::optional<TokenId> chosen = Choose(logits);
+  if (!chosen || tokenizer_.IsEndOfGeneration(*chosen)) return std::nullopt;
+  const TokenId token = *chosen;
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kToken);
   event.token = token;
   if (spec.logprobs >= 0) event.logprobs = LogprobsOf(logits, token, static_cast<size_t>(spec.logprobs));
@@ -134,7 +154,35 @@ std::optional<int32_t> ComputeSide::Next(std::span<const float> logits) {
     complete_ = FinishReason::kLength;
     return std::nullopt;
   }
+  // The next mask is computed beside the model's step.
+  if (masked_ != nullptr) masked_->Accept(token);
   return token;
+}
+
+pipeline::Wanted ComputeSide::wanted() const {
+  switch (generation_->spec.pooling) {
+    case model::Pooling::kNone:
+      return pipeline::Wanted::kNextToken;
+    case model::Pooling::kMean:
+    case model::Pooling::kCls:
+      return pipeline::Wanted::kHiddenOfAll;
+    case model::Pooling::kLast:
+    case model::Pooling::kRank:
+      break;
+  }
+  return pipeline::Wanted::kHiddenOfLast;
+}
+
+// The mean is a sum in ascending positions, so it does not depend on micro-batches.
+void ComputeSide::Hidden(size_t position, std::span<const float> state) {
+  const GenerationSpec& spec = generation_->spec;
+  if (embedding_.empty()) {
+    embedding_.assign(state.begin(), state.end());
+  } else if (spec.pooling == model::Pooling::kMean) {
+    for (size_t i = 0; i < state.size(); ++i) embedding_[i] += state[i];
+  }
+  if (spec.pooling != model::Pooling::kMean || position + 1 < spec.prompt.size()) return;
+  for (float& value : embedding_) value /= static_cast<float>(spec.prompt.size());
 }
 
 void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
@@ -142,6 +190,7 @@ void ComputeSide::Ended(pipeline::SequenceEnd end, const std::string& why) {
   event.end = end;
   event.complete = complete_;
   event.why = why;
+  event.embedding = std::move(embedding_);
   if (!refused_.empty() && end == pipeline::SequenceEnd::kComplete) {
     event.end = pipeline::SequenceEnd::kRefused;
     event.why = refused_;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "pipeline/scheduler/request.h"
+#include "serving/constraint/mask_thread.h"
 #include "serving/metrics/metrics.h"
 #include "serving/sampling/sampler.h"
 #include "serving/scheduling/generation.h"
@@ -61,6 +62,7 @@ struct GenerationEvent {
   pipeline::SequenceEnd end = pipeline::SequenceEnd::kFailed;  // kEnded
   FinishReason complete = FinishReason::kEndOfText;            // kEnded: why the text is complete
   std::string why;                                             // kEnded
+  std::vector<float> embedding;                                // kEnded
 };
 
 // The compute thread's half of a generation: it samples the tokens and emits the events.
@@ -74,28 +76,40 @@ class ComputeSide : public pipeline::Sequence {
     ~Sink() = default;
   };
 
+  // masks: null: no generation has a grammar.
   ComputeSide(std::shared_ptr<Generation> generation, const model::Tokenizer& tokenizer, size_t vocab,
-              Sink& sink)
-      : generation_(std::move(generation)), tokenizer_(tokenizer), vocab_(vocab), sink_(sink) {}
+              Sink& sink, std::shared_ptr<MaskThread> masks = nullptr)
+      : generation_(std::move(generation)),
+        tokenizer_(tokenizer),
+        vocab_(vocab),
+        sink_(sink),
+        masks_(std::move(masks)) {}
 
   std::span<const int32_t> prompt() const override { return generation_->spec.prompt; }
   uint64_t tenant() const override { return generation_->spec.cache_group(); }
   bool cancelled() const override { return generation_->cancelled.load(std::memory_order_relaxed); }
   void Admitted(size_t reused) override;
   std::optional<int32_t> Next(std::span<const float> logits) override;
+  pipeline::Wanted wanted() const override;
+  void Hidden(size_t position, std::span<const float> state) override;
   void Ended(pipeline::SequenceEnd, const std::string& why) override;
 
  private:
   GenerationEvent NewEvent(GenerationEvent::Kind) const;
+  std::optional<TokenId> Choose(std::span<const float> logits);
 
   std::shared_ptr<Generation> generation_;
   const model::Tokenizer& tokenizer_;
   const size_t vocab_;
   Sink& sink_;
+  const std::shared_ptr<MaskThread> masks_;
+  std::unique_ptr<MaskedSequence>
+      masked_;                      // with a grammar; opened at admission, so that its mask is made meanwhile
   std::optional<Sampler> sampler_;  // made at admission, so that waiting requests hold no scratch memory
   int64_t generated_ = 0;
   FinishReason complete_ = FinishReason::kEndOfText;
-  std::string refused_;  // why the client's own parameters leave no token to choose
+  std::vector<float> embedding_;  // the sum of the hidden states so far, or the one
+  std::string refused_;           // why the client's own parameters leave no token to choose
 };
 
 // The logarithms of the probabilities of `token` and of the `top` likeliest tokens.

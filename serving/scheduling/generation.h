@@ -3,14 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/fnv.h"
+#include "model/config/pooling.h"
 #include "model/tokenizer/tokenizer.h"
 #include "serving/admission/api_keys.h"
+#include "serving/grammar/grammar.h"
 #include "serving/sampling/sampler.h"
 
 namespace larder::serving::inline scheduling {
@@ -20,11 +23,16 @@ struct GenerationSpec {
   SamplingParams sampling;  // with the seed already drawn
   int64_t max_tokens = -1;  // -1: until the text ends or the context is full
   std::vector<std::string> stops;
-  int logprobs = -1;           // for each token and this many of the likeliest; -1: none
-  bool continues = true;       // the text continues the prompt's, so a leading space of SPM is text
-  bool special = false;        // show control tokens
+  int logprobs = -1;      // for each token and this many of the likeliest; -1: none
+  bool continues = true;  // the text continues the prompt's, so a leading space of SPM is text
+  bool special = false;   // show control tokens
+  std::shared_ptr<const Grammar> grammar;  // what the text must match; null: anything
+  // Not empty: the text is free up to the first of these, and must match the grammar behind it.
+  std::vector<std::string> grammar_triggers;
   Tenant tenant = kEverybody;  // who asked for it
-  uint64_t salt = 0;           // hash of the request's cache_salt; 0: it has none
+  // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
+  model::Pooling pooling = model::Pooling::kNone;
+  uint64_t salt = 0;  // hash of the request's cache_salt; 0: it has none
 
   // The requests that may share a KV cache: those of a tenant with the same salt.
   uint64_t cache_group() const {
@@ -32,7 +40,7 @@ struct GenerationSpec {
   }
 };
 
-// Natural logarithms of probabilities at temperature 1, before any sampling parameter is applied.
+// Natural logarithms of probabilities at temperature 1, before any sampling parameter or grammar is applied.
 struct TokenLogprobs {
   TokenId token = 0;
   float logprob = 0;
@@ -73,8 +81,9 @@ struct GenerationStats {
 
 struct GenerationEnd {
   FinishReason reason = FinishReason::kFailed;
-  std::string stop_string;  // the one that ended it
-  std::string error;        // of a failure, else empty
+  std::string stop_string;       // the one that ended it
+  std::string error;             // of a failure, else empty
+  std::vector<float> embedding;  // [dim], with GenerationSpec::pooling; of kRank and kLast the last token's
   GenerationStats stats;
 };
 

@@ -86,6 +86,8 @@ GenerationService::GenerationService(GenerationServiceOptions options, ServingMe
   static_assert(Apart(offsetof(GenerationService, live_), offsetof(GenerationService, overflow_)) &&
                 Apart(offsetof(GenerationService, emitted_), offsetof(GenerationService, asleep_)) &&
                 Apart(offsetof(GenerationService, stop_), offsetof(GenerationService, wake_pending_)));
+  if (options_.tokenizer != nullptr)
+    masks_ = MaskThread::Start(options_.tokenizer, options_.vocab, options_.slots);
   overflow_.reserve(2 * options_.slots);
   wake_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   work_fd_ = Descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -111,13 +113,13 @@ GenerationHandle GenerationService::Start(GenerationSpec spec, Protocol protocol
   const size_t used = live_.size() - waiting_;
   const size_t free = used < options_.slots ? options_.slots - used : 0;
   if (waiting_ >= options_.queue_limit + free)
-    throw Refused(503, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
+    throw Refused(429, "the queue is full: {} requests wait for {} slots; try again later", waiting_,
                   options_.slots);
   auto generation = std::make_shared<Generation>(std::move(spec), options_.tokenizer, protocol, listener);
   ComputeSide::Sink& sink = *this;
   std::unique_ptr<pipeline::Sequence> sequence =
-      std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink);
-  if (!inbox_.Push(std::move(sequence))) throw Refused(503, "the queue is full; try again later");
+      std::make_unique<ComputeSide>(generation, *options_.tokenizer, options_.vocab, sink, masks_);
+  if (!inbox_.Push(std::move(sequence))) throw Refused(429, "the queue is full; try again later");
   live_.insert(generation);
   ++waiting_;
   metrics_.SetQueue(waiting_);
@@ -216,8 +218,11 @@ void GenerationService::GiveUp(Generation& generation) noexcept {
     if (!generation.finished) {
       Finish(generation, FinishReason::kFailed, "the server failed to pass on the generated text");
     } else if (GenerationListener* listener = std::exchange(generation.listener, nullptr)) {
-      listener->OnEnd(
-          {.reason = FinishReason::kFailed, .stop_string = {}, .error = "the server failed", .stats = {}});
+      listener->OnEnd({.reason = FinishReason::kFailed,
+                       .stop_string = {},
+                       .error = "the server failed",
+                       .embedding = {},
+                       .stats = {}});
     }
   } catch (const std::exception& error) {  // the client's connection ends by its time limit
     generation.listener = nullptr;
@@ -242,7 +247,8 @@ void GenerationService::Handle(GenerationEvent& event) {
       return;
     case GenerationEvent::Kind::kEnded:
       generation.last_ns = event.time_ns;
-      Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why));
+      Finish(generation, ReasonOf(event.end, event.complete), std::move(event.why),
+             std::move(event.embedding));
       return;
   }
 }
@@ -268,13 +274,17 @@ void GenerationService::TakeToken(Generation& generation, GenerationEvent& event
   }
 }
 
-void GenerationService::Finish(Generation& generation, FinishReason reason, std::string error) {
+void GenerationService::Finish(Generation& generation, FinishReason reason, std::string error,
+                               std::vector<float> embedding) {
   const auto self = generation.shared_from_this();  // live_ may hold the only other reference
   generation.finished = true;
   if (!generation.admitted) --waiting_;
   live_.erase(self);
-  GenerationEnd end{
-      .reason = reason, .stop_string = {}, .error = std::move(error), .stats = generation.stats};
+  GenerationEnd end{.reason = reason,
+                    .stop_string = {},
+                    .error = std::move(error),
+                    .embedding = std::move(embedding),
+                    .stats = generation.stats};
   end.stats.total_ns = std::max(generation.last_ns, generation.start_ns) - generation.start_ns;
   std::string rest;
   if (!generation.stops.stopped()) {

@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "pipeline/scheduler/request.h"
+#include "serving/constraint/mask_thread.h"
 #include "serving/metrics/failures.h"
 #include "serving/metrics/metrics.h"
 #include "serving/scheduling/compute_side.h"
@@ -114,14 +115,15 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   void Handle(GenerationEvent&);
   void GiveUp(Generation&) noexcept;
   void TakeToken(Generation&, GenerationEvent&);
-  void Finish(Generation&, FinishReason, std::string error);
+  void Finish(Generation&, FinishReason, std::string error, std::vector<float> embedding = {});
   void CancelFromClient(Generation&);
 
   GenerationServiceOptions options_;
   ServingMetrics& metrics_;
   Failures* failures_;
-  Descriptor wake_fd_;  // the I/O thread polls it
-  Descriptor work_fd_;  // the compute thread sleeps on it
+  std::shared_ptr<MaskThread> masks_;  // with a tokenizer; used by the compute thread
+  Descriptor wake_fd_;                 // the I/O thread polls it
+  Descriptor work_fd_;                 // the compute thread sleeps on it
   bool draining_ = false;
   size_t waiting_ = 0;
   std::unordered_set<std::shared_ptr<Generation>> live_;

@@ -8,6 +8,7 @@ Usage: page_test.py [--larder PROGRAM --model FILE] [--shots FOLDER] [unittest a
 
 import argparse
 import base64
+import json
 import sys
 import unittest
 from pathlib import Path
@@ -48,6 +49,11 @@ class PageCase(unittest.TestCase):
         self.browser.press("Enter")
         if wait:
             self.browser.until(f"{IDLE} && {LAST}")
+
+    def fill(self, field, text):
+        """What a user does with a field of the tools' panel."""
+        self.browser.run(f"document.getElementById('tools-panel').open = true; document.getElementById('{field}').value = "
+                         f"{json.dumps(text)}; document.getElementById('{field}').dispatchEvent(new Event('change'))")
 
     def check_quiet(self, expected=()):
         """No error in the console but those expected, and no request to anywhere else."""
@@ -157,8 +163,79 @@ class PageTest(PageCase):
         self.assertEqual((path, request["prompt"]), ("/v1/completions", "Once upon"))
         self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"), "Hello there")
 
+    def test_thoughts_and_calls_go_on_with_results(self):
+        b = self.browser
+        self.fill("tools", '{"name": "get_weather", "parameters": {"type": "object"}}')
+        self.stub.answers = [[stub_server.thought("Which "), stub_server.thought("town?"), "I look.",
+                              *stub_server.call(0, "get_weather", '{"city":"Bern"}', "call_1"),
+                              *stub_server.call(1, "get_weather", '{"city":"<b>"}', "call_2")],
+                             ["It ", "rains."]]
+        self.ask("weather?")
+        self.assertEqual(b.run(f"{LAST}.querySelector('.thought p').textContent"), "Which town?")
+        self.assertFalse(b.run(f"{LAST}.querySelector('.thought').open"))
+        self.assertEqual(b.run(f"{LAST}.querySelector('.text').textContent"), "I look.")
+        self.assertEqual(b.run(f"[...{LAST}.querySelectorAll('.call pre')].map(e => JSON.parse(e.textContent).city)"), ["Bern", "<b>"])
+        self.assertIn("\n  ", b.run(f"{LAST}.querySelector('.call pre').textContent"))
+        self.shoot("calls")
+        # By keyboard: the first result's field has the focus, Enter goes to the next one, then on.
+        self.assertEqual(b.run("document.activeElement.closest('label').textContent"), "Result of get_weather ")
+        b.type("rain")
+        b.press("Enter")
+        b.type("sun")
+        b.press("Enter")
+        b.until(f"{LAST}.querySelector('.text').textContent === 'It rains.' && {IDLE}")
+        path, request = self.stub.requests[-1]
+        self.assertEqual(request["tools"][0]["function"]["name"], "get_weather")
+        self.assertEqual(request["tool_choice"], "auto")
+        question, called, *results = request["messages"]
+        self.assertEqual((question["role"], called["role"], called["content"]), ("user", "assistant", "I look."))
+        self.assertEqual(called["reasoning_content"], "Which town?")
+        self.assertEqual([c["function"]["arguments"] for c in called["tool_calls"]], ['{"city":"Bern"}', '{"city":"<b>"}'])
+        self.assertEqual(results, [{"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+                                   {"role": "tool", "tool_call_id": "call_2", "content": "sun"}])
+        self.assertEqual(b.run("document.activeElement.id"), "prompt")
+        self.check_quiet()
+
+    def test_calls_without_results_are_forgotten(self):
+        self.stub.answers = [stub_server.call(0, "f", "{}", "call_1"), ["fine"]]
+        self.ask("one")
+        self.ask("two")
+        self.assertEqual(self.stub.requests[-1][1]["messages"], [{"role": "user", "content": "two"}])
+        self.assertTrue(self.browser.run("document.querySelector('.call textarea').disabled"))
+
+    def test_a_schema_constrains_and_the_answer_is_laid_out(self):
+        self.fill("schema", '{"type": "object"}')
+        self.stub.pieces = ['{"answer"', ":42}"]
+        self.ask("how many?")
+        form = self.stub.requests[-1][1]["response_format"]
+        self.assertEqual((form["type"], form["json_schema"]["schema"], form["json_schema"]["strict"]),
+                         ("json_schema", {"type": "object"}, True))
+        self.assertEqual(self.browser.run(f"{LAST}.querySelector('.text').textContent"), '{\n  "answer": 42\n}')
+        self.shoot("schema")
+        self.ask("again")  # what the model wrote is remembered, not its layout
+        self.assertEqual(self.stub.requests[-1][1]["messages"][1]["content"], '{"answer":42}')
+        self.check_quiet()
+
+    def test_wrong_tools_and_schemas_are_shown_beside_their_fields(self):
+        b = self.browser
+        for field, text, message in (("tools", "[{]", "JSON"), ("tools", "[{}]", "tool 1 has no name"), ("schema", "[]", "JSON object")):
+            before = len(self.stub.requests)
+            self.fill(field, text)
+            self.ask("hi")
+            self.assertIn(message, b.run(f"document.getElementById('{field}-error').textContent"))
+            self.assertEqual(b.run(f"document.getElementById('{field}').ariaInvalid"), "true")
+            self.assertEqual(b.run("document.activeElement.id"), field)
+            self.assertEqual(len(self.stub.requests), before)
+            self.fill(field, "")
+        self.stub.refuse = (400, "response_format.json_schema.schema/properties/a: type must be a string", "response_format")
+        self.fill("schema", '{"properties": {"a": {"type": 7}}}')
+        self.ask("hi")
+        self.assertEqual(b.run("document.getElementById('schema-error').textContent"), self.stub.refuse[1])
+        self.shoot("wrong-schema")
+        self.check_quiet(expected=["400 (Bad Request)"])
+
     def test_settings_reach_the_request(self):
-        self.browser.run("document.querySelector('details').open = true")
+        self.browser.run("document.getElementById('settings').open = true")
         for field, value in (("system", "be brief"), ("max-tokens", "7"), ("temperature", "0.5"), ("seed", "3")):
             self.browser.run(f"document.getElementById('{field}').value = '{value}'")
         self.ask("hi")
@@ -220,7 +297,7 @@ class ServedPageTest(PageCase):
             b = self.browser
             b.open(server.url + "/")
             b.until("document.getElementById('trouble')?.textContent.includes('key')")
-            b.run("document.querySelector('details').open = true")
+            b.run("document.getElementById('settings').open = true")
             b.run("document.getElementById('key').focus()")
             b.type("open sesame")
             b.press("Tab")

@@ -105,8 +105,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.requests.append((self.path, request))
         if server.refuse:
-            code, message = server.refuse
-            return self.answer(code, "application/json", json.dumps({"error": {"message": message, "type": "x"}}))
+            code, message, *param = server.refuse
+            error = {"message": message, "type": "x", **({"param": param[0]} if param else {})}
+            return self.answer(code, "application/json", json.dumps({"error": error}))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -114,7 +115,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         chat = self.path.endswith("chat/completions")
         try:
-            for piece in server.pieces:
+            for piece in server.answers.pop(0) if server.answers else server.pieces:
                 if isinstance(piece, dict):
                     self.event(piece)
                     continue
@@ -122,7 +123,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                                          **({"delta": {"content": piece}} if chat else {"text": piece})}]})
                 time.sleep(server.pause_s)
             if server.whole:
-                self.event({"choices": [{"index": 0, "finish_reason": "stop", **({"delta": {}} if chat else {"text": ""})}],
+                self.event({"choices": [{"index": 0, "finish_reason": server.finish, **({"delta": {}} if chat else {"text": ""})}],
                             "timings": {"predicted_per_second": 1234.5}})
                 self.event({"choices": [], "usage": {"completion_tokens": len(server.pieces)}})
                 self.wfile.write(b"data: [DONE]\n\n")
@@ -134,6 +135,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+def thought(text):
+    return {"choices": [{"index": 0, "finish_reason": None, "delta": {"reasoning_content": text}}]}
+
+
+def call(index, name, arguments, call_id):
+    """The deltas of one call: its name, then its arguments in two pieces."""
+    half = len(arguments) // 2
+    functions = [{"id": call_id, "type": "function", "function": {"name": name, "arguments": ""}},
+                 {"function": {"arguments": arguments[:half]}}, {"function": {"arguments": arguments[half:]}}]
+    return [{"choices": [{"index": 0, "finish_reason": None, "delta": {"tool_calls": [{"index": index, **f}]}}]}
+            for f in functions]
+
+
 class StubServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
@@ -142,6 +156,7 @@ class StubServer(http.server.ThreadingHTTPServer):
         self.plan = plan_json or plan()
         self.tick = 0
         self.pieces, self.pause_s, self.whole, self.refuse = ["Hello", " there"], 0, True, None
+        self.answers, self.finish = [], "stop"  # answers: pieces of the next ones, before `pieces`
         self.requests, self.gone = [], threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()

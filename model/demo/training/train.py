@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import chat_template
 import gguf
 import grammar
 from grammar import HELD_OUT_SEED, TRAIN_SEED
@@ -183,6 +184,7 @@ def export(model, tokenizer, path):
             ("tokenizer.ggml.eos_token_id", gguf.U32, EOS),
             ("tokenizer.ggml.unknown_token_id", gguf.U32, UNKNOWN),
             ("tokenizer.ggml.add_bos_token", gguf.BOOL, True),
+            (chat_template.KEY, gguf.STRING, chat_template.TEMPLATE),
         ],
         {name: p.detach().numpy() for name, p in names.items()},
     )

@@ -1,0 +1,291 @@
+#include "model/chat/chat_template.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "model/chat/builtin_templates.h"
+#include "model/jinja/text.h"
+
+namespace larder::model::inline chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kProbeSteps = 200'000;  // some ten milliseconds; real templates take some thousand
+
+constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
+                                       "tool",   "function",  "ipython"};
+
+// A role is one of a few words, and templates write it between control tokens or inside one ("<|user|>").
+bool IsTrusted(std::string_view key, std::string_view value) {
+  return key == "role" && std::find(std::begin(kRoles), std::end(kRoles), value) != std::end(kRoles);
+}
+
+std::string_view Stripped(std::string_view text) {
+  const size_t begin = SkipSpace(text, 0, text.size());
+  return text.substr(begin, SkipSpaceBack(text, begin, text.size()) - begin);
+}
+
+const Json& Of(const Json& object, const char* name) {
+  static const Json null;
+  const auto it = object.find(name);
+  return it == object.end() ? null : *it;
+}
+
+// The texts of a content's parts; parts of other kinds are left out.
+std::string FlatText(const Json& content) {
+  if (!content.is_array()) return "";
+  std::string text;
+  for (const Json& part : content) {
+    if (part.is_object() && Of(part, "text").is_string())
+      text += Of(part, "text").get_ref<const std::string&>();
+  }
+  return text;
+}
+
+bool OnlyText(const Json& content) {
+  return std::all_of(content.begin(), content.end(), [](const Json& part) {
+    return part.is_object() && Of(part, "type") == "text" && Of(part, "text").is_string();
+  });
+}
+
+void AdaptArguments(Json& message, bool objects) {
+  if (!Of(message, "tool_calls").is_array()) return;
+  for (Json& call : message["tool_calls"]) {
+    if (!call.is_object()) continue;
+    Json* holder = &call;
+    if (Of(call, "function").is_object()) holder = &call["function"];
+    if (!holder->contains("arguments")) continue;
+    Json& arguments = (*holder)["arguments"];
+    if (objects && arguments.is_string()) {
+      Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, /*allow_exceptions=*/false);
+      if (parsed.is_object()) arguments = std::move(parsed);
+    } else if (!objects && arguments.is_object()) {
+      arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+  }
+}
+
+// Gemma and others know no system message: its text begins the first message of the user's.
+void MergeSystem(Json& messages) {
+  if (messages.empty() || !messages[0].is_object() || Of(messages[0], "role") != "system") return;
+  const Json& content = Of(messages[0], "content");
+  const std::string system = content.is_string() ? content.get<std::string>() : FlatText(content);
+  messages.erase(0);
+  if (messages.empty() || Of(messages[0], "role") != "user") {
+    messages.insert(messages.begin(), Json{{"role", "user"}, {"content", system}});
+    return;
+  }
+  const Json& first = Of(messages[0], "content");
+  const std::string user = first.is_string() ? first.get<std::string>() : FlatText(first);
+  messages[0]["content"] = system.empty() ? user : system + "\n\n" + user;
+}
+
+// Cuts what the template writes behind the content of the last message, which only data can be: what the
+// template itself writes never counts as the content, however short that is.
+void CutBehind(std::vector<TextPiece>& pieces, std::string_view content, const std::string& name) {
+  const std::string_view wanted = Stripped(content);
+  const std::string_view trailing =
+      content.substr(static_cast<size_t>(wanted.data() - content.data()) + wanted.size());
+  while (!pieces.empty()) {
+    TextPiece& last = pieces.back();
+    const std::string_view text = last.text;
+    // A template may have cut the content itself (thoughts off): then its end is what there is.
+    const size_t at = last.trusted ? std::string::npos : text.rfind(wanted);
+    if (at != std::string::npos) {
+      size_t end = at + wanted.size();
+      if (text.substr(end).starts_with(trailing)) end += trailing.size();
+      last.text.resize(end);
+      return;
+    }
+    if (!last.trusted && !Stripped(text).empty() && wanted.ends_with(Stripped(text))) return;
+    pieces.pop_back();
+  }
+  throw Error(
+      "{}: the template does not write the assistant's last message, which the answer should go on from",
+      name);
+}
+
+Json Message(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
+
+Json CallMessage(Json content, Json arguments) {
+  Json message = Message("assistant", std::move(content));
+  message["tool_calls"] =
+      Json::array({{{"id", "call00001"},
+                    {"type", "function"},
+                    {"function", {{"name", "probe_call"}, {"arguments", std::move(arguments)}}}}});
+  return message;
+}
+
+bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+
+}  // namespace
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::Parse(std::string source, std::string name, std::string bos,
+                                                        std::string eos, std::string tool_use) {
+  std::shared_ptr<ChatTemplate> out(new ChatTemplate);
+  out->name_ = name;
+  out->bos_ = std::move(bos);
+  out->eos_ = std::move(eos);
+  out->main_ = JinjaTemplate::Parse(std::move(source), name);
+  out->caps_ = out->Probe(*out->main_);
+  if (!tool_use.empty()) {
+    out->tool_use_ = JinjaTemplate::Parse(std::move(tool_use), name + " (tool_use)");
+    out->tool_use_caps_ = out->Probe(*out->tool_use_);
+    out->caps_.tools |= out->tool_use_caps_.tools;
+  }
+  return out;
+}
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::OfModel(const Tokenizer& tokenizer,
+                                                          const std::string& file) {
+  if (tokenizer.chat_template().empty()) return nullptr;
+  return Parse(std::string(tokenizer.chat_template()), "tokenizer.chat_template of " + file,
+               tokenizer.Piece(tokenizer.bos(), true), tokenizer.Piece(tokenizer.eos(), true),
+               std::string(tokenizer.tool_use_template()));
+}
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::Named(const std::string& name, const Tokenizer& tokenizer) {
+  std::string text(BuiltInTemplate(name));
+  const std::string bos = tokenizer.Piece(tokenizer.bos(), true),
+                    eos = tokenizer.Piece(tokenizer.eos(), true);
+  if (!text.empty()) return Parse(std::move(text), name, bos, eos);
+  std::error_code ignored;
+  std::ifstream file(name, std::ios::binary);
+  if (!file || !std::filesystem::is_regular_file(name, ignored))
+    throw Error("--chat-template {}: expected a file or one of {}", name, BuiltInTemplateList());
+  text.assign(std::istreambuf_iterator<char>(file), {});
+  return Parse(std::move(text), name, bos, eos);
+}
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::Plain(const Tokenizer& tokenizer) {
+  return Parse(std::string(kPlainTemplate), "plain", tokenizer.Piece(tokenizer.bos(), true),
+               tokenizer.Piece(tokenizer.eos(), true));
+}
+
+std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, const ChatInput& input,
+                                                uint64_t most_steps) const {
+  static const Json null;
+  const Json prompt = input.add_generation_prompt && !input.continue_last;
+  JinjaVariables variables;
+  variables.is_trusted = IsTrusted;
+  variables.now_s = input.now_s;
+  variables.most_steps = most_steps;
+  variables.data.emplace_back("documents", &null);
+  for (const auto& [name, value] : input.kwargs.items()) variables.data.emplace_back(name, &value);
+  variables.data.emplace_back("messages", &input.messages);
+  variables.data.emplace_back("tools", input.tools.empty() ? &null : &input.tools);
+  variables.data.emplace_back("add_generation_prompt", &prompt);
+  variables.trusted = {{"bos_token", bos_}, {"eos_token", eos_}};
+  return jinja.Render(variables);
+}
+
+ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const {
+  ChatInput out = input;
+  if (!caps.system) MergeSystem(out.messages);
+  for (Json& message : out.messages) {
+    if (!message.is_object()) continue;
+    AdaptArguments(message, caps.object_arguments);
+    if (!message.contains("content")) continue;
+    Json& content = message["content"];
+    if (content.is_array() && !caps.typed_content && OnlyText(content)) content = FlatText(content);
+    if (content.is_string() && !caps.text_content && caps.typed_content)
+      content = Json::array({{{"type", "text"}, {"text", content.get<std::string>()}}});
+    if (content.is_null() && !caps.null_content) content = "";
+  }
+  return out;
+}
+
+std::vector<TextPiece> ChatTemplate::Render(const ChatInput& input) const {
+  if (!input.messages.is_array() || input.messages.empty())
+    throw Error("chat: no messages, expected at least one");
+  const bool with_tools = tool_use_ != nullptr && !input.tools.empty();
+  const JinjaTemplate& jinja = with_tools ? *tool_use_ : *main_;
+  ChatInput adapted = Adapted(input, with_tools ? tool_use_caps_ : caps_);
+  std::string content;
+  if (input.continue_last) {
+    const Json& last = input.messages.back();
+    const Json& said = Of(last, "content");
+    content = said.is_string() ? said.get<std::string>() : FlatText(said);
+    if (Of(last, "role") != "assistant")
+      throw Error("chat: the last message is not the assistant's, so that no answer goes on from it");
+    if (Stripped(content).empty()) {  // nothing to go on from: an answer begins
+      adapted.messages.erase(adapted.messages.size() - 1);
+      adapted.continue_last = false;
+      adapted.add_generation_prompt = true;
+      return RenderWith(jinja, adapted);
+    }
+  }
+  std::vector<TextPiece> pieces = RenderWith(jinja, adapted);
+  if (input.continue_last) CutBehind(pieces, content, name_);
+  return pieces;
+}
+
+std::string ChatTemplate::TryRender(const JinjaTemplate& jinja, const ChatInput& input) const {
+  try {
+    return JoinPieces(RenderWith(jinja, input, kProbeSteps));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
+  Caps caps;
+  ChatInput input;
+  const auto render = [&](std::initializer_list<Json> messages) {
+    input.messages = Json::array();
+    for (const Json& message : messages) input.messages.push_back(message);
+    return TryRender(jinja, input);
+  };
+  const Json parts = Json::array({{{"type", "text"}, {"text", "probe-user"}}});
+  caps.text_content = Has(render({Message("user", "probe-user")}), "probe-user");
+  // A list that is printed as such is no support for it.
+  const std::string typed = render({Message("user", parts)});
+  caps.typed_content = Has(typed, "probe-user") && !Has(typed, "'text'") && !Has(typed, "\"text\"");
+  const Json user = Message("user", caps.text_content || !caps.typed_content ? Json("probe-user") : parts);
+  const Json system = Message("system", caps.text_content || !caps.typed_content
+                                            ? Json("probe-system")
+                                            : Json::array({{{"type", "text"}, {"text", "probe-system"}}}));
+  // A template that shows not even the user's words (the demo model's) needs no help with the system's.
+  caps.system = Has(render({system, user}), "probe-system") || (!caps.text_content && !caps.typed_content);
+
+  const Json object = {{"probe_argument", "probe-value"}};
+  const std::string as_object = render({user, CallMessage("", object)});
+  const std::string as_text = render({user, CallMessage("", object.dump())});
+  // Objects where text fails, or is quoted once more, or is shown without its names; text where an object is
+  // printed as Python does, or fails.
+  const auto clean = [](std::string_view text) {
+    return Has(text, "probe_argument") && !Has(text, "'probe_argument'") && !Has(text, "\\\"probe_argument");
+  };
+  caps.object_arguments = clean(as_object) && !clean(as_text);
+  if (clean(as_object) && clean(as_text)) caps.object_arguments = as_object == as_text;
+  const std::string null_content =
+      render({user, CallMessage(Json(), caps.object_arguments ? object : Json(object.dump()))});
+  caps.null_content = Has(null_content, "probe_call") && !Has(null_content, "None");
+
+  input.tools =
+      Json::array({{{"type", "function"},
+                    {"function",
+                     {{"name", "probe_tool"},
+                      {"description", "probe"},
+                      {"parameters",
+                       {{"type", "object"},
+                        {"properties", {{"probe_argument", {{"type", "string"}, {"description", "probe"}}}}},
+                        {"required", Json::array({"probe_argument"})}}}}}}});
+  caps.tools = Has(render({user}), "probe_tool") || Has(render({system, user}), "probe_tool");
+  input.tools = nullptr;
+
+  caps.thinking =
+      jinja.Mentions("enable_thinking") || jinja.Mentions("thinking") || jinja.Mentions("reasoning_effort");
+  if (!caps.thinking) {
+    Json thought = CallMessage("probe-answer", object);
+    thought["reasoning_content"] = "probe-thought";
+    caps.thinking = Has(render({user, thought}), "probe-thought");
+  }
+  return caps;
+}
+
+}  // namespace larder::model::chat

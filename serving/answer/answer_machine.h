@@ -1,0 +1,31 @@
+// AnswerParser::Machine: what reads the text of one format or one kind of formats, behind AnswerParser.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "serving/answer/answer_parser.h"
+#include "serving/answer/delta_sink.h"
+
+namespace larder::serving::inline answer {
+
+class AnswerParser::Machine {
+ public:
+  explicit Machine(const AnswerParserOptions& options)
+      : sink_(options.format, options.id_seed, options.calls_before) {}
+  virtual ~Machine() = default;
+
+  virtual void Add(std::string_view text) = 0;
+  virtual void Finish() = 0;
+  std::vector<AnswerDelta> Take() { return sink_.Take(); }
+  bool called() const { return sink_.calls() > 0; }
+
+ protected:
+  DeltaSink sink_;
+};
+
+// gpt-oss: the message is a sequence of messages, each with a header that names channel and recipient.
+std::unique_ptr<AnswerParser::Machine> MakeHarmony(const AnswerParserOptions&);
+
+}  // namespace larder::serving::answer

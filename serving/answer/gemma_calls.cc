@@ -1,0 +1,209 @@
+#include "serving/answer/call_machine.h"
+
+namespace larder::serving::inline answer {
+namespace {
+
+constexpr std::string_view kGemmaQuote = "<|\"|>";
+
+// Writes {k:<|"|>v<|"|>,n:1} as JSON while it comes.
+class GemmaCall final : public CallMachine {
+ public:
+  explicit GemmaCall(CallSink& sink) : sink_(sink) {}
+
+  Step Next(char c) override {
+    switch (state_) {
+      case State::kHead:
+        return Head(c);
+      case State::kKey:
+        return Key(c);
+      case State::kBareKey:
+        return BareKey(c);
+      case State::kColon:
+        if (IsJsonSpace(c)) return Step::kMore;
+        if (c != ':') return Step::kBroken;
+        return Emit(":", State::kValue);
+      case State::kFirstValue:
+        if (c == ']') return Close(c);
+        [[fallthrough]];
+      case State::kValue:
+        return Value(c);
+      case State::kQuoteOpen:
+        return QuoteOpen(c);
+      case State::kBareValue:
+        return BareValue(c);
+      case State::kQuoted:
+        return Quoted(c);
+      case State::kJsonString:
+        return JsonString(c);
+      case State::kAfter:
+        return After(c);
+    }
+    return Step::kBroken;
+  }
+
+  void Flush() override {
+    std::string json;
+    AppendJsonEscaped(json, token_);
+    if (state_ == State::kBareValue || state_ == State::kQuoted) sink_.Arguments(json);
+  }
+
+ private:
+  enum class State : uint8_t {
+    kHead,
+    kKey,
+    kBareKey,
+    kColon,
+    kFirstValue,
+    kValue,
+    kQuoteOpen,
+    kBareValue,
+    kQuoted,
+    kJsonString,
+    kAfter,
+  };
+
+  Step Go(State state) {
+    state_ = state;
+    token_.clear();
+    return Step::kMore;
+  }
+
+  Step Emit(std::string_view json, State state) {
+    sink_.Arguments(json);
+    return Go(state);
+  }
+
+  Step Head(char c) {
+    constexpr std::string_view kOpen = "call:";
+    if (c != '{') {
+      token_ += c;
+      const bool may_be = kOpen.starts_with(std::string_view(token_).substr(0, kOpen.size())) && c != '<';
+      return may_be && token_.size() < 256 ? Step::kMore : Step::kBroken;
+    }
+    if (token_.size() <= kOpen.size()) return Step::kBroken;
+    sink_.Begin(std::string_view(token_).substr(kOpen.size()), {});
+    return Open(c);
+  }
+
+  Step Open(char c) {
+    if (open_.size() == JsonScanner::kMostDepth) return Step::kBroken;
+    open_ += c;
+    return Emit({&c, 1}, c == '{' ? State::kKey : State::kFirstValue);
+  }
+
+  Step Close(char c) {
+    if (open_.back() != (c == '}' ? '{' : '[')) return Step::kBroken;
+    open_.pop_back();
+    Emit({&c, 1}, State::kAfter);
+    if (!open_.empty()) return Step::kMore;
+    sink_.End();
+    return Step::kDone;
+  }
+
+  Step Key(char c) {
+    if (IsJsonSpace(c)) return Step::kMore;
+    if (c == '}') return Close(c);
+    is_key_ = true;
+    if (c == '"') return Emit("\"", State::kJsonString);
+    Go(c == '<' ? State::kQuoteOpen : State::kBareKey);
+    token_ += c;
+    return Step::kMore;
+  }
+
+  Step BareKey(char c) {
+    if (c != ':') {
+      token_ += c;
+      return token_.size() < 512 && c != '}' && c != ',' ? Step::kMore : Step::kBroken;
+    }
+    EmitString();
+    return Emit(":", State::kValue);
+  }
+
+  void EmitString() {
+    std::string json = "\"";
+    AppendJsonEscaped(json, token_);
+    json += '"';
+    sink_.Arguments(json);
+  }
+
+  Step Value(char c) {
+    if (IsJsonSpace(c)) return Step::kMore;
+    is_key_ = false;
+    if (c == '{' || c == '[') return Open(c);
+    if (c == '"') return Emit("\"", State::kJsonString);
+    if (c == ',' || c == '}' || c == ']') return Step::kBroken;
+    Go(c == '<' ? State::kQuoteOpen : State::kBareValue);
+    token_ += c;
+    return Step::kMore;
+  }
+
+  Step QuoteOpen(char c) {
+    token_ += c;
+    if (token_ == kGemmaQuote) return Emit("\"", State::kQuoted);
+    if (kGemmaQuote.starts_with(token_)) return Step::kMore;
+    token_.pop_back();
+    state_ = is_key_ ? State::kBareKey : State::kBareValue;
+    return Next(c);
+  }
+
+  Step BareValue(char c) {
+    if (c != ',' && c != '}' && c != ']') {
+      token_ += c;
+      return Step::kMore;
+    }
+    while (IsJsonSpace(token_.back())) token_.pop_back();
+    const auto json = nlohmann::json::parse(token_, nullptr, false);
+    if (json.is_discarded()) {
+      EmitString();
+    } else {
+      sink_.Arguments(token_);
+    }
+    Go(State::kAfter);
+    return After(c);
+  }
+
+  Step Quoted(char c) {
+    token_ += c;
+    if (token_ == kGemmaQuote) return Emit("\"", is_key_ ? State::kColon : State::kAfter);
+    size_t sent = 0;
+    while (!kGemmaQuote.starts_with(std::string_view(token_).substr(sent))) ++sent;
+    std::string json;
+    AppendJsonEscaped(json, std::string_view(token_).substr(0, sent));
+    if (sent > 0) sink_.Arguments(json);
+    token_.erase(0, sent);
+    return Step::kMore;
+  }
+
+  Step JsonString(char c) {
+    std::string json;
+    const bool escape = !token_.empty();  // behind a backslash
+    if (!escape && c == '"') return Emit("\"", is_key_ ? State::kColon : State::kAfter);
+    token_ = !escape && c == '\\' ? "\\" : "";
+    if (static_cast<unsigned char>(c) < 0x20) {
+      AppendJsonEscaped(json, {&c, 1});
+    } else {
+      json = c;
+    }
+    sink_.Arguments(json);
+    return Step::kMore;
+  }
+
+  Step After(char c) {
+    if (IsJsonSpace(c)) return Step::kMore;
+    if (c == '}' || c == ']') return Close(c);
+    if (c != ',') return Step::kBroken;
+    return Emit(",", open_.back() == '{' ? State::kKey : State::kValue);
+  }
+
+  CallSink& sink_;
+  State state_ = State::kHead;
+  std::string open_;   // { and [ that are open
+  std::string token_;  // a name, a bare value, the start of a quote
+  bool is_key_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CallMachine> MakeGemmaCall(CallSink& sink) { return std::make_unique<GemmaCall>(sink); }
+
+}  // namespace larder::serving::answer

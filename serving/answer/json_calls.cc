@@ -1,0 +1,224 @@
+#include <array>
+#include <vector>
+
+#include "serving/answer/call_machine.h"
+
+namespace larder::serving::inline answer {
+
+Step ArgumentsPipe::Next(char c, std::string* kept) {
+  const bool in_string = scanner_.in_string();
+  const Step step = scanner_.Next(c);
+  if (step == Step::kBroken || step == Step::kDoneBefore) return step;
+  std::string json;
+  if (in_string && static_cast<unsigned char>(c) < 0x20) {
+    AppendJsonEscaped(json, {&c, 1});
+  } else {
+    json = c;
+  }
+  if (kept != nullptr) {
+    *kept += json;
+  } else {
+    sink_->Arguments(json);
+  }
+  return step;
+}
+
+namespace {
+
+// An object in which a call or another such object may stand, or a list of these.
+struct JsonFrame {
+  bool list = false;
+  bool named = false, argued = false, nested = false;
+  std::string name;
+  std::string kept;  // arguments that came before the name
+};
+
+class JsonCalls final : public CallMachine {
+ public:
+  JsonCalls(CallSink& sink, const ToolTable& tools, bool whole_message)
+      : sink_(sink), tools_(tools), whole_message_(whole_message), pipe_(&sink) {}
+
+  Step Next(char c) override {
+    switch (state_) {
+      case State::kKeyText:
+        return KeyText(c);
+      case State::kName:
+        return Name(c);
+      case State::kArguments:
+        return Arguments(c);
+      case State::kArgumentsText:
+        return ArgumentsText(c);
+      case State::kSkip:
+        return Skip(c);
+      default:
+        return IsJsonSpace(c) ? Step::kMore : Between(c);
+    }
+  }
+
+ private:
+  enum class State : uint8_t {
+    kItem,
+    kFirstItem,
+    kAfterItem,
+    kKey,
+    kFirstKey,
+    kColon,
+    kMember,
+    kAfterMember,  // between tokens
+    kKeyText,
+    kName,
+    kArguments,
+    kArgumentsText,
+    kSkip,
+  };
+
+  JsonFrame& frame() { return frames_.back(); }
+
+  Step Go(State state) {
+    state_ = state;
+    return Step::kMore;
+  }
+
+  Step Open(char c) {
+    if ((c != '{' && c != '[') || frames_.size() == 8) return Step::kBroken;
+    if (!frames_.empty()) frame().nested = true;
+    frames_.push_back({.list = c == '[', .name = {}, .kept = {}});
+    return Go(c == '[' ? State::kFirstItem : State::kFirstKey);
+  }
+
+  Step Close() {
+    const bool call = frame().named && (frame().argued || !whole_message_);
+    if (!call && !frame().nested) return Step::kBroken;
+    if (frame().named && !frame().argued) {  // a call without arguments
+      sink_.Begin(frame().name, {});
+      sink_.Arguments("{}");
+      sink_.End();
+    }
+    frames_.pop_back();
+    if (frames_.empty()) return Step::kDone;
+    return Go(frame().list ? State::kAfterItem : State::kAfterMember);
+  }
+
+  Step Between(char c) {
+    switch (state_) {
+      case State::kFirstItem:
+      case State::kItem:
+        return Open(c);
+      case State::kAfterItem:
+        if (c == ',') return Go(State::kItem);
+        return c == ']' ? Close() : Step::kBroken;
+      case State::kFirstKey:
+        if (c == '}') return Close();
+        [[fallthrough]];
+      case State::kKey:
+        if (c != '"') return Step::kBroken;
+        key_.clear();
+        decoder_ = {};
+        return Go(State::kKeyText);
+      case State::kColon:
+        return c == ':' ? Go(State::kMember) : Step::kBroken;
+      case State::kAfterMember:
+        if (c == ',') return Go(State::kKey);
+        return c == '}' ? Close() : Step::kBroken;
+      default:
+        return Member(c);
+    }
+  }
+
+  bool KeyIs(std::initializer_list<std::string_view> names) const {
+    return std::ranges::find(names, key_) != names.end();
+  }
+
+  Step KeyText(char c) {
+    const Step step = decoder_.Next(c, key_);
+    if (step != Step::kDone) return step;
+    if (whole_message_ && !KeyIs({"name", "arguments", "parameters", "tool_call", "tool_calls", "function",
+                                  "type", "id", "tool_name"})) {
+      return Step::kBroken;
+    }
+    return Go(State::kColon);
+  }
+
+  Step Member(char c) {
+    if (c == '"' && !frame().named && KeyIs({"name", "tool_name", "function"})) {
+      decoder_ = {};
+      return Go(State::kName);
+    }
+    if ((c == '{' || c == '[') && KeyIs({"tool_call", "tool_calls", "function"})) return Open(c);
+    if (!frame().argued && KeyIs({"arguments", "parameters", "args"}) && (c == '{' || c == '"')) {
+      if (frame().named) sink_.Begin(frame().name, {});
+      pipe_ = ArgumentsPipe(&sink_);
+      decoder_ = {};
+      if (c == '"') return Go(State::kArgumentsText);
+      state_ = State::kArguments;
+      return Arguments(c);
+    }
+    skipped_ = {};
+    state_ = State::kSkip;
+    return Skip(c);
+  }
+
+  Step Name(char c) {
+    const Step step = decoder_.Next(c, frame().name);
+    if (step != Step::kDone) return step;
+    if (frame().name.empty() || (whole_message_ && !tools_.empty() && !tools_.Has(frame().name))) {
+      return Step::kBroken;
+    }
+    frame().named = true;
+    if (frame().argued) {
+      sink_.Begin(frame().name, {});
+      sink_.Arguments(frame().kept);
+      sink_.End();
+    }
+    return Go(State::kAfterMember);
+  }
+
+  Step Argued() {
+    frame().argued = true;
+    if (frame().named) sink_.End();
+    return Go(State::kAfterMember);
+  }
+
+  Step Arguments(char c) {
+    const Step step = pipe_.Next(c, frame().named ? nullptr : &frame().kept);
+    return step == Step::kDone ? Argued() : step;
+  }
+
+  // Arguments as a string that holds JSON, as OpenAI's API has them.
+  Step ArgumentsText(char c) {
+    std::string text;
+    const Step step = decoder_.Next(c, text);
+    if (step == Step::kBroken) return step;
+    if (frame().named) {
+      if (!text.empty()) sink_.Arguments(text);
+    } else {
+      frame().kept += text;
+    }
+    return step == Step::kDone ? Argued() : step;
+  }
+
+  Step Skip(char c) {
+    const Step step = skipped_.Next(c);
+    if (step == Step::kMore || step == Step::kBroken) return step;
+    state_ = State::kAfterMember;
+    return step == Step::kDone ? Step::kMore : Next(c);
+  }
+
+  CallSink& sink_;
+  const ToolTable& tools_;
+  bool whole_message_;
+  State state_ = State::kItem;
+  std::vector<JsonFrame> frames_;
+  std::string key_;
+  JsonStringDecoder decoder_;
+  JsonScanner skipped_;
+  ArgumentsPipe pipe_;
+};
+
+}  // namespace
+
+std::unique_ptr<CallMachine> MakeJsonCalls(CallSink& sink, const ToolTable& tools, bool whole_message) {
+  return std::make_unique<JsonCalls>(sink, tools, whole_message);
+}
+
+}  // namespace larder::serving::answer

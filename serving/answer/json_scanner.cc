@@ -1,0 +1,258 @@
+#include "serving/answer/json_scanner.h"
+
+#include <array>
+
+namespace larder::serving::inline answer {
+namespace {
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+int HexDigit(char c) {
+  if (IsDigit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+Step JsonScanner::Complete() {
+  state_ = open_.empty() ? State::kEnd : State::kAfter;
+  return open_.empty() ? Step::kDone : Step::kMore;
+}
+
+Step JsonScanner::Value(char c) {
+  switch (c) {
+    case '{':
+    case '[':
+      if (open_.size() == kMostDepth) return Step::kBroken;
+      open_ += c;
+      state_ = c == '{' ? State::kFirstKey : State::kFirstItem;
+      return Step::kMore;
+    case '"':
+      state_ = string_ = State::kString;
+      return Step::kMore;
+    case 't':
+      literal_ = "rue";
+      break;
+    case 'f':
+      literal_ = "alse";
+      break;
+    case 'n':
+      literal_ = "ull";
+      break;
+    default:
+      if (c != '-' && !IsDigit(c)) return Step::kBroken;
+      digits_ = c == '-' ? Digits::kMinus : c == '0' ? Digits::kZero : Digits::kInteger;
+      state_ = State::kNumber;
+      return Step::kMore;
+  }
+  state_ = State::kLiteral;
+  return Step::kMore;
+}
+
+Step JsonScanner::Close(char open) {
+  if (open_.empty() || open_.back() != open) return Step::kBroken;
+  open_.pop_back();
+  return Complete();
+}
+
+Step JsonScanner::After(char c) {
+  if (c == '}') return Close('{');
+  if (c == ']') return Close('[');
+  if (c != ',') return Step::kBroken;
+  state_ = open_.back() == '{' ? State::kNextKey : State::kValue;
+  return Step::kMore;
+}
+
+Step JsonScanner::String(char c) {
+  if (c == '\\') {
+    state_ = State::kEscape;
+  } else if (c == '"') {
+    if (state_ == State::kString) return Complete();
+    state_ = State::kColon;
+  }
+  return Step::kMore;
+}
+
+Step JsonScanner::Escape(char c) {
+  if (c == 'u') {
+    hex_ = 4;
+    state_ = State::kHex;
+    return Step::kMore;
+  }
+  if (std::string_view("\"\\/bfnrt").find(c) == std::string_view::npos) return Step::kBroken;
+  state_ = string_;
+  return Step::kMore;
+}
+
+bool JsonScanner::NumberTakes(char c) {
+  const bool digit = IsDigit(c);
+  const bool e = c == 'e' || c == 'E';
+  switch (digits_) {
+    case Digits::kMinus:
+      if (digit) digits_ = c == '0' ? Digits::kZero : Digits::kInteger;
+      return digit;
+    case Digits::kZero:
+    case Digits::kInteger:
+      if (digit) return digits_ == Digits::kInteger;
+      if (c == '.') digits_ = Digits::kPoint;
+      if (e) digits_ = Digits::kE;
+      return c == '.' || e;
+    case Digits::kPoint:
+      if (digit) digits_ = Digits::kFraction;
+      return digit;
+    case Digits::kFraction:
+      if (e) digits_ = Digits::kE;
+      return digit || e;
+    case Digits::kE:
+      if (digit) digits_ = Digits::kExponent;
+      if (c == '+' || c == '-') digits_ = Digits::kSign;
+      return digit || c == '+' || c == '-';
+    case Digits::kSign:
+      if (digit) digits_ = Digits::kExponent;
+      return digit;
+    case Digits::kExponent:
+      return digit;
+  }
+  return false;
+}
+
+Step JsonScanner::Number(char c) {
+  if (NumberTakes(c)) return Step::kMore;
+  const bool whole = digits_ == Digits::kZero || digits_ == Digits::kInteger ||
+                     digits_ == Digits::kFraction || digits_ == Digits::kExponent;
+  if (!whole) return Step::kBroken;
+  return Complete() == Step::kDone ? Step::kDoneBefore : Next(c);
+}
+
+Step JsonScanner::Next(char c) {
+  const bool between = state_ <= State::kAfter;
+  if (between && IsJsonSpace(c)) return Step::kMore;
+  switch (state_) {
+    case State::kValue:
+      return Value(c);
+    case State::kFirstItem:
+      return c == ']' ? Close('[') : Value(c);
+    case State::kFirstKey:
+      if (c == '}') return Close('{');
+      [[fallthrough]];
+    case State::kNextKey:
+      if (c != '"') return Step::kBroken;
+      state_ = string_ = State::kKey;
+      return Step::kMore;
+    case State::kColon:
+      if (c != ':') return Step::kBroken;
+      state_ = State::kValue;
+      return Step::kMore;
+    case State::kAfter:
+      return After(c);
+    case State::kString:
+    case State::kKey:
+      return String(c);
+    case State::kEscape:
+      return Escape(c);
+    case State::kHex:
+      if (HexDigit(c) < 0) return Step::kBroken;
+      if (--hex_ == 0) state_ = string_;
+      return Step::kMore;
+    case State::kLiteral:
+      if (c != literal_.front()) return Step::kBroken;
+      literal_.remove_prefix(1);
+      return literal_.empty() ? Complete() : Step::kMore;
+    case State::kNumber:
+      return Number(c);
+    case State::kEnd:
+      return Step::kBroken;
+  }
+  return Step::kBroken;
+}
+
+void JsonStringDecoder::Append(std::string& text, uint32_t code) {
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+    return;
+  }
+  if (code < 0x800) {
+    text += static_cast<char>(0xc0 | code >> 6);
+  } else {
+    if (code < 0x10000) {
+      text += static_cast<char>(0xe0 | code >> 12);
+    } else {
+      text += static_cast<char>(0xf0 | code >> 18);
+      text += static_cast<char>(0x80 | (code >> 12 & 0x3f));
+    }
+    text += static_cast<char>(0x80 | (code >> 6 & 0x3f));
+  }
+  text += static_cast<char>(0x80 | (code & 0x3f));
+}
+
+Step JsonStringDecoder::Next(char c, std::string& text) {
+  if (hex_ > 0) {
+    const int digit = HexDigit(c);
+    if (digit < 0) return Step::kBroken;
+    unit_ = unit_ << 4 | static_cast<uint32_t>(digit);
+    if (--hex_ > 0) return Step::kMore;
+    constexpr uint32_t kReplacement = 0xfffd;
+    const bool low = unit_ >= 0xdc00 && unit_ < 0xe000;
+    if (high_ != 0 && !low) Append(text, kReplacement);
+    if (unit_ >= 0xd800 && unit_ < 0xdc00) {
+      high_ = unit_;
+      return Step::kMore;
+    }
+    Append(text, !low         ? unit_
+                 : high_ != 0 ? 0x10000 + ((high_ - 0xd800) << 10) + (unit_ - 0xdc00)
+                              : kReplacement);
+    high_ = 0;
+    return Step::kMore;
+  }
+  if (escaped_) {
+    escaped_ = false;
+    if (c == 'u') {
+      hex_ = 4;
+      unit_ = 0;
+      return Step::kMore;
+    }
+    constexpr std::string_view kNames = "\"\\/bfnrt";
+    const size_t at = kNames.find(c);
+    if (at == std::string_view::npos) return Step::kBroken;
+    if (high_ != 0) Append(text, 0xfffd);
+    high_ = 0;
+    text += "\"\\/\b\f\n\r\t"[at];
+    return Step::kMore;
+  }
+  if (c == '\\') {
+    escaped_ = true;
+    return Step::kMore;
+  }
+  if (high_ != 0) Append(text, 0xfffd);
+  high_ = 0;
+  if (c == '"') return Step::kDone;
+  text += c;
+  return Step::kMore;
+}
+
+void AppendJsonEscaped(std::string& json, std::string_view text) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (byte >= 0x20) {
+      json += c;
+    } else if (c == '\n') {
+      json += "\\n";
+    } else if (c == '\t') {
+      json += "\\t";
+    } else if (c == '\r') {
+      json += "\\r";
+    } else {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      json += "\\u00";
+      json += kHex[byte >> 4];
+      json += kHex[byte & 15];
+    }
+  }
+}
+
+}  // namespace larder::serving::answer

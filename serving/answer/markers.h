@@ -1,0 +1,32 @@
+// The markers of each format: which texts open and close thoughts and calls. Constant tables; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "serving/answer/answer_format.h"
+#include "serving/answer/call_machine.h"
+
+namespace larder::serving::inline answer {
+
+struct Marker {
+  enum class Action : uint8_t { kThink, kThinkEnd, kCall, kSkip };
+  enum class Where : uint8_t {
+    kAnywhere,      // it is a control token, or nobody writes it otherwise
+    kFresh,         // at the start of the message, or behind another marker
+    kAfterCall,     // behind a call
+    kAnywhereEven,  // in a thought, too
+  };
+  std::string_view text;
+  Action action = Action::kSkip;
+  Where where = Where::kAnywhere;
+  std::unique_ptr<CallMachine> (*make)(CallSink&, const ToolTable&) = nullptr;  // kCall
+  size_t feed = 0;  // so many bytes at its end belong to the call's text as well
+};
+
+// parse_tools, parse_reasoning: without, the markers of calls or of thoughts are text.
+std::vector<Marker> MarkersOf(AnswerFormat, bool parse_tools, bool parse_reasoning);
+
+}  // namespace larder::serving::answer

@@ -1,0 +1,242 @@
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "serving/answer/call_machine.h"
+
+namespace larder::serving::inline answer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool IsIdentifierByte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// Reads literals and calls from a whole text. Each reader leaves `failed` set where the text is not what it
+// should be.
+class PythonReader {
+ public:
+  explicit PythonReader(std::string_view text) : text_(text) {}
+
+  bool failed() const { return failed_; }
+  bool AtEnd() {
+    Space();
+    return text_.empty();
+  }
+
+  bool Take(std::string_view token) {
+    Space();
+    if (!text_.starts_with(token)) return false;
+    text_.remove_prefix(token.size());
+    return true;
+  }
+
+  std::string Identifier(bool dotted) {
+    Space();
+    size_t end = 0;
+    while (end < text_.size() &&
+           (IsIdentifierByte(text_[end]) || (dotted && (text_[end] == '.' || text_[end] == '-'))))
+      ++end;
+    std::string name(text_.substr(0, end));
+    text_.remove_prefix(end);
+    if (name.empty()) failed_ = true;
+    return name;
+  }
+
+  Json Literal(int depth = 0) {
+    Space();
+    if (text_.empty() || depth > 64) return Fail();
+    const char c = text_.front();
+    if (c == '"' || c == '\'') return String();
+    if (c == '[' || c == '(') return List(c == '[' ? "]" : ")", depth);
+    if (c == '{') return Dict(depth);
+    if (IsIdentifierByte(c) && (c < '0' || c > '9')) return Word();
+    return Number();
+  }
+
+ private:
+  Json Fail() {
+    failed_ = true;
+    return nullptr;
+  }
+
+  void Space() {
+    while (!text_.empty() && IsJsonSpace(text_.front())) text_.remove_prefix(1);
+  }
+
+  Json String() {
+    const char quote = text_.front();
+    text_.remove_prefix(1);
+    std::string value;
+    while (!text_.empty() && text_.front() != quote) {
+      char c = text_.front();
+      text_.remove_prefix(1);
+      if (c == '\\' && !text_.empty()) {
+        c = text_.front();
+        text_.remove_prefix(1);
+        constexpr std::string_view kNames = "ntrbf0";
+        const size_t at = kNames.find(c);
+        if (at != std::string_view::npos) {
+          value += std::string_view("\n\t\r\b\f\0", 6)[at];
+          continue;
+        }
+        if (c != '\\' && c != '\'' && c != '"' && c != '\n') value += '\\';
+      }
+      value += c;
+    }
+    if (text_.empty()) return Fail();
+    text_.remove_prefix(1);
+    return value;
+  }
+
+  Json List(std::string_view close, int depth) {
+    text_.remove_prefix(1);
+    Json list = Json::array();
+    while (!failed_ && !Take(close)) {
+      list.push_back(Literal(depth + 1));
+      if (Take(",")) continue;
+      if (!Take(close)) return Fail();
+      break;
+    }
+    return list;
+  }
+
+  Json Dict(int depth) {
+    text_.remove_prefix(1);
+    Json dict = Json::object();
+    while (!failed_ && !Take("}")) {
+      const Json key = Literal(depth + 1);
+      if (failed_ || !Take(":")) return Fail();
+      dict[key.is_string() ? key.get<std::string>() : key.dump()] = Literal(depth + 1);
+      if (Take(",")) continue;
+      if (!Take("}")) return Fail();
+      break;
+    }
+    return dict;
+  }
+
+  Json Word() {
+    const std::string word = Identifier(false);
+    if (word == "True" || word == "true") return true;
+    if (word == "False" || word == "false") return false;
+    if (word == "None" || word == "null") return nullptr;
+    return Fail();
+  }
+
+  Json Number() {
+    size_t end = 0;
+    while (end < text_.size() &&
+           std::string_view("+-.0123456789eE").find(text_[end]) != std::string_view::npos)
+      ++end;
+    Json number = Json::parse(text_.substr(0, end), nullptr, false);
+    if (!number.is_number()) return Fail();
+    text_.remove_prefix(end);
+    return number;
+  }
+
+  std::string_view text_;
+  bool failed_ = false;
+};
+
+struct PythonCall {
+  std::string name;
+  Json arguments = Json::object();
+};
+
+// [f(a=1), g()], or one call without the brackets.
+std::optional<std::vector<PythonCall>> ReadPythonCalls(std::string_view text) {
+  PythonReader reader(text);
+  std::vector<PythonCall> calls;
+  const bool list = reader.Take("[");
+  do {
+    PythonCall call{.name = reader.Identifier(true), .arguments = Json::object()};
+    if (call.name.ends_with(".call")) call.name.resize(call.name.size() - 5);
+    if (!reader.Take("(")) return std::nullopt;
+    while (!reader.failed() && !reader.Take(")")) {
+      std::string key = reader.Identifier(false);
+      if (!reader.Take("=")) return std::nullopt;
+      call.arguments[std::move(key)] = reader.Literal();
+      if (reader.Take(",")) continue;
+      if (!reader.Take(")")) return std::nullopt;
+      break;
+    }
+    if (reader.failed() || call.name.empty()) return std::nullopt;
+    calls.push_back(std::move(call));
+  } while (list && reader.Take(","));
+  if (list && !reader.Take("]")) return std::nullopt;
+  if (!reader.AtEnd()) return std::nullopt;
+  return calls;
+}
+
+// Calls are read when their brackets are closed: their arguments come in one piece.
+class PythonCalls final : public CallMachine {
+ public:
+  PythonCalls(CallSink& sink, const ToolTable& tools) : sink_(sink), tools_(tools) {}
+
+  Step Next(char c) override {
+    if (json_) return json_->Next(c);
+    if (text_.empty() || text_ == "[") {
+      if (IsJsonSpace(c)) return Step::kMore;
+      if (c == '{') return BeginJson(c);
+    }
+    text_ += c;
+    if (quote_ != 0) {
+      if (escaped_ || c == '\\') {
+        escaped_ = !escaped_;
+      } else if (c == quote_) {
+        quote_ = 0;
+      }
+      return Step::kMore;
+    }
+    if (c == '\'' || c == '"') quote_ = c;
+    if (c == '(') called_ = true;
+    const bool name = IsIdentifierByte(c) || c == '.' || c == '-' || c == '(' || c == ' ' || text_ == "[";
+    if (!called_ && !name) return Step::kBroken;
+    if (c == '(' || c == '[' || c == '{') ++depth_;
+    if (c != ')' && c != ']' && c != '}') return Step::kMore;
+    return --depth_ > 0 ? Step::kMore : EndCalls();
+  }
+
+ private:
+  Step BeginJson(char c) {
+    json_ = MakeJsonCalls(sink_, tools_, false);
+    for (const char before : text_) json_->Next(before);
+    return json_->Next(c);
+  }
+
+  Step EndCalls() {
+    const auto calls = ReadPythonCalls(text_);
+    if (!calls) return Step::kBroken;
+    for (const PythonCall& call : *calls) {
+      sink_.Begin(call.name, {});
+      sink_.Arguments(call.arguments.dump(-1, ' ', false, Json::error_handler_t::replace));
+      sink_.End();
+    }
+    return Step::kDone;
+  }
+
+  CallSink& sink_;
+  const ToolTable& tools_;
+  std::string text_;
+  char quote_ = 0;
+  bool escaped_ = false;
+  bool called_ = false;
+  int depth_ = 0;
+  std::unique_ptr<CallMachine> json_;
+};
+
+}  // namespace
+
+Json ParsePythonLiteral(std::string_view text) {
+  PythonReader reader(text);
+  Json value = reader.Literal();
+  if (reader.failed() || !reader.AtEnd()) return Json(Json::value_t::discarded);
+  return value;
+}
+
+std::unique_ptr<CallMachine> MakePythonCalls(CallSink& sink, const ToolTable& tools) {
+  return std::make_unique<PythonCalls>(sink, tools);
+}
+
+}  // namespace larder::serving::answer

@@ -1,0 +1,43 @@
+// MakeToolGrammar: what a model may write when it has to call a tool, as GBNF with %json atoms (see
+// serving/grammar). MakeToolInstructions: tells a model about tools whose template does not. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/answer/answer_format.h"
+
+namespace larder::serving::inline answer {
+
+struct ToolChoice {
+  enum class Kind : uint8_t {
+    kAuto,      // free text; the grammar holds from a call's marker on
+    kRequired,  // at least one call
+    kNamed,     // calls of the tool `name` only
+  };
+  Kind kind = Kind::kAuto;
+  std::string name;
+};
+
+struct ToolGrammar {
+  std::string gbnf;                   // empty: nothing to constrain (kAuto of a format without a marker)
+  std::vector<std::string> triggers;  // not empty: it holds behind the first of these texts
+};
+
+struct ToolGrammarOptions {
+  bool parallel = true;              // more than one call in an answer
+  bool starts_in_reasoning = false;  // kRequired, kNamed: it holds behind the end of the thought
+  bool may_think = false;            // kRequired, kNamed: a thought may come first
+};
+
+// tools: OpenAI's form. Throws Error if there is none, or none of the chosen name.
+ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
+                            const ToolGrammarOptions& = {});
+
+// A text for the system message that lists the tools and says how to call them in the generic form.
+std::string MakeToolInstructions(const nlohmann::ordered_json& tools);
+
+}  // namespace larder::serving::answer

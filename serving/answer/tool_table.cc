@@ -1,0 +1,138 @@
+#include <cmath>
+
+#include "serving/answer/call_machine.h"
+
+namespace larder::serving::inline answer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+unsigned TypeByName(std::string_view name) {
+  if (name == "string") return json_type::kString;
+  if (name == "number") return json_type::kNumber | json_type::kInteger;
+  if (name == "integer") return json_type::kInteger;
+  if (name == "boolean") return json_type::kBoolean;
+  if (name == "object") return json_type::kObject;
+  if (name == "array") return json_type::kArray;
+  if (name == "null") return json_type::kNull;
+  return 0;
+}
+
+unsigned TypeOf(const Json& value) {
+  if (value.is_string()) return json_type::kString;
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    return json_type::kNumber | (number == std::floor(number) ? json_type::kInteger : 0);
+  }
+  if (value.is_number()) return json_type::kInteger;
+  if (value.is_boolean()) return json_type::kBoolean;
+  if (value.is_object()) return json_type::kObject;
+  if (value.is_array()) return json_type::kArray;
+  return json_type::kNull;
+}
+
+const Json* Find(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto at = object.find(key);
+  return at == object.end() ? nullptr : &*at;
+}
+
+const Json* Resolve(const Json& reference, const Json& root) {
+  if (!reference.is_string()) return nullptr;
+  const auto& text = reference.get_ref<const std::string&>();
+  if (!text.starts_with('#')) return nullptr;
+  try {
+    const Json::json_pointer pointer(text.substr(1));
+    return root.contains(pointer) ? &root.at(pointer) : nullptr;
+  } catch (const Json::exception&) {
+    return nullptr;
+  }
+}
+
+std::string StringAsJson(std::string_view text) {
+  std::string json = "\"";
+  AppendJsonEscaped(json, text);
+  json += '"';
+  return json;
+}
+
+std::string_view StrippedValue(std::string_view text) {
+  while (!text.empty() && IsJsonSpace(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsJsonSpace(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+unsigned SchemaTypes(const Json& schema, const Json& root, int depth) {
+  if (depth > 8) return 0;
+  if (const Json* reference = Find(schema, "$ref")) {
+    const Json* target = Resolve(*reference, root);
+    return target == nullptr ? 0 : SchemaTypes(*target, root, depth + 1);
+  }
+  unsigned types = 0;
+  if (const Json* type = Find(schema, "type")) {
+    if (type->is_string()) types = TypeByName(type->get_ref<const std::string&>());
+    if (type->is_array()) {
+      for (const Json& one : *type)
+        types |= one.is_string() ? TypeByName(one.get_ref<const std::string&>()) : 0;
+    }
+  } else if (const Json* constant = Find(schema, "const")) {
+    types = TypeOf(*constant);
+  } else if (const Json* values = Find(schema, "enum"); values != nullptr && values->is_array()) {
+    for (const Json& value : *values) types |= TypeOf(value);
+  } else {
+    for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+      const Json* parts = Find(schema, key);
+      if (parts == nullptr || !parts->is_array()) continue;
+      for (const Json& part : *parts) types |= SchemaTypes(part, root, depth + 1);
+    }
+  }
+  const Json* nullable = Find(schema, "nullable");
+  if (types != 0 && nullable != nullptr && *nullable == true) types |= json_type::kNull;
+  return types;
+}
+
+ToolTable::ToolTable(const Json& tools) {
+  if (!tools.is_array()) return;
+  for (const Json& tool : tools) {
+    const Json* function = Find(tool, "function");
+    if (function == nullptr) function = &tool;
+    const Json* name = Find(*function, "name");
+    if (name == nullptr || !name->is_string()) continue;
+    const Json* parameters = Find(*function, "parameters");
+    schemas_.emplace(name->get<std::string>(), parameters == nullptr ? Json::object() : *parameters);
+  }
+}
+
+unsigned ToolTable::Types(std::string_view tool, std::string_view parameter) const {
+  const auto schema = schemas_.find(tool);
+  if (schema == schemas_.end()) return 0;
+  const Json* properties = Find(schema->second, "properties");
+  if (properties == nullptr || !properties->is_object()) return 0;
+  const auto at = properties->find(std::string(parameter));
+  return at == properties->end() ? 0 : SchemaTypes(*at, schema->second);
+}
+
+bool ToolTable::IsString(std::string_view tool, std::string_view parameter) const {
+  return Types(tool, parameter) == json_type::kString;
+}
+
+std::string ToolTable::ToJson(std::string_view tool, std::string_view parameter,
+                              std::string_view text) const {
+  const unsigned types = Types(tool, parameter);
+  if (types == json_type::kString) return StringAsJson(text);
+  const std::string_view value = StrippedValue(text);
+  const auto allowed = [&](const Json& is) {
+    return !is.is_discarded() && !is.is_string() && (types == 0 || (types & TypeOf(is)) != 0);
+  };
+  const Json json = Json::parse(value, nullptr, false);
+  if (allowed(json)) return std::string(value);
+  if (json.is_string() && types == 0) return std::string(value);
+  // Templates write True, None and {'k': [1]} where they print a value as Python does.
+  const Json python = ParsePythonLiteral(value);
+  if (allowed(python)) return python.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return StringAsJson(text);
+}
+
+}  // namespace larder::serving::answer

@@ -1,0 +1,237 @@
+#include "serving/answer/call_machine.h"
+
+namespace larder::serving::inline answer {
+namespace {
+
+struct XmlShape {
+  std::string_view name_open, name_end;
+  std::string_view key_open, key_end;
+  std::string_view value_open;  // white space may stand before it
+  std::string_view value_end;
+  std::string_view call_end;
+  bool lines = false;  // the value stands on lines of its own: a newline at each end is no part of it
+};
+
+XmlShape ShapeOf(XmlForm form) {
+  switch (form) {
+    case XmlForm::kQwen:
+    case XmlForm::kSeed:
+      return {.name_open = "<function=",
+              .name_end = ">",
+              .key_open = "<parameter=",
+              .key_end = ">",
+              .value_open = "",
+              .value_end = "</parameter>",
+              .call_end = "</function>",
+              .lines = form == XmlForm::kQwen};
+    case XmlForm::kGlm:
+      return {.name_open = "",
+              .name_end = "",
+              .key_open = "<arg_key>",
+              .key_end = "</arg_key>",
+              .value_open = "<arg_value>",
+              .value_end = "</arg_value>",
+              .call_end = "</tool_call>"};
+    case XmlForm::kDeepSeekV4:
+      break;
+  }
+  return {.name_open = "",
+          .name_end = "\">",
+          .key_open = "<｜DSML｜parameter name=\"",
+          .key_end = "\"",
+          .value_open = "",
+          .value_end = "</｜DSML｜parameter>",
+          .call_end = "</｜DSML｜invoke>"};
+}
+
+class XmlCall final : public CallMachine {
+ public:
+  XmlCall(CallSink& sink, const ToolTable& tools, XmlForm form)
+      : sink_(sink), tools_(tools), form_(form), shape_(ShapeOf(form)) {
+    if (shape_.name_open.empty()) state_ = State::kName;
+  }
+
+  Step Next(char c) override {
+    switch (state_) {
+      case State::kNameOpen:
+        return Literal(c, shape_.name_open, State::kName);
+      case State::kName:
+        return form_ == XmlForm::kGlm ? BareName(c) : Name(c);
+      case State::kKeyOrEnd:
+        return KeyOrEnd(c);
+      case State::kKey:
+        return Key(c);
+      case State::kValueOpen:
+        return form_ == XmlForm::kDeepSeekV4 ? Attribute(c) : ValueOpen(c);
+      case State::kString:
+        return String(c);
+      case State::kValue:
+        return Value(c);
+    }
+    return Step::kBroken;
+  }
+
+  void Flush() override {
+    if (state_ == State::kValue && shape_.lines && token_.starts_with('\n')) token_.erase(0, 1);
+    if (state_ == State::kValue && !token_.empty()) sink_.Arguments("\"");
+    if (state_ == State::kValue || state_ == State::kString) Send(token_.size());
+  }
+
+ private:
+  enum class State : uint8_t { kNameOpen, kName, kKeyOrEnd, kKey, kValueOpen, kString, kValue };
+  static constexpr size_t kMostHeadBytes = 512;
+
+  Step Go(State state) {
+    state_ = state;
+    token_.clear();
+    return Step::kMore;
+  }
+
+  Step Literal(char c, std::string_view literal, State then) {
+    if (token_.empty() && IsJsonSpace(c)) return Step::kMore;
+    token_ += c;
+    if (!literal.starts_with(token_)) return Step::kBroken;
+    return token_ == literal ? Go(then) : Step::kMore;
+  }
+
+  Step Name(char c) {
+    name_ += c;
+    if (name_.ends_with(shape_.name_end)) {
+      name_.resize(name_.size() - shape_.name_end.size());
+      return name_.empty() ? Step::kBroken : Go(State::kKeyOrEnd);
+    }
+    return c == '\n' || c == '<' || name_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+  }
+
+  // Ends where the line or the first tag does.
+  Step BareName(char c) {
+    if (name_.empty() && IsJsonSpace(c)) return Step::kMore;
+    if (c == '\n' || c == '<') {
+      if (name_.empty()) return Step::kBroken;
+      Go(State::kKeyOrEnd);
+      return KeyOrEnd(c);
+    }
+    if (c == ' ' || c == '{' || c == '>' || name_.size() > kMostHeadBytes) return Step::kBroken;
+    name_ += c;
+    return Step::kMore;
+  }
+
+  void BeginOnce() {
+    if (begun_) return;
+    begun_ = true;
+    sink_.Begin(name_, {});
+    sink_.Arguments("{");
+  }
+
+  Step KeyOrEnd(char c) {
+    if (token_.empty() && IsJsonSpace(c)) return Step::kMore;
+    token_ += c;
+    if (token_ == shape_.key_open) {
+      BeginOnce();
+      key_.clear();
+      return Go(State::kKey);
+    }
+    if (token_ == shape_.call_end) {
+      BeginOnce();
+      sink_.Arguments("}");
+      sink_.End();
+      return Step::kDone;
+    }
+    const bool may_be = shape_.key_open.starts_with(token_) || shape_.call_end.starts_with(token_);
+    return may_be ? Step::kMore : Step::kBroken;
+  }
+
+  Step Key(char c) {
+    key_ += c;
+    if (!key_.ends_with(shape_.key_end)) return key_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+    key_.resize(key_.size() - shape_.key_end.size());
+    std::string json = first_ ? "\"" : ", \"";
+    first_ = false;
+    AppendJsonEscaped(json, key_);
+    json += "\": ";
+    sink_.Arguments(json);
+    Go(State::kValueOpen);
+    if (form_ != XmlForm::kDeepSeekV4 && shape_.value_open.empty()) {
+      BeginValue(tools_.IsString(name_, key_));
+    }
+    return Step::kMore;
+  }
+
+  Step ValueOpen(char c) {
+    const Step step = Literal(c, shape_.value_open, State::kValue);
+    if (state_ == State::kValue) BeginValue(tools_.IsString(name_, key_));
+    return step;
+  }
+
+  Step Attribute(char c) {  // string="true">
+    token_ += c;
+    if (c != '>') return token_.size() > kMostHeadBytes ? Step::kBroken : Step::kMore;
+    BeginValue(token_.find("\"true\"") != std::string::npos);
+    return Step::kMore;
+  }
+
+  void BeginValue(bool is_string) {
+    Go(is_string ? State::kString : State::kValue);
+    at_start_ = true;
+    if (is_string) sink_.Arguments("\"");
+  }
+
+  // Streams a string's value, holding back what may be its end.
+  Step String(char c) {
+    const bool skipped = at_start_ && shape_.lines && c == '\n';
+    at_start_ = false;
+    if (skipped) return Step::kMore;
+    token_ += c;
+    size_t sent = 0;
+    while (sent < token_.size()) {
+      std::string_view tail = std::string_view(token_).substr(sent);
+      if (shape_.lines && tail.starts_with('\n')) tail.remove_prefix(1);
+      if (tail == shape_.value_end) {
+        Send(sent);
+        sink_.Arguments("\"");
+        return Go(State::kKeyOrEnd);
+      }
+      if (shape_.value_end.starts_with(tail)) break;
+      ++sent;
+    }
+    Send(sent);
+    token_.erase(0, sent);
+    return Step::kMore;
+  }
+
+  void Send(size_t bytes) {
+    std::string json;
+    AppendJsonEscaped(json, std::string_view(token_).substr(0, bytes));
+    if (!json.empty()) sink_.Arguments(json);
+  }
+
+  Step Value(char c) {
+    token_ += c;
+    if (!token_.ends_with(shape_.value_end)) return Step::kMore;
+    std::string_view value(token_);
+    value.remove_suffix(shape_.value_end.size());
+    if (shape_.lines && value.starts_with('\n')) value.remove_prefix(1);
+    if (shape_.lines && value.ends_with('\n')) value.remove_suffix(1);
+    sink_.Arguments(tools_.ToJson(name_, key_, value));
+    return Go(State::kKeyOrEnd);
+  }
+
+  CallSink& sink_;
+  const ToolTable& tools_;
+  XmlForm form_;
+  XmlShape shape_;
+  State state_ = State::kNameOpen;
+  std::string name_, key_;
+  std::string token_;  // what may become a marker; a value that is not streamed
+  bool begun_ = false;
+  bool first_ = true;
+  bool at_start_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<CallMachine> MakeXmlCall(CallSink& sink, const ToolTable& tools, XmlForm form) {
+  return std::make_unique<XmlCall>(sink, tools, form);
+}
+
+}  // namespace larder::serving::answer

@@ -1,0 +1,279 @@
+// Requests in the dialects of agents: conversations and tools become the same canonical form, whatever they
+// came as; what can't be is refused in one line.
+#include <gtest/gtest.h>
+
+#include "model/tokenizer/tokenizer_fixture.h"
+#include "serving/api/chat_fields.h"
+#include "serving/api/completion_request.h"
+#include "serving/api/dialect_readers.h"
+#include "serving/api/routes.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+CompletionDefaults Defaults() {
+  CompletionDefaults defaults;
+  defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
+  defaults.vocab = defaults.tokenizer->size();
+  defaults.context = 64;
+  defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
+  defaults.model = "tiny";
+  return defaults;
+}
+
+CompletionRequest Read(Dialect dialect, const std::string& text) {
+  return ReadCompletionRequest(ParseJson(text), dialect, Defaults());
+}
+
+std::string WhyNot(Dialect dialect, const std::string& text) {
+  try {
+    Read(dialect, text);
+  } catch (const Refused& why) {
+    EXPECT_EQ(std::string(why.what()).find('\n'), std::string::npos) << why.what();
+    return why.what();
+  }
+  return "";
+}
+
+// A question, a call with a thought and a text, its result; and the tool.
+const Json kMessages = Json::parse(R"([
+  {"role":"system","content":"Be brief."},
+  {"role":"user","content":"Weather?"},
+  {"role":"assistant","content":"Let me look.","reasoning_content":"hm",
+   "tool_calls":[{"id":"c1","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Bern\"}"}}]},
+  {"role":"tool","content":"4 degrees","tool_call_id":"c1"}])");
+const Json kTools = Json::parse(R"([{"type":"function","function":{"name":"get_weather",
+  "description":"Looks outside.","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}])");
+
+TEST(AgentsRequest, AChatCompletionIsTheCanonicalForm) {
+  const auto got =
+      Read(Dialect::kChat, R"({"messages":)" + kMessages.dump() + R"(,"tools":)" + kTools.dump() +
+                               R"(,"parallel_tool_calls":false,"reasoning_effort":"low"})");
+  EXPECT_EQ(got.messages, kMessages);
+  EXPECT_EQ(got.tools, kTools);
+  EXPECT_EQ(got.tool_choice.kind, ToolUse::Kind::kAuto);
+  EXPECT_FALSE(got.tool_choice.parallel);
+  EXPECT_EQ(got.kwargs["reasoning_effort"], "low");
+  EXPECT_EQ(got.ignored_fields, 0u);
+  EXPECT_FALSE(got.continue_last);
+}
+
+TEST(AgentsRequest, AResponseBecomesTheSame) {
+  const auto got = Read(Dialect::kResponses, R"({"model":"gpt-5","instructions":"Be brief.","input":[
+    {"role":"user","content":[{"type":"input_text","text":"Weather?"}]},
+    {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
+    {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Let me look."}]},
+    {"type":"function_call","id":"fc_1","call_id":"c1","name":"get_weather","arguments":"{\"city\":\"Bern\"}"},
+    {"type":"function_call_output","call_id":"c1","output":"4 degrees"}],
+    "tools":[{"type":"function","name":"get_weather","description":"Looks outside.",
+              "parameters":{"type":"object","properties":{"city":{"type":"string"}}}},
+             {"type":"web_search"}],
+    "tool_choice":{"type":"function","name":"get_weather"},"max_output_tokens":7,"stream":true,"store":true,
+    "reasoning":{"effort":"none"}})");
+  EXPECT_EQ(got.messages.size(), kMessages.size());
+  for (size_t i = 0; i < kMessages.size(); ++i) {
+    for (const auto& [name, value] : kMessages[i].items()) EXPECT_EQ(got.messages[i][name], value) << name;
+  }
+  EXPECT_EQ(got.tools, kTools);
+  EXPECT_EQ(got.tool_choice.kind, ToolUse::Kind::kRequired);
+  EXPECT_EQ(got.tool_choice.names, std::vector<std::string>{"get_weather"});
+  EXPECT_EQ(got.spec.max_tokens, 7);
+  EXPECT_TRUE(got.stream);
+  EXPECT_EQ(got.kwargs["enable_thinking"], false);
+  EXPECT_EQ(got.ignored_fields, 1u) << "the tool that runs on OpenAI's servers";
+  EXPECT_EQ(got.echoed["instructions"], "Be brief.");
+  EXPECT_EQ(Read(Dialect::kResponses, R"({"input":"hi"})").messages,
+            Json::parse(R"([{"role":"user","content":"hi"}])"));
+}
+
+TEST(AgentsRequest, AMessageBecomesTheSame) {
+  const auto got = Read(Dialect::kMessages, R"({"model":"claude","max_tokens":7,
+    "system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=1; cch=17;"},
+              {"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],
+    "messages":[
+      {"role":"user","content":"Weather?"},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":""},
+        {"type":"text","text":"Let me look."},
+        {"type":"tool_use","id":"c1","name":"get_weather","input":{"city":"Bern"}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1",
+                                 "content":[{"type":"text","text":"4 degrees"}]}]}],
+    "tools":[{"name":"get_weather","description":"Looks outside.",
+              "input_schema":{"type":"object","properties":{"city":{"type":"string"}}}},
+             {"type":"web_search_20250305","name":"web_search"}],
+    "tool_choice":{"type":"any","disable_parallel_tool_use":true},"stop_sequences":["###"],
+    "thinking":{"type":"enabled","budget_tokens":2000},"metadata":{"user_id":"u"},"stream":true})");
+  EXPECT_EQ(got.messages, kMessages);
+  EXPECT_EQ(got.tools, kTools);
+  EXPECT_EQ(got.tool_choice.kind, ToolUse::Kind::kRequired);
+  EXPECT_FALSE(got.tool_choice.parallel);
+  EXPECT_EQ(got.spec.max_tokens, 7);
+  EXPECT_EQ(got.spec.stops, std::vector<std::string>{"###"});
+  EXPECT_EQ(got.kwargs["enable_thinking"], true);
+  EXPECT_EQ(got.ignored_fields, 1u);
+  const auto prefill = Read(Dialect::kMessages, R"({"max_tokens":7,"messages":[
+    {"role":"user","content":"a"},{"role":"assistant","content":"{"}]})");
+  EXPECT_TRUE(prefill.continue_last);
+}
+
+TEST(AgentsRequest, OllamasChatBecomesTheSame) {
+  const auto got = Read(Dialect::kOllamaChat, R"({"model":"llama3","messages":[
+    {"role":"system","content":"Be brief."},{"role":"user","content":"Weather?"},
+    {"role":"assistant","content":"Let me look.","thinking":"hm","tool_calls":[
+      {"id":"c1","function":{"name":"get_weather","arguments":{"city":"Bern"}}}]},
+    {"role":"tool","tool_name":"get_weather","content":"4 degrees","tool_call_id":"c1"}],
+    "tools":)" + kTools.dump() + R"(,"think":false,"keep_alive":"5m",
+    "options":{"num_predict":7,"temperature":0.5,"stop":["x"],"num_ctx":4096,"unheard_of":1}})");
+  for (size_t i = 0; i < kMessages.size(); ++i) {
+    for (const auto& [name, value] : kMessages[i].items()) EXPECT_EQ(got.messages[i][name], value) << name;
+  }
+  EXPECT_EQ(got.tools, kTools);
+  EXPECT_EQ(got.kwargs["enable_thinking"], false);
+  EXPECT_EQ(got.spec.max_tokens, 7);
+  EXPECT_EQ(got.spec.sampling.temperature, 0.5f);
+  EXPECT_EQ(got.spec.stops, std::vector<std::string>{"x"});
+  EXPECT_TRUE(got.stream) << "the default";
+  EXPECT_EQ(got.ignored_fields, 1u);
+  const auto generate =
+      Read(Dialect::kOllamaGenerate, R"({"prompt":"hello","system":"Be brief.","stream":false})");
+  EXPECT_EQ(generate.messages, Json::parse(R"([{"role":"system","content":"Be brief."},
+                                               {"role":"user","content":"hello"}])"));
+  EXPECT_FALSE(generate.stream);
+  EXPECT_EQ(Read(Dialect::kOllamaGenerate, R"({"prompt":"hello","raw":true})").prompts.size(), 1u);
+}
+
+TEST(AgentsRequest, OlderNamesOfToolsWork) {
+  const auto got = Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"},
+    {"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},
+    {"role":"function","name":"f","content":"1"}],
+    "functions":[{"name":"f"},{"name":"g"}],"function_call":{"name":"g"}})");
+  EXPECT_EQ(got.tools.size(), 2u);
+  EXPECT_EQ(got.tool_choice.names, std::vector<std::string>{"g"});
+  EXPECT_EQ(got.messages[1]["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(got.messages[2]["role"], "tool");
+  const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",)"
+                           R"("function":{"name":"f"}}],"tool_choice":)";
+  EXPECT_EQ(Read(Dialect::kChat, chat + R"("none"})").offers_tools(), false);
+  EXPECT_EQ(Read(Dialect::kChat, chat + R"("required"})").tool_choice.kind, ToolUse::Kind::kRequired);
+  const auto allowed =
+      Read(Dialect::kChat, chat + R"({"type":"allowed_tools","allowed_tools":{"mode":"required","tools":)"
+                                  R"([{"type":"function","function":{"name":"f"}}]}}})");
+  EXPECT_EQ(allowed.tool_choice.kind, ToolUse::Kind::kRequired);
+  EXPECT_EQ(allowed.tool_choice.names, std::vector<std::string>{"f"});
+}
+
+// What each dialect calls the form of the answer becomes a grammar; a forced call too.
+TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
+  const auto grammar = [](Dialect dialect, const std::string& text) {
+    CompletionDefaults defaults = Defaults();
+    defaults.context = 4096;
+    defaults.chat_template = model::ChatTemplate::Named("chatml", *defaults.tokenizer);
+    CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, defaults);
+    return MakeSpecs(request, defaults).at(0).grammar != nullptr;
+  };
+  const std::string user = R"("messages":[{"role":"user","content":"a"}])";
+  const std::string schema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
+  const std::string tool = R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + schema +
+                           R"(}}],"tool_choice":)";
+  EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + "}"));
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + R"(,"response_format":{"type":"json_object"}})"));
+  EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("auto"})"));
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required"})"));
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"({"type":"function","function":{"name":"f"}}})"));
+  EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("none"})"));
+  const std::string form = R"({"type":"json_schema","json_schema":{"name":"n","schema":)" + schema + "}}";
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("auto","response_format":)" + form + "}"));
+  EXPECT_THROW(grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"),
+               Refused);
+  EXPECT_TRUE(
+      grammar(Dialect::kResponses, R"({"input":"a","text":{"format":{"type":"json_schema","name":"n",)"
+                                   R"("schema":)" +
+                                       schema + "}}}"));
+  EXPECT_TRUE(grammar(Dialect::kMessages, "{" + user + R"(,"tools":[{"name":"f","input_schema":)" + schema +
+                                              R"(}],"tool_choice":{"type":"any"}})"));
+  EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":"json"})"));
+  EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":)" + schema + "}"));
+}
+
+TEST(AgentsRequest, UnknownFieldsAreCounted) {
+  EXPECT_EQ(Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"service_tier":"auto",
+    "store":true,"metadata":{},"user":"u","frobnicate":1,"quux":2,"nothing":null})")
+                .ignored_fields,
+            2u);
+}
+
+TEST(AgentsRequest, WrongRequestsAreRefusedByName) {
+  const struct {
+    Dialect dialect;
+    const char* text;
+    const char* says;
+  } cases[] = {
+      {Dialect::kResponses, R"({})", "input is missing"},
+      {Dialect::kResponses, R"({"input":"a","previous_response_id":"resp_1"})", "previous_response_id"},
+      {Dialect::kResponses, R"({"input":"a","background":true})", "background"},
+      {Dialect::kResponses, R"({"input":[]})", "input is an array"},
+      {Dialect::kResponses, R"({"input":[{"type":"function_call_output","output":"a"}]})", "call_id"},
+      {Dialect::kResponses, R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})",
+       "input_image"},
+      {Dialect::kMessages, R"({"max_tokens":1})", "messages is missing"},
+      {Dialect::kMessages, R"({"messages":[{"role":"wizard","content":"a"}]})", "wizard"},
+      {Dialect::kMessages, R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})", "image"},
+      {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"any"}})",
+       "no tools"},
+      {Dialect::kMessages, R"({"messages":[{"role":"user","content":"a"}],"thinking":{"type":"deep"}})",
+       "deep"},
+      {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a","images":["x"]}]})", "images"},
+      {Dialect::kOllamaChat, R"({"messages":[{"role":"user","content":"a"}],"options":[]})", "options"},
+      {Dialect::kInfill, R"({"input_prefix":"a"})", "fill in the middle"},
+      {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",
+        "function":{"name":"a b"}}]})",
+       "tools.function.name"},
+      {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function",
+        "function":{"name":"f","parameters":[]}}]})",
+       "a JSON schema"},
+      {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"tool_choice":{"type":"function",
+        "function":{"name":"f"}},"tools":[{"type":"function","function":{"name":"g"}}]})",
+       "one of the tools"},
+      {Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"reasoning_effort":"enormous"})",
+       "enormous"},
+  };
+  for (const auto& wrong : cases)
+    EXPECT_NE(WhyNot(wrong.dialect, wrong.text).find(wrong.says), std::string::npos)
+        << wrong.text << ": " << WhyNot(wrong.dialect, wrong.text);
+}
+
+// What a client may make the server hold and search is limited.
+TEST(AgentsRequest, ToolsAndFieldsAreLimited) {
+  std::string tools;
+  for (int i = 0; i < 600; ++i)
+    tools += fmt::format(R"({}{{"type":"function","function":{{"name":"f{}"}}}})", i == 0 ? "" : ",", i);
+  const std::string chat = R"({"messages":[{"role":"user","content":"a"}],"tools":[)";
+  EXPECT_NE(WhyNot(Dialect::kChat, chat + tools + "]}").find("more than 512"), std::string::npos);
+  const std::string large = R"({"type":"function","function":{"name":"f","parameters":{"description":")" +
+                            std::string(70000, 'a') + R"("}}})";
+  EXPECT_NE(WhyNot(Dialect::kChat, chat + large + "]}").find("expected at most 65536"), std::string::npos);
+  std::string fields;
+  for (int i = 0; i < 5000; ++i) fields += fmt::format(R"(,"f{}":1)", i);
+  EXPECT_NE(WhyNot(Dialect::kChat, R"({"a":1)" + fields + "}").find("more than 4096 fields"),
+            std::string::npos);
+  EXPECT_THROW(ParseJson(std::string(65, '[') + std::string(65, ']')), Refused);
+}
+
+TEST(WithoutChangingLinesTest, KeepsWhatDoesNotChange) {
+  EXPECT_EQ(WithoutChangingLines("x-anthropic-billing-header: a; cch=1;\nYou are"), "You are");
+  EXPECT_EQ(WithoutChangingLines("x-anthropic-billing-header: a"), "");
+  EXPECT_EQ(WithoutChangingLines("x-anthropic-a: 1\nx-anthropic-b: 2\n\nYou\nx-anthropic-c: 3"),
+            "You\nx-anthropic-c: 3");
+  EXPECT_EQ(WithoutChangingLines("You are"), "You are");
+}
+
+TEST(RoutesTest, PathsAreUniqueAndFound) {
+  for (const Route& route : Routes()) EXPECT_EQ(FindRoute(route.path), &route) << route.path;
+  EXPECT_EQ(FindRoute("/v1/models/a/b")->action, Action::kModel);
+  EXPECT_EQ(FindRoute("/v1/messages/x"), nullptr);
+  EXPECT_EQ(ErrorShapeOf("/v1/messages/count_tokens"), ErrorShape::kAnthropic);
+  EXPECT_EQ(ErrorShapeOf("/api/nothing"), ErrorShape::kOllama);
+  EXPECT_EQ(ErrorShapeOf("/v1/responses"), ErrorShape::kOpenAi);
+}
+
+}  // namespace
+}  // namespace larder::serving::api

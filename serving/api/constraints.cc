@@ -1,0 +1,201 @@
+#include "serving/api/constraints.h"
+
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace larder::serving::inline api {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr size_t kMostGrammars = 64;
+constexpr size_t kMostGrammarBytes = 1u << 20;  // of a text that is kept
+
+// The latest used first. The lock is held for a look-up only: two requests may compile the same text at once.
+class KeptGrammars {
+ public:
+  template <typename Compile>
+  std::shared_ptr<const Grammar> Of(const std::string& key, Compile compile) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+        if (entry->first != key) continue;
+        entries_.splice(entries_.begin(), entries_, entry);
+        return entry->second;
+      }
+    }
+    std::shared_ptr<const Grammar> grammar = compile();
+    if (key.size() > kMostGrammarBytes) return grammar;
+    const std::lock_guard lock(mutex_);
+    entries_.emplace_front(key, grammar);
+    if (entries_.size() > kMostGrammars) entries_.pop_back();
+    return grammar;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<std::pair<std::string, std::shared_ptr<const Grammar>>> entries_;
+};
+
+KeptGrammars& Kept() {
+  static KeptGrammars kept;
+  return kept;
+}
+
+std::shared_ptr<const Grammar> OfRegex(const std::string& pattern) {
+  return Kept().Of("r" + pattern, [&] { return Grammar::FromRegex(pattern); });
+}
+
+std::shared_ptr<const Grammar> OfChoices(const OrderedJson& choices, const std::string& name) {
+  if (!choices.is_array() || choices.empty()) JsonFields::Fail(name, choices, "an array of texts");
+  std::string gbnf = "root ::= ";
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!choices[i].is_string()) JsonFields::Fail(name, choices, "an array of texts");
+    // JSON's escapes are GBNF's, but for some of control characters, and \/ that is never written.
+    gbnf += i == 0 ? "\"" : " | \"";
+    for (const char c : choices[i].get<std::string>()) {
+      if (c == '"' || c == '\\') gbnf += '\\';
+      if (static_cast<unsigned char>(c) < 0x20) {
+        gbnf += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+      } else {
+        gbnf += c;
+      }
+    }
+    gbnf += '"';
+  }
+  return GrammarOfGbnf(gbnf + "\n");
+}
+
+OrderedJson AnyObject() { return {{"type", "object"}}; }
+
+// A schema, or the text of one.
+OrderedJson SchemaIn(const OrderedJson& field, const std::string& name) {
+  if (field.is_string()) {
+    try {
+      return OrderedJson::parse(field.get<std::string>());
+    } catch (const OrderedJson::exception&) {
+      JsonFields::Fail(name, field, "a JSON schema");
+    }
+  }
+  if (!field.is_object() && !field.is_boolean()) JsonFields::Fail(name, field, "a JSON schema");
+  return field;
+}
+
+std::shared_ptr<const Grammar> OfResponseFormat(const JsonFields& fields) {
+  const OrderedJson format(*fields.Find("response_format"));
+  if (!format.is_object()) JsonFields::Fail("response_format", format, "an object with a type");
+  const OrderedJson type = format.value("type", OrderedJson("text"));
+  if (type == "text") return nullptr;
+  if (type == "json_object")  // llama-server's may have a schema
+    return GrammarOfSchema(format.contains("schema") ? SchemaIn(format["schema"], "response_format.schema")
+                                                     : AnyObject());
+  if (type != "json_schema")
+    JsonFields::Fail("response_format.type", type, "\"text\", \"json_object\" or \"json_schema\"");
+  if (!format.contains("json_schema")) {  // OpenAI's Responses have it flat
+    if (format.contains("schema"))
+      return GrammarOfSchema(SchemaIn(format["schema"], "response_format.schema"));
+    throw Refused(400, "response_format.json_schema is missing: expected {{\"name\":...,\"schema\":{{...}}}}")
+        .On("response_format");
+  }
+  const OrderedJson& named = format["json_schema"];
+  if (!named.is_object() || !named.contains("schema"))
+    JsonFields::Fail("response_format.json_schema", named, "an object with a schema");
+  return GrammarOfSchema(SchemaIn(named["schema"], "response_format.json_schema.schema"));
+}
+
+using Reader = std::shared_ptr<const Grammar> (*)(const OrderedJson&, const std::string&);
+
+std::string TextIn(const OrderedJson& field, const std::string& name) {
+  if (!field.is_string()) JsonFields::Fail(name, field, "a string");
+  return field.get<std::string>();
+}
+
+struct Field {
+  const char* name;
+  Reader read;
+};
+std::shared_ptr<const Grammar> ReadSchema(const OrderedJson& field, const std::string& name) {
+  return GrammarOfSchema(SchemaIn(field, name));
+}
+std::shared_ptr<const Grammar> ReadGbnfText(const OrderedJson& field, const std::string& name) {
+  return GrammarOfGbnf(TextIn(field, name));
+}
+std::shared_ptr<const Grammar> ReadRegex(const OrderedJson& field, const std::string& name) {
+  return OfRegex(TextIn(field, name));
+}
+std::shared_ptr<const Grammar> ReadJsonObject(const OrderedJson& field, const std::string& /*name*/) {
+  return field == true ? GrammarOfSchema(AnyObject()) : nullptr;
+}
+
+constexpr Field kFields[] = {{"json_schema", ReadSchema},           {"grammar", ReadGbnfText},
+                             {"guided_json", ReadSchema},           {"guided_regex", ReadRegex},
+                             {"guided_choice", OfChoices},          {"guided_grammar", ReadGbnfText},
+                             {"guided_json_object", ReadJsonObject}};
+constexpr Field kStructured[] = {{"json", ReadSchema},
+                                 {"regex", ReadRegex},
+                                 {"choice", OfChoices},
+                                 {"grammar", ReadGbnfText},
+                                 {"json_object", ReadJsonObject}};
+
+}  // namespace
+
+std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text) {
+  return Kept().Of("g" + text, [&] { return Grammar::FromGbnf(text); });
+}
+
+std::shared_ptr<const Grammar> GrammarOfSchema(const OrderedJson& schema) {
+  return Kept().Of("s" + schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace),
+                   [&] { return Grammar::FromJsonSchema(schema); });
+}
+
+bool MayAskForForm(std::string_view request) {
+  for (const char* name : {"schema", "json_object", "\"grammar", "\"guided_", "\"structured_outputs",
+                           "\"tool_choice", "\"strict", "\"format\""}) {
+    if (request.find(name) != request.npos) return true;
+  }
+  return false;
+}
+
+std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
+  std::shared_ptr<const Grammar> grammar;
+  std::string first;
+  const auto read = [&](const std::string& name, auto compile) {
+    try {
+      std::shared_ptr<const Grammar> one = compile();
+      if (one == nullptr) return;
+      if (grammar != nullptr)
+        throw Refused(400, "{} and {}: expected only one of them", first, name).On(name);
+      grammar = std::move(one);
+      first = name;
+    } catch (const Refused&) {
+      throw;
+    } catch (const Error& error) {
+      const std::string why = error.what();
+      if (why.starts_with(name + ":")) throw Refused(400, "{}", why).On(name);
+      throw Refused(400, "{}: {}", name, why).On(name);
+    }
+  };
+  if (fields.Has("response_format")) read("response_format", [&] { return OfResponseFormat(fields); });
+  for (const Field& field : kFields) {
+    if (!fields.Has(field.name)) continue;
+    const OrderedJson value(*fields.Find(field.name));
+    if (value == "") continue;  // clients send it for none
+    read(field.name, [&] { return field.read(value, field.name); });
+  }
+  if (fields.Has("structured_outputs")) {
+    const OrderedJson outputs(*fields.Find("structured_outputs"));
+    if (!outputs.is_object()) JsonFields::Fail("structured_outputs", outputs, "an object");
+    for (const Field& field : kStructured) {
+      if (!outputs.contains(field.name) || outputs[field.name].is_null()) continue;
+      const std::string name = std::string("structured_outputs.") + field.name;
+      read(name, [&] { return field.read(outputs[field.name], name); });
+    }
+  }
+  return grammar;
+}
+
+}  // namespace larder::serving::api

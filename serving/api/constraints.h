@@ -1,0 +1,27 @@
+// What a request asks of its text's form, as a Grammar: OpenAI's response_format, llama-server's json_schema
+// and grammar, vLLM's guided_* and structured_outputs. Compiled grammars are kept by their text, so that only
+// the first request with a schema waits for it. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "serving/api/json_fields.h"
+#include "serving/grammar/grammar.h"
+
+namespace larder::serving::inline api {
+
+// Null: any text. Throws a Refused that names the field: what is wrong with a schema or grammar, or that two
+// fields ask for one.
+std::shared_ptr<const Grammar> ReadConstraint(const JsonFields&);
+
+// Whether a request's JSON may ask for a form, by its text alone: compiling one takes longer than the I/O
+// thread may be busy.
+bool MayAskForForm(std::string_view request);
+
+// The grammar that is kept for this text, or a new one.
+std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text);
+std::shared_ptr<const Grammar> GrammarOfSchema(const nlohmann::ordered_json& schema);
+
+}  // namespace larder::serving::api

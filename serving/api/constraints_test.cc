@@ -1,0 +1,77 @@
+// What requests ask of their text's form, field by field.
+#include "serving/api/constraints.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "serving/api/completion_request.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+std::shared_ptr<const Grammar> Read(const std::string& text) {
+  const auto body = ParseJson(text);
+  return ReadConstraint(JsonFields(body));
+}
+
+TEST(ConstraintsTest, FieldsThatAskForAForm) {
+  for (
+      const char* text :
+      {R"({"response_format":{"type":"json_object"}})",
+       R"({"response_format":{"type":"json_object","schema":{"type":"integer"}}})",
+       R"({"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}})",
+       R"({"json_schema":{"type":"integer"}})", R"({"grammar":"root ::= \"a\""})",
+       R"({"guided_json":"{\"type\":\"integer\"}"})", R"({"guided_regex":"a+"})",
+       R"({"guided_choice":["a","b\n"]})", R"({"guided_grammar":"root ::= \"a\""})",
+       R"({"structured_outputs":{"choice":["a"]}})"})
+    EXPECT_NE(Read(text), nullptr) << text;
+  for (const char* text :
+       {"{}", R"({"response_format":{"type":"text"}})", R"({"grammar":"","json_schema":null})",
+        R"({"guided_json_object":false})", R"({"structured_outputs":{}})"})
+    EXPECT_EQ(Read(text), nullptr) << text;
+}
+
+TEST(ConstraintsTest, OneTextIsCompiledOnce) {
+  EXPECT_EQ(Read(R"({"json_schema":{"type":"integer","minimum":3}})"),
+            Read(R"({"guided_json":{"type":"integer","minimum":3}})"));
+}
+
+TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
+  struct Wrong {
+    const char *text, *field, *says;
+  };
+  for (const Wrong& wrong : {
+           Wrong{R"({"grammar":"root ::= x"})", "grammar", "grammar: 1:10: rule 'x' is not defined"},
+           Wrong{R"({"grammar":3})", "grammar", "a string"},
+           Wrong{R"({"response_format":"json"})", "response_format", "an object with a type"},
+           Wrong{R"({"response_format":{"type":"xml"}})", "response_format.type", "\"json_schema\""},
+           Wrong{R"({"response_format":{"type":"json_schema"}})", "response_format",
+                 "json_schema is missing"},
+           Wrong{R"({"json_schema":{"properties":{"a":{"not":{}}}}})", "json_schema",
+                 "json_schema: schema at /properties/a: not is not supported"},
+           Wrong{R"({"json_schema":"{"})", "json_schema", "a JSON schema"},
+           Wrong{R"({"guided_choice":[]})", "guided_choice", "an array of texts"},
+           Wrong{R"({"guided_regex":"("})", "guided_regex", "a ( without )"},
+           Wrong{R"({"grammar":"root ::= \"a\"","guided_regex":"a"})", "guided_regex",
+                 "expected only one of them"},
+       }) {
+    try {
+      Read(wrong.text);
+      ADD_FAILURE() << wrong.text;
+    } catch (const Refused& why) {
+      EXPECT_EQ(why.param(), wrong.field) << wrong.text;
+      EXPECT_NE(std::string(why.what()).find(wrong.says), std::string::npos) << why.what();
+      EXPECT_EQ(why.status(), 400);
+    }
+  }
+}
+
+TEST(ConstraintsTest, WhatMayHaveAGrammarIsKnownByItsText) {
+  EXPECT_TRUE(MayAskForForm(R"({"response_format":{"type":"json_schema"}})"));
+  EXPECT_TRUE(MayAskForForm(R"({"grammar":"x"})"));
+  EXPECT_FALSE(MayAskForForm(R"({"prompt":"hello","response_format":{"type":"text"}})"));
+}
+
+}  // namespace
+}  // namespace larder::serving::api

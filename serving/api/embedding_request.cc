@@ -1,0 +1,162 @@
+// POST /v1/embeddings, /embedding, /api/embed, /v1/rerank: texts whose hidden states are wanted.
+#include <algorithm>
+
+#include "serving/api/common_fields.h"
+#include "serving/api/dialect_readers.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a request
+
+// Text of clients: nothing in it is a control token. The end of text that the file wants behind each text is
+// added, whether or not it wants a beginning.
+std::vector<TokenId> EmbeddedTokens(const std::string& text, const char* field,
+                                    const CompletionDefaults& defaults) {
+  const model::Tokenizer& tokenizer = *defaults.tokenizer;
+  if (text.size() / defaults.longest_token_bytes > defaults.context)
+    throw Refused(400, "{}: a text of {} bytes does not fit the context of {} tokens", field, text.size(),
+                  defaults.context)
+        .On(field);
+  std::vector<TokenId> tokens = tokenizer.Encode(text, tokenizer.wants_bos(), /*parse_special=*/false);
+  if (tokenizer.wants_eos() && tokenizer.eos() >= 0 && (tokens.empty() || tokens.back() != tokenizer.eos()))
+    tokens.push_back(tokenizer.eos());
+  return tokens;
+}
+
+const Json& Required(const JsonFields& fields, const char* name, const char* expected) {
+  const Json* field = fields.Find(name);
+  if (field == nullptr) throw Refused(400, "{} is missing: expected {}", name, expected).On(name);
+  return *field;
+}
+
+void AddInputs(const Json& field, const char* name, const CompletionDefaults& defaults,
+               CompletionRequest& request) {
+  constexpr const char* kExpected = "a string, an array of strings, of token ids, or of arrays of these";
+  const auto tokens_of = [&](const Json& ids) {
+    std::vector<TokenId> tokens;
+    for (const Json& id : ids)
+      tokens.push_back(
+          static_cast<TokenId>(ToInteger(id, name, 0, static_cast<int64_t>(defaults.vocab) - 1)));
+    return tokens;
+  };
+  if (field.is_string()) {
+    request.prompts.emplace_back(EmbeddedTokens(field.get<std::string>(), name, defaults));
+    return;
+  }
+  if (!field.is_array() || field.empty()) JsonFields::Fail(name, field, kExpected);
+  if (field[0].is_number()) {
+    request.prompts.emplace_back(tokens_of(field));
+    return;
+  }
+  if (field.size() > kMostEmbedded)
+    throw Refused(400, "{} has {} texts: expected at most {}", name, field.size(), kMostEmbedded).On(name);
+  for (const Json& one : field) {
+    if (one.is_string()) {
+      request.prompts.emplace_back(EmbeddedTokens(one.get<std::string>(), name, defaults));
+    } else if (one.is_array() && !one.empty()) {
+      request.prompts.emplace_back(tokens_of(one));
+    } else {
+      JsonFields::Fail(name, one, kExpected);
+    }
+  }
+}
+
+std::string DocumentText(const Json& document) {
+  if (document.is_string()) return document.get<std::string>();
+  if (document.is_object() && document.contains("text") && document["text"].is_string())
+    return document["text"].get<std::string>();
+  JsonFields::Fail("documents", document, "a string, or {\"text\": \"...\"}");
+}
+
+// The file's template, in which "{query}" and "{document}" stand for the texts; without one, the texts with
+// the end of text behind each.
+std::vector<TokenId> PairTokens(const std::string& query, const std::string& document,
+                                const CompletionDefaults& defaults) {
+  const model::Tokenizer& tokenizer = *defaults.tokenizer;
+  std::vector<TokenId> tokens;
+  if (defaults.rank_template.empty()) {
+    if (tokenizer.wants_bos()) tokens.push_back(tokenizer.bos());
+    for (const std::string& text : {query, document}) {
+      const std::vector<TokenId> more = tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+      if (tokenizer.eos() >= 0) tokens.push_back(tokenizer.eos());
+    }
+    return tokens;
+  }
+  std::vector<model::TextPiece> pieces;
+  std::string_view rest = defaults.rank_template;
+  while (!rest.empty()) {
+    const size_t at = std::min(rest.find("{query}"), rest.find("{document}"));
+    pieces.push_back({std::string(rest.substr(0, at)), true});
+    if (at == std::string_view::npos) break;
+    const bool is_query = rest.substr(at).starts_with("{query}");
+    pieces.push_back({is_query ? query : document, false});
+    rest.remove_prefix(at + (is_query ? sizeof "{query}" : sizeof "{document}") - 1);
+  }
+  return tokenizer.EncodePieces(pieces, tokenizer.wants_bos());
+}
+
+}  // namespace
+
+void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults,
+                    CompletionRequest& request) {
+  if (defaults.pooling == model::Pooling::kNone || defaults.pooling == model::Pooling::kRank)
+    throw Refused(501,
+                  "{} is no embedding model: its file does not say how to make one vector of a text; start "
+                  "the server with --pooling mean, cls or last if you know",
+                  defaults.model);
+  request.spec.pooling = defaults.pooling;
+  switch (request.dialect) {
+    case Dialect::kNativeEmbedding: {
+      const char* name = fields.Has("input") ? "input" : "content";
+      AddInputs(Required(fields, name, "a text"), name, defaults, request);
+      const int64_t norm = fields.Integer("embd_normalize", 2, -1, 2);
+      if (norm != 2 && norm != -1)
+        JsonFields::Fail("embd_normalize", Json(norm), "2 (the length is 1) or -1 (as it is)");
+      request.embedding.normalize = norm == 2;
+      break;
+    }
+    case Dialect::kOllamaEmbedding:
+      AddInputs(Required(fields, "prompt", "a text"), "prompt", defaults, request);
+      request.embedding.normalize = false;
+      break;
+    default:
+      AddInputs(Required(fields, "input", "a text, or an array of texts"), "input", defaults, request);
+  }
+  const std::string encoding = fields.String("encoding_format", "float");
+  if (encoding != "float" && encoding != "base64")
+    JsonFields::Fail("encoding_format", Json(encoding), "\"float\" or \"base64\"");
+  request.embedding.base64 = encoding == "base64";
+  request.embedding.dimensions =
+      static_cast<size_t>(fields.Integer("dimensions", 0, 1, static_cast<int64_t>(1) << 20));
+  fields.Ignore({"user", "truncate", "options", "keep_alive", "input_type"});
+}
+
+void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+  if (defaults.rank_head == nullptr)
+    throw Refused(501, "{} is no reranker: its file has no tensor cls.output.weight", defaults.model);
+  request.spec.pooling = model::Pooling::kRank;
+  const Json& query = Required(fields, "query", "a string");
+  if (!query.is_string()) JsonFields::Fail("query", query, "a string");
+  const char* name = fields.Has("texts") ? "texts" : "documents";  // TEI's name
+  const Json& documents = Required(fields, name, "an array of texts");
+  if (!documents.is_array() || documents.empty() || documents.size() > kMostEmbedded)
+    JsonFields::Fail(name, documents, fmt::format("an array of 1 to {} texts", kMostEmbedded));
+  const bool returns = fields.Bool("return_documents", false) || fields.Bool("return_text", false);
+  size_t bytes = 0;
+  for (const Json& one : documents) {
+    std::string text = DocumentText(one);
+    bytes += text.size() + query.get_ref<const std::string&>().size();
+    if (bytes > kMostTextBytes)
+      throw Refused(400, "{}: the query and all documents have more than {} bytes", name, kMostTextBytes)
+          .On(name);
+    request.prompts.emplace_back(PairTokens(query.get<std::string>(), text, defaults));
+    if (returns) request.embedding.documents.push_back(std::move(text));
+  }
+  request.embedding.top_n = static_cast<size_t>(
+      fields.Integer("top_n", static_cast<int64_t>(documents.size()), 1, static_cast<int64_t>(1) << 30));
+  fields.Ignore({"user", "truncate", "raw_scores"});
+}
+
+}  // namespace larder::serving::api

@@ -1,0 +1,96 @@
+// POST /infill, as llama-server: code between a prefix and a suffix, for models with fill-in-the-middle
+// tokens.
+#include <array>
+
+#include "serving/api/common_fields.h"
+#include "serving/api/dialect_readers.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+constexpr size_t kMostExtras = 256;
+
+// By the names that families of models give these tokens: Qwen, CodeLlama, StarCoder, CodeGemma, DeepSeek,
+// Granite, Codestral.
+constexpr std::array<std::string_view, 6> kPrefix = {"<|fim_prefix|>", "\u2581<PRE>",  "<PRE>",
+                                                     "<fim_prefix>",   "<fim-prefix>", "<｜fim▁begin｜>"};
+constexpr std::array<std::string_view, 6> kSuffix = {"<|fim_suffix|>", "\u2581<SUF>",  "<SUF>",
+                                                     "<fim_suffix>",   "<fim-suffix>", "<｜fim▁hole｜>"};
+constexpr std::array<std::string_view, 6> kMiddle = {"<|fim_middle|>", "\u2581<MID>",  "<MID>",
+                                                     "<fim_middle>",   "<fim-middle>", "<｜fim▁end｜>"};
+constexpr std::array<std::string_view, 3> kRepo = {"<|repo_name|>", "<reponame>", "<repo_name>"};
+constexpr std::array<std::string_view, 3> kFile = {"<|file_sep|>", "<file_sep>", "<filename>"};
+
+template <size_t kCount>
+TokenId FindAny(const model::Tokenizer& tokenizer, const std::array<std::string_view, kCount>& names) {
+  for (const std::string_view name : names) {
+    if (const TokenId id = tokenizer.Find(name); id >= 0) return id;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+  const model::Tokenizer& tokenizer = *defaults.tokenizer;
+  const TokenId prefix = FindAny(tokenizer, kPrefix), suffix = FindAny(tokenizer, kSuffix),
+                middle = FindAny(tokenizer, kMiddle);
+  if (prefix < 0 || suffix < 0 || middle < 0)
+    throw Refused(501,
+                  "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
+                  defaults.model);
+  const size_t most_bytes = defaults.context > SIZE_MAX / defaults.longest_token_bytes
+                                ? SIZE_MAX
+                                : defaults.context * defaults.longest_token_bytes;
+  size_t bytes = 0;
+  std::vector<TokenId> tokens;
+  const auto add = [&](const std::string& text) {
+    bytes += text.size();
+    if (bytes > most_bytes)
+      throw Refused(400, "the texts of {} bytes do not fit the context of {} tokens", bytes,
+                    defaults.context);
+    const auto more = tokenizer.Encode(text, /*add_bos=*/false, /*parse_special=*/false);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  };
+  if (tokenizer.wants_bos() && tokenizer.bos() >= 0) tokens.push_back(tokenizer.bos());
+  if (const Json* extra = fields.Find("input_extra")) {
+    if (!extra->is_array() || extra->size() > kMostExtras)
+      JsonFields::Fail("input_extra", *extra, fmt::format("an array of at most {} files", kMostExtras));
+    const TokenId repo = FindAny(tokenizer, kRepo), file = FindAny(tokenizer, kFile);
+    if (repo >= 0 && !extra->empty()) {
+      tokens.push_back(repo);
+      add("project\n");
+    }
+    for (const Json& one : *extra) {
+      const JsonFields part(one, "input_extra");
+      if (file >= 0) {
+        tokens.push_back(file);
+        add(part.String("filename", "file") + "\n");
+      }
+      add(part.String("text", "") + "\n");
+    }
+    if (file >= 0 && !extra->empty()) {
+      tokens.push_back(file);
+      add("this file\n");
+    }
+  }
+  if (!fields.Has("input_prefix") && !fields.Has("input_suffix"))
+    throw Refused(400, "input_prefix is missing: expected a string, with input_suffix").On("input_prefix");
+  tokens.push_back(prefix);
+  add(fields.String("input_prefix", "") + fields.String("prompt", ""));
+  tokens.push_back(suffix);
+  add(fields.String("input_suffix", ""));
+  tokens.push_back(middle);
+  request.prompts.emplace_back(std::move(tokens));
+  ReadSampling(fields, defaults, request);
+  ReadLimit(fields, {"n_predict", "max_tokens"}, defaults, request);
+  if (const Json* stop = fields.Find("stop")) request.spec.stops = ReadStops("stop", *stop);
+  const auto probs = static_cast<int>(fields.Integer("n_probs", 0, 0, kMostLogprobs));
+  request.spec.logprobs = probs == 0 ? -1 : probs;
+  ReadForm(fields, request);
+  request.stream = fields.Bool("stream", false);
+  fields.Ignore({"cache_prompt", "id_slot", "samplers", "n_indent", "t_max_prompt_ms", "t_max_predict_ms",
+                 "n_cache_reuse", "response_fields", "return_tokens", "timings_per_token"});
+}
+
+}  // namespace larder::serving::api

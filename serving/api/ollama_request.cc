@@ -1,0 +1,118 @@
+// POST /api/chat and /api/generate, as Ollama's API: parameters are in an object, and streaming is the
+// default.
+#include "serving/api/chat_fields.h"
+#include "serving/api/common_fields.h"
+#include "serving/api/dialect_readers.h"
+
+namespace larder::serving::inline api {
+namespace {
+
+void RefuseImages(const JsonFields& fields, const char* name) {
+  const Json* images = fields.Find("images");
+  if (images != nullptr && !images->empty())
+    JsonFields::Fail(name, *images, "none: this model reads only text");
+}
+
+Json ReadOllamaCalls(const Json& field) {
+  if (!field.is_array()) JsonFields::Fail("messages.tool_calls", field, "an array of calls");
+  Json calls = Json::array();
+  for (const Json& one : field) {
+    const JsonFields call(one, "messages.tool_calls");
+    const Json* function = call.Find("function");
+    if (function == nullptr) throw Refused(400, "messages.tool_calls.function is missing").On("messages");
+    const JsonFields fields(*function, "messages.tool_calls.function");
+    const Json* arguments = fields.Find("arguments");
+    calls.push_back(CallJson(call.String("id", ""), fields.String("name", ""),
+                             arguments == nullptr ? "{}"
+                             : arguments->is_string()
+                                 ? arguments->get<std::string>()
+                                 : arguments->dump(-1, ' ', false, Json::error_handler_t::replace)));
+  }
+  return calls;
+}
+
+void ReadOllamaMessages(const Json& field, CompletionRequest& request) {
+  CheckMessages("messages", field);
+  request.messages = Json::array();
+  for (const Json& one : field) {
+    const JsonFields message(one, "messages");
+    const std::string role = message.String("role", "");
+    const std::string text = message.String("content", "");
+    RefuseImages(message, "messages.images");
+    if (role == "assistant") {
+      const Json* calls = message.Find("tool_calls");
+      AddAssistant(request.messages, text, message.String("thinking", ""),
+                   calls == nullptr ? Json::array() : ReadOllamaCalls(*calls));
+    } else if (role == "tool") {
+      Json result = {{"role", role}, {"content", text}};
+      result["tool_call_id"] = message.String("tool_call_id", "");
+      if (const std::string name = message.String("tool_name", ""); !name.empty()) result["name"] = name;
+      request.messages.push_back(std::move(result));
+    } else if (role == "user" || role == "system") {
+      request.messages.push_back({{"role", role}, {"content", text}});
+    } else {
+      JsonFields::Fail("messages.role", role, "system, user, assistant or tool");
+    }
+  }
+  const Json& last = request.messages.back();
+  request.continue_last =
+      last["role"] == "assistant" && last["content"].is_string() && !last.contains("tool_calls");
+}
+
+void ReadGenerate(const JsonFields& fields, CompletionRequest& request) {
+  RefuseImages(fields, "images");
+  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && *suffix != "")
+    JsonFields::Fail("suffix", *suffix, "none: use /infill");
+  const std::string prompt = fields.String("prompt", "");
+  if (fields.Bool("raw", false)) {
+    request.prompts.emplace_back(prompt);
+    return;
+  }
+  request.messages = Json::array();
+  const std::string system = fields.String("system", "");
+  if (!system.empty()) request.messages.push_back({{"role", "system"}, {"content", system}});
+  request.messages.push_back({{"role", "user"}, {"content", prompt}});
+}
+
+}  // namespace
+
+void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+  if (request.dialect == Dialect::kOllamaGenerate) {
+    ReadGenerate(fields, request);
+  } else {
+    const Json* messages = fields.Find("messages");
+    if (messages == nullptr)
+      throw Refused(400, "messages is missing: expected an array of messages").On("messages");
+    ReadOllamaMessages(*messages, request);
+    ReadChatTools(fields, request);
+  }
+  FinishTools(request);
+  if (const Json* think = fields.Find("think")) {
+    if (think->is_string()) {
+      SetEffort(request, "think", think->get<std::string>());
+    } else {
+      request.kwargs["enable_thinking"] = fields.Bool("think", true);
+    }
+  }
+  const Json none = Json::object();
+  const Json* given = fields.Find("options");
+  const JsonFields options(given == nullptr ? none : *given, "options");
+  ReadSampling(options, defaults, request);
+  ReadLimit(options, {"num_predict"}, defaults, request);
+  if (request.spec.max_tokens < 0) request.spec.max_tokens = -1;
+  if (const Json* stop = options.Find("stop")) request.spec.stops = ReadStops("options.stop", *stop);
+  if (const Json* format = fields.Find("format"); format != nullptr && *format != "") {
+    if (format->is_string() && *format != "json")
+      JsonFields::Fail("format", *format, "\"json\" or a JSON schema");
+    SetForm(format->is_string() ? Json{{"type", "json_object"}}
+                                : Json{{"type", "json_object"}, {"schema", *format}},
+            request);
+  }
+  request.stream = fields.Bool("stream", true);
+  options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap",
+                  "use_mlock", "numa", "low_vram", "vocab_only", "penalize_newline"});
+  request.ignored_fields += options.ignored();
+  fields.Ignore({"keep_alive", "context", "template", "system", "truncate", "shift"});
+}
+
+}  // namespace larder::serving::api

@@ -1,0 +1,309 @@
+#include "serving/constraint/automaton.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace larder::serving::inline constraint {
+namespace {
+
+constexpr size_t kMostItems = 1024;         // configurations of a state
+constexpr size_t kMostFollowed = 32 << 10;  // nodes that one step follows
+// Configurations that a mask steps. Some 30 ns each if no step is known: at most a tenth of a second, where
+// all of a vocabulary's 300,000 nodes have a dozen of them each. A JSON string takes 20,000.
+constexpr size_t kMostWork = 4'000'000;
+constexpr size_t kMostBytes = 48 << 20;      // of states, frames and steps; Tidy drops more
+constexpr size_t kMostMaskBytes = 16 << 20;  // of masks that are kept
+
+}  // namespace
+
+Automaton::Automaton(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Vocabulary> vocabulary)
+    : grammar_(std::move(grammar)), vocabulary_(std::move(vocabulary)), nfa_(grammar_->nfa()) {
+  path_.resize(vocabulary_->longest() + 1);
+  Find({}, false);                    // kDead
+  states_.push_back(states_[kDead]);  // kTooMany: no set is equal to it
+  frames_.push_back({});              // 0: the empty stack
+  FindControls();
+  Begin();
+  Follow({nfa_.start, 0});
+  const StateId state = Finish();
+  start_ = state;
+  Keep(&start_);
+}
+
+// A control token's text somewhere in a literal of the grammar's text is the token, too.
+void Automaton::FindControls() {
+  for (const Nfa::Literal& literal : nfa_.literals) {
+    for (const auto& [text, token] : vocabulary_->controls()) {
+      for (size_t at = literal.text.find(text); at != std::string::npos; at = literal.text.find(text, at + 1))
+        controls_[literal.At(at)].emplace_back(token, literal.At(at + text.size()));
+    }
+  }
+}
+
+uint32_t Automaton::Push(const Frame& frame) {
+  const uint64_t hash = Mix(Mix(frame.parent, frame.to), frame.count);
+  const auto fresh = static_cast<uint32_t>(frames_.size());
+  const uint32_t id = frame_ids_.Find(hash, fresh, [&](uint32_t i) { return frames_[i] == frame; });
+  if (id == fresh) frames_.push_back(frame);
+  return id;
+}
+
+void Automaton::Begin() {
+  found_.clear();
+  seen_items_.clear();
+  seen_.Clear();
+  complete_ = too_many_ = false;
+}
+
+// What a loop does after its body has matched `count` times.
+void Automaton::Enter(uint32_t loop_id, uint32_t count, uint32_t stack, std::vector<Item>& to_do) {
+  const Nfa::Loop& loop = nfa_.loops[loop_id];
+  if (count >= loop.least) to_do.push_back({loop.exit, stack});
+  if (count < loop.most) to_do.push_back({loop.body, Push({stack, kLoopBit | loop_id, count})});
+}
+
+// Adds to found_ what is reached from the item without a byte.
+void Automaton::Follow(Item item) {
+  to_do_.assign(1, item);
+  while (!to_do_.empty()) {
+    item = to_do_.back();
+    to_do_.pop_back();
+    const auto fresh = static_cast<uint32_t>(seen_items_.size());
+    const uint32_t seen =
+        seen_.Find(Mix(item.node, item.stack), fresh, [&](uint32_t i) { return seen_items_[i] == item; });
+    if (seen != fresh) continue;
+    if (fresh == kMostFollowed) too_many_ = true;
+    if (too_many_) return;
+    seen_items_.push_back(item);
+    const Nfa::Node& node = nfa_.nodes[item.node];
+    switch (node.kind) {
+      case Nfa::Node::Kind::kBytes:
+        if (node.begin == node.end) break;
+        found_.push_back(item);
+        if (found_.size() > kMostItems) too_many_ = true;
+        break;
+      case Nfa::Node::Kind::kSplit:
+        for (uint32_t i = node.begin; i < node.end; ++i) to_do_.push_back({nfa_.splits[i], item.stack});
+        break;
+      case Nfa::Node::Kind::kCall:
+        // Behind a call that is the last thing, there is nothing to come back for.
+        if (nfa_.nodes[node.end].kind == Nfa::Node::Kind::kEnd) {
+          to_do_.push_back({node.begin, item.stack});
+        } else {
+          to_do_.push_back({node.begin, Push({item.stack, node.end, 0})});
+        }
+        break;
+      case Nfa::Node::Kind::kLoop:
+        Enter(node.begin, 0, item.stack, to_do_);
+        break;
+      case Nfa::Node::Kind::kEnd:
+        if (item.stack == 0) {
+          complete_ = true;
+        } else {
+          const Frame frame = frames_[item.stack];
+          if ((frame.to & kLoopBit) == 0) {
+            to_do_.push_back({frame.to, frame.parent});
+          } else {
+            const uint32_t loop = frame.to & ~kLoopBit;
+            const bool endless = nfa_.loops[loop].most == kUnbounded;
+            const uint32_t count =
+                endless ? std::min(frame.count + 1, nfa_.loops[loop].least) : frame.count + 1;
+            Enter(loop, count, frame.parent, to_do_);
+          }
+        }
+        break;
+    }
+  }
+}
+
+StateId Automaton::Finish() {
+  if (too_many_) return kTooMany;
+  std::sort(found_.begin(), found_.end());
+  return Find(found_, complete_);
+}
+
+StateId Automaton::Find(std::span<const Item> items, bool complete) {
+  uint64_t hash = complete ? 1 : 0;
+  for (const Item& item : items) hash = Mix(Mix(hash, item.node), item.stack);
+  const auto fresh = static_cast<StateId>(states_.size());
+  const StateId id = state_ids_.Find(hash, fresh, [&](StateId i) {
+    const State& state = states_[i];
+    return state.complete == complete && state.count == items.size() &&
+           std::equal(items.begin(), items.end(), items_.begin() + state.begin);
+  });
+  if (id != fresh) return id;
+  states_.push_back({static_cast<uint32_t>(items_.size()), static_cast<uint32_t>(items.size()), kNoRow,
+                     PlainOf(items), complete});
+  items_.insert(items_.end(), items.begin(), items.end());
+  return id;
+}
+
+uint32_t Automaton::PlainOf(std::span<const Item> items) const {
+  uint32_t most = 0;
+  for (const Item& item : items) {
+    switch (nfa_.nodes[item.node].plain) {
+      case Nfa::PlainLoop::kNo:
+        break;
+      case Nfa::PlainLoop::kAlways:
+        return kUnbounded;
+      case Nfa::PlainLoop::kCounted: {
+        const Frame& frame = frames_[item.stack];
+        most = std::max(most, nfa_.loops[frame.to & ~kLoopBit].most - frame.count);
+        break;
+      }
+    }
+  }
+  return most;
+}
+
+StateId Automaton::NewStep(StateId from, uint8_t byte_class) {
+  StateId to = from;  // kDead and kTooMany stay
+  if (from > kTooMany) {
+    const uint8_t byte = nfa_.class_byte[byte_class];
+    Begin();
+    for (uint32_t i = 0; i < states_[from].count && !too_many_; ++i) {
+      const Item item = items_[states_[from].begin + i];
+      const Nfa::Node& node = nfa_.nodes[item.node];
+      for (uint32_t e = node.begin; e < node.end; ++e) {
+        const Nfa::Edge& edge = nfa_.edges[e];
+        if (edge.first <= byte && byte <= edge.last) Follow({edge.to, item.stack});
+      }
+    }
+    to = Finish();
+  }
+  if (states_[from].row == kNoRow) {
+    states_[from].row = static_cast<uint32_t>(steps_.size());
+    steps_.resize(steps_.size() + nfa_.classes, kUnknown);
+  }
+  return steps_[states_[from].row + byte_class] = to;
+}
+
+StateId Automaton::StepToken(StateId state, TokenId token) {
+  const std::string_view bytes = vocabulary_->bytes(token);
+  if (!bytes.empty()) return Step(state, bytes);
+  Begin();
+  const State from = states_[state];
+  for (uint32_t i = 0; i < from.count; ++i) {
+    const Item item = items_[from.begin + i];
+    const auto known = controls_.find(item.node);
+    if (known == controls_.end()) continue;
+    for (const auto& [control, to] : known->second) {
+      if (control == token) Follow({to, item.stack});
+    }
+  }
+  return Finish();
+}
+
+bool Automaton::Walk(StateId start, std::span<const Vocabulary::Node> tree, uint32_t known_plain,
+                     std::span<uint64_t> out, size_t& work) {
+  path_[0] = start;
+  const auto end = static_cast<uint32_t>(tree.size());
+  for (uint32_t i = 0; i < end;) {
+    const Vocabulary::Node& node = tree[i];
+    if (node.most_plain != 0 && node.most_plain <= known_plain && node.most_plain < 255) {
+      i = node.next;
+      continue;
+    }
+    const StateId from = path_[node.depth];
+    work += 1 + states_[from].count;
+    const StateId to = Step(from, node.byte);
+    if (to <= kTooMany) {
+      if (to == kTooMany) return false;
+      i = node.next;
+      continue;
+    }
+    path_[node.depth + 1u] = to;
+    for (TokenId token = node.token; token >= 0; token = vocabulary_->Same(token))
+      out[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
+    ++i;
+    if (work > kMostWork) return false;
+  }
+  return true;
+}
+
+bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
+  if (state == kTooMany) return false;
+  if (const auto known = masks_.find(state); known != masks_.end()) {
+    std::copy(known->second.begin(), known->second.end(), out.begin());
+    return true;
+  }
+  // Inside a string the plain tokens that fit are allowed without a look at each.
+  const uint32_t plain = states_[state].plain;
+  const uint32_t known_plain =
+      plain > Vocabulary::kPlainLevels && plain != kUnbounded ? Vocabulary::kPlainLevels : plain;
+  if (known_plain > 0) {
+    const std::span<const uint64_t> allowed = vocabulary_->PlainOfAtMost(known_plain);
+    std::copy(allowed.begin(), allowed.end(), out.begin());
+  } else {
+    std::fill(out.begin(), out.end(), 0);
+  }
+  size_t work = 0;
+  if (known_plain != kUnbounded && !Walk(state, vocabulary_->plain(), known_plain, out, work)) return false;
+  if (!Walk(state, vocabulary_->other(), 0, out, work)) return false;
+  const auto set = [&](TokenId token) {
+    out[static_cast<size_t>(token) / 64] |= uint64_t{1} << static_cast<size_t>(token) % 64;
+  };
+  if (!controls_.empty()) {
+    for (uint32_t i = 0; i < states_[state].count; ++i) {
+      const auto known = controls_.find(items_[states_[state].begin + i].node);
+      if (known == controls_.end()) continue;
+      for (const auto& [token, to] : known->second) set(token);
+    }
+  }
+  if (states_[state].complete) {
+    for (const TokenId token : vocabulary_->end_of_generation()) set(token);
+  }
+  if ((masks_.size() + 1) * out.size_bytes() > kMostMaskBytes && !mask_order_.empty()) {
+    masks_.erase(mask_order_.front());
+    mask_order_.pop_front();
+  }
+  masks_[state].assign(out.begin(), out.end());
+  mask_order_.push_back(state);
+  return true;
+}
+
+void Automaton::Release(StateId* state) { std::erase(kept_, state); }
+
+size_t Automaton::bytes() const {
+  return frames_.size() * sizeof(Frame) + frame_ids_.bytes() + items_.size() * sizeof(Item) +
+         states_.size() * sizeof(State) + state_ids_.bytes() + steps_.size() * sizeof(StateId);
+}
+
+// Keeps the states that are in use, with their frames, and drops all others.
+void Automaton::Tidy() {
+  if (bytes() <= kMostBytes) return;
+  const std::vector<Frame> frames = std::exchange(frames_, {});
+  const std::vector<Item> items = std::exchange(items_, {});
+  const std::vector<State> states = std::exchange(states_, {});
+  frame_ids_.Free();
+  state_ids_.Free();
+  steps_ = {};
+  masks_.clear();
+  mask_order_.clear();
+  std::vector<bool> used(frames.size());
+  for (const StateId* id : kept_) {
+    for (uint32_t i = 0; i < states[*id].count; ++i) used[items[states[*id].begin + i].stack] = true;
+  }
+  for (size_t i = frames.size(); i-- > 0;) {  // parents come before what is on them
+    if (used[i]) used[frames[i].parent] = true;
+  }
+  std::vector<uint32_t> moved(frames.size());
+  frames_.push_back({});
+  for (size_t i = 1; i < frames.size(); ++i) {
+    if (used[i]) moved[i] = Push({moved[frames[i].parent], frames[i].to, frames[i].count});
+  }
+  Find({}, false);
+  states_.push_back(states_[kDead]);
+  for (StateId* id : kept_) {
+    if (*id <= kTooMany) continue;
+    found_.clear();
+    for (uint32_t i = 0; i < states[*id].count; ++i) {
+      const Item& item = items[states[*id].begin + i];
+      found_.push_back({item.node, moved[item.stack]});
+    }
+    std::sort(found_.begin(), found_.end());
+    *id = Find(found_, states[*id].complete);
+  }
+}
+
+}  // namespace larder::serving::constraint

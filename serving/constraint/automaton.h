@@ -1,0 +1,123 @@
+// Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A state is a set
+// of configurations (node and stack); equal ones are the same state, their stacks share their frames, and
+// steps and masks that were computed once are kept. One thread at a time: the mask thread's.
+//
+// Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs more ends
+// its generation with an error; where the bound is does not depend on what is cached.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "serving/constraint/interned.h"
+#include "serving/constraint/vocabulary.h"
+#include "serving/grammar/grammar.h"
+
+namespace larder::serving::inline constraint {
+
+using StateId = uint32_t;
+
+class Automaton {
+ public:
+  static constexpr StateId kDead = 0;     // nothing matches any more
+  static constexpr StateId kTooMany = 1;  // more configurations than a state may have
+
+  Automaton(std::shared_ptr<const Grammar>, std::shared_ptr<const Vocabulary>);
+  Automaton(const Automaton&) = delete;
+  Automaton& operator=(const Automaton&) = delete;
+
+  StateId start() const { return start_; }
+  StateId Step(StateId state, uint8_t byte) {
+    const uint32_t row = states_[state].row;
+    if (row != kNoRow) {
+      if (const StateId to = steps_[row + nfa_.byte_class[byte]]; to != kUnknown) return to;
+    }
+    return NewStep(state, nfa_.byte_class[byte]);
+  }
+  StateId Step(StateId state, std::string_view bytes) {
+    for (const char byte : bytes) state = Step(state, static_cast<uint8_t>(byte));
+    return state;
+  }
+  // Behind a token; kDead if it is not allowed. An end-of-generation token is none.
+  StateId StepToken(StateId, TokenId);
+  bool complete(StateId state) const { return states_[state].complete; }
+
+  // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation where the
+  // text is complete. False: more work than a mask may take.
+  bool Mask(StateId, std::span<uint64_t> out);
+
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+  size_t states() const { return states_.size(); }
+
+  // A state that outlives what is dropped when memory is full; Tidy may then change its id. Call Tidy between
+  // masks.
+  void Keep(StateId* state) { kept_.push_back(state); }
+  void Release(StateId* state);
+  void Tidy();
+
+ private:
+  struct Item {
+    NodeId node;
+    uint32_t stack;
+    bool operator==(const Item&) const = default;
+    auto operator<=>(const Item&) const = default;
+  };
+  struct Frame {
+    uint32_t parent;
+    uint32_t to;     // kLoopBit: a loop, else the node to go on at
+    uint32_t count;  // of a loop: how often its body has matched
+    bool operator==(const Frame&) const = default;
+  };
+  struct State {
+    uint32_t begin, count;  // in items_
+    uint32_t row;           // in steps_
+    uint32_t plain;         // so many plain characters may follow, kUnbounded: any number
+    bool complete;
+  };
+  static constexpr uint32_t kNoRow = UINT32_MAX;
+  static constexpr StateId kUnknown = UINT32_MAX;
+  static constexpr uint32_t kLoopBit = 1u << 31;
+
+  StateId NewStep(StateId, uint8_t byte_class);
+  StateId Find(std::span<const Item>, bool complete);
+  uint32_t Push(const Frame&);
+  void Begin();
+  void Follow(Item);
+  void Enter(uint32_t loop, uint32_t count, uint32_t stack, std::vector<Item>& to_do);
+  StateId Finish();
+  uint32_t PlainOf(std::span<const Item>) const;
+  bool Walk(StateId, std::span<const Vocabulary::Node> tree, uint32_t known_plain, std::span<uint64_t> out,
+            size_t& work);
+  void FindControls();
+  size_t bytes() const;
+
+  const std::shared_ptr<const Grammar> grammar_;
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const Nfa& nfa_;
+  std::unordered_map<NodeId, std::vector<std::pair<TokenId, NodeId>>> controls_;  // literals that are one
+  StateId start_ = kDead;
+
+  std::vector<Frame> frames_;
+  Interned frame_ids_;
+  std::vector<Item> items_;
+  std::vector<State> states_;
+  Interned state_ids_;
+  std::vector<StateId> steps_;
+
+  std::unordered_map<StateId, std::vector<uint64_t>> masks_;
+  std::deque<StateId> mask_order_;  // the oldest first
+  std::vector<StateId*> kept_;
+
+  // The closure that is being made.
+  std::vector<Item> found_, to_do_, seen_items_;
+  Interned seen_;
+  bool complete_ = false, too_many_ = false;
+  std::vector<StateId> path_;  // of Walk, by depth
+};
+
+}  // namespace larder::serving::constraint

@@ -1,0 +1,112 @@
+#include "serving/constraint/constraint.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace larder::serving::inline constraint {
+
+Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::string> triggers)
+    : automaton_(std::move(automaton)), triggers_(std::move(triggers)), state_(automaton_->start()) {
+  std::erase(triggers_, "");
+  active_ = triggers_.empty();
+  for (const std::string& trigger : triggers_) longest_trigger_ = std::max(longest_trigger_, trigger.size());
+  automaton_->Keep(&state_);
+}
+
+Constraint::Constraint(const Constraint& other)
+    : automaton_(other.automaton_),
+      triggers_(other.triggers_),
+      longest_trigger_(other.longest_trigger_),
+      active_(other.active_),
+      state_(other.state_),
+      tail_(other.tail_),
+      overlong_(other.overlong_) {
+  automaton_->Keep(&state_);
+}
+
+Constraint::~Constraint() { automaton_->Release(&state_); }
+
+size_t Constraint::EndOfTrigger(std::string_view text) const {
+  size_t end = std::string::npos;
+  for (const std::string& trigger : triggers_) {
+    const size_t at = text.find(trigger);
+    if (at != std::string::npos) end = std::min(end, at + trigger.size());
+  }
+  return end;
+}
+
+bool Constraint::Accept(TokenId token) {
+  automaton_->Tidy();
+  if (active_) {
+    state_ = automaton_->StepToken(state_, token);
+    return !dead();
+  }
+  const std::string_view bytes = automaton_->vocabulary().bytes(token);
+  tail_ += bytes.empty() ? automaton_->vocabulary().ControlText(token) : bytes;
+  if (const size_t end = EndOfTrigger(tail_); end != std::string::npos) {
+    active_ = true;
+    state_ = automaton_->Step(automaton_->start(), std::string_view(tail_).substr(end));
+    tail_ = {};
+    return !dead();
+  }
+  if (tail_.size() >= longest_trigger_) tail_.erase(0, tail_.size() - longest_trigger_ + 1);
+  return true;
+}
+
+Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask) {
+  automaton_->Tidy();
+  if (active_) return automaton_->Mask(state_, mask) ? Allowed::kSome : Allowed::kTooMuchWork;
+  std::vector<TokenId> banned;
+  FindBanned(banned);
+  if (banned.empty()) return Allowed::kAll;
+  std::fill(mask.begin(), mask.end(), ~uint64_t{0});
+  for (const TokenId token : banned)
+    mask[static_cast<size_t>(token) / 64] &= ~(uint64_t{1} << static_cast<size_t>(token) % 64);
+  return Allowed::kSome;
+}
+
+// Tokens that end a trigger and go on with what the grammar does not begin with.
+void Constraint::FindBanned(std::vector<TokenId>& banned) {
+  const Vocabulary& vocabulary = automaton_->vocabulary();
+  const auto consider = [&](TokenId token) {
+    const std::string text = tail_ + std::string(vocabulary.bytes(token));
+    const size_t end = EndOfTrigger(text);
+    if (end == std::string::npos || end == text.size()) return;
+    if (automaton_->Step(automaton_->start(), std::string_view(text).substr(end)) <= Automaton::kTooMany)
+      banned.push_back(token);
+  };
+  if (!overlong_) {
+    overlong_.emplace();
+    for (size_t i = 0; i < vocabulary.size(); ++i) {
+      const auto token = static_cast<TokenId>(i);
+      const std::string_view bytes = vocabulary.bytes(token);
+      if (const size_t end = EndOfTrigger(bytes); end < bytes.size()) overlong_->push_back(token);
+    }
+  }
+  for (const TokenId token : *overlong_) consider(token);
+  for (const std::string& trigger : triggers_) {
+    for (size_t begun = std::min(trigger.size() - 1, tail_.size()); begun > 0; --begun) {
+      if (!std::string_view(tail_).ends_with(std::string_view(trigger).substr(0, begun))) continue;
+      const std::string_view rest = std::string_view(trigger).substr(begun);
+      for (const auto& tree : {vocabulary.plain(), vocabulary.other()}) {
+        // Down the tree to the node of `rest`; the tokens below it have it and more.
+        size_t i = 0, end = tree.size(), matched = 0;
+        while (i < end && matched < rest.size()) {
+          if (tree[i].byte == static_cast<uint8_t>(rest[matched])) {
+            end = tree[i].next;
+            ++matched;
+            ++i;
+          } else {
+            i = tree[i].next;
+          }
+        }
+        if (matched < rest.size()) continue;
+        for (; i < end; ++i) {
+          for (TokenId token = tree[i].token; token >= 0; token = vocabulary.Same(token)) consider(token);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace larder::serving::constraint

@@ -1,0 +1,53 @@
+// Constraint: what one generated text may go on with. It takes the text's tokens and has the mask of the next
+// one. With triggers the text is free up to the first of these; what is behind it must match the grammar. It
+// may be copied. One thread at a time, that of its Automaton.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/constraint/automaton.h"
+
+namespace larder::serving::inline constraint {
+
+class Constraint {
+ public:
+  Constraint(std::shared_ptr<Automaton>, std::vector<std::string> triggers);
+  Constraint(const Constraint&);
+  Constraint& operator=(const Constraint&) = delete;
+  ~Constraint();
+
+  // False: the token is not allowed, and nothing is from now on.
+  bool Accept(TokenId);
+
+  enum class Allowed { kAll, kSome, kTooMuchWork };
+  // kSome: `mask` has a bit for each allowed token; it has Vocabulary::words() words.
+  Allowed Mask(std::span<uint64_t> mask);
+
+  // Whether the text may end here. Always, before a trigger.
+  bool complete() const { return !active_ || automaton_->complete(state_); }
+  // No text can follow, nor may it end.
+  bool dead() const { return state_ <= Automaton::kTooMany; }
+  bool active() const { return active_; }  // a trigger was seen, or there is none
+
+ private:
+  // Where the trigger that ends first ends; npos: there is none.
+  size_t EndOfTrigger(std::string_view text) const;
+  void FindBanned(std::vector<TokenId>& banned);
+
+  std::shared_ptr<Automaton> automaton_;
+  std::vector<std::string> triggers_;
+  size_t longest_trigger_ = 0;
+  bool active_;
+  StateId state_;
+  std::string tail_;  // of the free text: what may be the start of a trigger
+  // Tokens with a whole trigger and more text.
+  std::optional<std::vector<TokenId>> overlong_;
+};
+
+}  // namespace larder::serving::constraint

@@ -1,0 +1,209 @@
+#include "serving/constraint/constraint.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "serving/constraint/constraint_testing.h"
+#include "serving/constraint/mask_thread.h"
+#include "serving/grammar/grammar.h"
+
+namespace larder::serving::inline constraint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::shared_ptr<const Grammar> OfSchema(const char* schema) {
+  return Grammar::FromJsonSchema(Json::parse(schema));
+}
+
+std::vector<std::shared_ptr<const Grammar>> Grammars() {
+  return {
+      OfSchema("true"),
+      OfSchema(
+          R"({"type":"object","properties":{"name":{"type":"string","maxLength":20},"age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":{"enum":["abc","abd","x\"y"]},"maxItems":5}},"required":["name","age"]})"),
+      OfSchema(
+          R"({"type":"array","items":{"anyOf":[{"type":"string","minLength":3,"maxLength":70},{"type":"number"},{"$ref":"#"}]}})"),
+      OfSchema(
+          R"({"type":"object","properties":{"na":{"type":"null"}},"additionalProperties":{"type":"string","pattern":"^[a-z]{2,9}[0-9]*$"}})"),
+      Grammar::FromGbnf("root ::= e\ne ::= \"(\" e \")\" e | [a-z0-9]{1,3} | \"\\\"\" [^\"]* \"\\\"\""),
+      Grammar::FromGbnf("root ::= .{0,40} \"!\""),
+      Grammar::FromGbnf("root ::= [^\\n]{33,35}"),
+      Grammar::FromGbnf("root ::= \"a\" (\"<|tool|>\" \"b\" | \"x<|tool|>y\") \"c\"?"),
+      Grammar::FromGbnf("root ::= (\"a\" | \"aa\" | [a-c] \"b\"?){2,60} \"\\n\""),
+  };
+}
+
+// The oracle of masks: each token alone, byte by byte.
+TEST(Masks, EqualWhatEachTokenGives) {
+  const auto vocabulary = JsonVocabulary();
+  std::mt19937 random(1);
+  size_t states = 0;
+  for (const auto& grammar : Grammars()) {
+    for (int text = 0; text < 12; ++text) {
+      const auto automaton = std::make_shared<Automaton>(grammar, vocabulary);
+      const auto oracle = std::make_shared<Automaton>(grammar, vocabulary);
+      Constraint constraint(automaton, {});
+      StateId state = oracle->start();
+      std::vector<uint64_t> mask(vocabulary->words());
+      for (int step = 0; step < 60; ++step, ++states) {
+        ASSERT_EQ(constraint.Mask(mask), Constraint::Allowed::kSome);
+        std::vector<TokenId> allowed;
+        for (TokenId token = 0; static_cast<size_t>(token) < vocabulary->size(); ++token) {
+          const bool expected = vocabulary->IsEnd(token)
+                                    ? oracle->complete(state)
+                                    : oracle->StepToken(state, token) != Automaton::kDead;
+          ASSERT_EQ(Bit(mask, token), expected)
+              << "token " << token << " '" << vocabulary->bytes(token) << "' step " << step;
+          if (expected && !vocabulary->IsEnd(token)) allowed.push_back(token);
+        }
+        ASSERT_EQ(constraint.complete(), oracle->complete(state));
+        if (allowed.empty()) {
+          EXPECT_TRUE(constraint.complete());
+          break;
+        }
+        const TokenId token = allowed[random() % allowed.size()];
+        ASSERT_TRUE(constraint.Accept(token));
+        state = oracle->StepToken(state, token);
+      }
+    }
+  }
+  EXPECT_GT(states, 1000u);
+}
+
+TEST(Masks, AreTheSameAfterMemoryWasTidied) {
+  const auto vocabulary = JsonVocabulary();
+  const auto grammar = Grammar::FromGbnf("root ::= (\"a\" | \"b\" \"c\"){0,1000000} \"d\"");
+  const auto automaton = std::make_shared<Automaton>(grammar, vocabulary);
+  Constraint constraint(automaton, {}), copy = constraint;
+  std::vector<uint64_t> mask(vocabulary->words());
+  size_t most = 0;
+  bool dropped = false;
+  for (int i = 0; i < 400'000; ++i) {
+    ASSERT_TRUE(constraint.Accept('a'));
+    dropped = dropped || automaton->states() < most;
+    most = std::max(most, automaton->states());
+  }
+  EXPECT_TRUE(dropped);
+  ASSERT_EQ(constraint.Mask(mask), Constraint::Allowed::kSome);
+  EXPECT_TRUE(Bit(mask, 'a') && Bit(mask, 'b') && Bit(mask, 'd') && !Bit(mask, 'c'));
+  EXPECT_TRUE(constraint.Accept('b'));
+  EXPECT_FALSE(constraint.Accept('d'));
+  EXPECT_TRUE(copy.Accept('b'));
+  EXPECT_TRUE(copy.Accept('c'));
+  EXPECT_TRUE(copy.Accept('d'));
+  EXPECT_TRUE(copy.complete());
+}
+
+TEST(Masks, AnAmbiguousGrammarHasABound) {
+  const auto grammar = Grammar::FromGbnf(
+      "root ::= s\ns ::= \"a\" s s t | \"a\" t s | \"a\"\nt ::= \"a\" s | \"a\" t s s | \"a\"");
+  Automaton automaton(grammar, JsonVocabulary());
+  StateId state = automaton.start();
+  for (int i = 0; i < 100 && state > Automaton::kTooMany; ++i) state = automaton.Step(state, 'a');
+  EXPECT_EQ(state, Automaton::kTooMany);
+  std::vector<uint64_t> mask(JsonVocabulary()->words());
+  EXPECT_FALSE(automaton.Mask(state, mask));
+}
+
+TEST(Masks, ControlTokensOnlyWhereALiteralNamesThem) {
+  const auto vocabulary = JsonVocabulary();
+  const TokenId tool = JsonTokenizer()->Find("<|tool|>"), end = vocabulary->end_of_generation()[0];
+  const auto named = std::make_shared<Automaton>(
+      Grammar::FromGbnf("root ::= \"<|tool|>\\n{\" . \"<|eot_id|>\""), vocabulary);
+  std::vector<uint64_t> mask(vocabulary->words());
+  ASSERT_TRUE(named->Mask(named->start(), mask));
+  EXPECT_TRUE(Bit(mask, tool));
+  EXPECT_TRUE(Bit(mask, '<'));
+  EXPECT_FALSE(Bit(mask, end));
+  EXPECT_EQ(named->StepToken(named->start(), tool), named->Step(named->start(), "<|tool|>"));
+  // Any text may hold the characters, but not the token; and data in a schema is text.
+  for (const auto& grammar : {Grammar::FromGbnf("root ::= .*"), OfSchema(R"({"const":"<|tool|>"})")}) {
+    Automaton automaton(grammar, vocabulary);
+    StateId state = automaton.start();
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(automaton.Mask(state, mask));
+      EXPECT_FALSE(Bit(mask, tool));
+      state = automaton.Step(state, '"');
+    }
+  }
+}
+
+TEST(Masks, TokensThatTheVocabularyLacksAreForbidden) {
+  const auto vocabulary = JsonVocabulary();
+  Automaton automaton(Grammar::FromGbnf("root ::= .*"), vocabulary);
+  std::vector<uint64_t> mask(vocabulary->words());
+  ASSERT_TRUE(automaton.Mask(automaton.start(), mask));
+  EXPECT_FALSE(Bit(mask, static_cast<TokenId>(vocabulary->size()) - 1));
+  EXPECT_TRUE(Bit(mask, vocabulary->end_of_generation()[0]));
+}
+
+TEST(Constraint, IsFreeUpToATrigger) {
+  const auto vocabulary = JsonVocabulary();
+  const auto token = [&](std::string_view text) {
+    for (TokenId id = 0; static_cast<size_t>(id) < vocabulary->size(); ++id) {
+      if (vocabulary->bytes(id) == text) return id;
+    }
+    return TokenId{-1};
+  };
+  const auto automaton = std::make_shared<Automaton>(Grammar::FromGbnf("root ::= \"ab\""), vocabulary);
+  Constraint constraint(automaton, {"<call>", "<|tool|>"});
+  std::vector<uint64_t> mask(vocabulary->words());
+  // One token has the trigger and what the grammar does not begin with.
+  ASSERT_EQ(constraint.Mask(mask), Constraint::Allowed::kSome);
+  EXPECT_FALSE(Bit(mask, token("<call>x")));
+  EXPECT_TRUE(Bit(mask, token("x<call>")));
+  EXPECT_TRUE(Bit(mask, 'q'));
+  EXPECT_TRUE(constraint.complete());
+  Constraint other = constraint;
+  for (const char c : std::string("hello <ca")) ASSERT_TRUE(constraint.Accept(c));
+  EXPECT_FALSE(constraint.active());
+  ASSERT_TRUE(constraint.Accept(token("ll>")));
+  EXPECT_TRUE(constraint.active());
+  EXPECT_FALSE(constraint.complete());
+  ASSERT_EQ(constraint.Mask(mask), Constraint::Allowed::kSome);
+  EXPECT_TRUE(Bit(mask, 'a'));
+  EXPECT_FALSE(Bit(mask, 'q'));
+  EXPECT_FALSE(constraint.Accept('q'));
+  ASSERT_TRUE(other.Accept(JsonTokenizer()->Find("<|tool|>")));
+  EXPECT_TRUE(other.active());
+  ASSERT_TRUE(other.Accept('a'));
+  ASSERT_TRUE(other.Accept('b'));
+  EXPECT_TRUE(other.complete());
+}
+
+TEST(MaskThread, GivesTheMasksOfItsSequences) {
+  const auto tokenizer = JsonTokenizer();
+  const size_t vocab = tokenizer->size();
+  const auto thread = MaskThread::Start(tokenizer, vocab, 4);
+  const auto grammar =
+      OfSchema(R"({"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]})");
+  std::vector<std::unique_ptr<MaskedSequence>> sequences;
+  for (int i = 0; i < 4; ++i) sequences.push_back(thread->Open(grammar, {}));
+  for (const char c : std::string("{\"a\":true}")) {
+    for (auto& sequence : sequences) {
+      sequence->Wait();
+      ASSERT_EQ(sequence->failure(), "");
+      ASSERT_TRUE(Bit(sequence->allowed(), c));
+      ASSERT_FALSE(Bit(sequence->allowed(), 'z'));
+      ASSERT_FALSE(sequence->complete());
+      sequence->Accept(c);
+    }
+  }
+  sequences[0]->Wait();
+  EXPECT_TRUE(sequences[0]->complete());
+  EXPECT_TRUE(sequences[0]->only_the_end());
+  sequences[1]->Wait();
+  sequences[1]->Accept('z');
+  sequences[1]->Wait();
+  EXPECT_EQ(sequences[1]->failure(), "the grammar does not allow the chosen token");
+  const auto free = thread->Open(grammar, {"<call>"});
+  free->Wait();
+  EXPECT_FALSE(free->only_the_end());
+}
+
+}  // namespace
+}  // namespace larder::serving::constraint

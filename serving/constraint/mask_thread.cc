@@ -1,0 +1,169 @@
+#include "serving/constraint/mask_thread.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <exception>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "serving/constraint/constraint.h"
+#include "serving/constraint/vocabulary.h"
+
+namespace larder::serving::inline constraint {
+namespace {
+
+constexpr size_t kMostAutomata = 16;  // of grammars that no running sequence needs
+constexpr uint64_t kSpinNs = 20'000;
+
+// Adaptive: on a machine whose cores all compute, the one that waits must give way to the other.
+sync::WaitPolicy Waiting() {
+  static const sync::WaitPolicy policy{sync::WaitPolicy::Mode::kAdaptive, sync::SpinIterationsFor(kSpinNs)};
+  return policy;
+}
+
+}  // namespace
+
+// One sequence's mask, written by the mask thread before it signals `ready`, and read by the compute thread
+// after that, until it posts the next token.
+struct MaskJob {
+  std::shared_ptr<const Grammar> grammar;
+  std::vector<std::string> triggers;
+  uint32_t asked = 0;                    // compute thread
+  std::optional<Constraint> constraint;  // mask thread
+
+  std::vector<uint64_t> mask;
+  bool all = false, complete = false, only_the_end = false;
+  std::string failure;
+  sync::EpochFlag ready;
+};
+
+namespace {
+
+void MakeMask(MaskJob& job, const Vocabulary& vocabulary) {
+  job.mask.resize(vocabulary.words());
+  const Constraint::Allowed allowed = job.constraint->Mask(job.mask);
+  job.all = allowed == Constraint::Allowed::kAll;
+  job.complete = job.constraint->complete();
+  job.only_the_end = false;
+  if (allowed == Constraint::Allowed::kTooMuchWork) {
+    job.failure = "the grammar is too ambiguous: finding the tokens that may follow takes too long";
+  } else if (!job.all) {
+    size_t set = 0, ends = 0;
+    for (const uint64_t word : job.mask) set += static_cast<size_t>(__builtin_popcountll(word));
+    if (job.complete) ends = vocabulary.end_of_generation().size();
+    job.only_the_end = job.complete && set <= ends;
+    if (set == 0 && !job.complete)
+      job.failure = "the vocabulary has no token that goes on as the grammar asks";
+  }
+}
+
+// The automata, the latest used first.
+class Automata {
+ public:
+  std::shared_ptr<Automaton> Of(const std::shared_ptr<const Grammar>& grammar,
+                                const std::shared_ptr<const Vocabulary>& vocabulary) {
+    auto found = std::find_if(list_.begin(), list_.end(),
+                              [&](const Entry& entry) { return entry.grammar == grammar; });
+    if (found == list_.end()) {
+      list_.push_front({grammar, std::make_shared<Automaton>(grammar, vocabulary)});
+      while (list_.size() > kMostAutomata) list_.pop_back();  // sequences that use it still hold it
+    } else {
+      list_.splice(list_.begin(), list_, found);
+    }
+    return list_.front().automaton;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Grammar> grammar;
+    std::shared_ptr<Automaton> automaton;
+  };
+  std::list<Entry> list_;
+};
+
+}  // namespace
+
+MaskedSequence::~MaskedSequence() { thread_->Post({std::move(job_), MaskThread::Message::Kind::kClose, 0}); }
+
+void MaskedSequence::Wait() { job_->ready.Wait(job_->asked, Waiting()); }
+std::span<const uint64_t> MaskedSequence::allowed() const {
+  return job_->all ? std::span<const uint64_t>() : std::span<const uint64_t>(job_->mask);
+}
+bool MaskedSequence::complete() const { return job_->complete; }
+bool MaskedSequence::only_the_end() const { return job_->only_the_end; }
+const std::string& MaskedSequence::failure() const { return job_->failure; }
+
+void MaskedSequence::Accept(TokenId token) {
+  ++job_->asked;
+  thread_->Post({job_, MaskThread::Message::Kind::kToken, token});
+}
+
+std::shared_ptr<MaskThread> MaskThread::Start(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab,
+                                              size_t sequences) {
+  return std::make_shared<MaskThread>(std::move(tokenizer), vocab, sequences);
+}
+
+MaskThread::MaskThread(std::shared_ptr<const model::Tokenizer> tokenizer, size_t vocab, size_t sequences)
+    : tokenizer_(std::move(tokenizer)), vocab_(vocab), ring_(3 * sequences + 64) {
+  Waiting();  // measured here, not by the compute thread
+  thread_ = std::thread([this] { Run(); });
+}
+
+MaskThread::~MaskThread() {
+  stop_.store(true);
+  posted_.Signal(++posted_count_);
+  thread_.join();
+}
+
+std::unique_ptr<MaskedSequence> MaskThread::Open(std::shared_ptr<const Grammar> grammar,
+                                                 std::vector<std::string> triggers) {
+  auto job = std::make_shared<MaskJob>();
+  job->grammar = std::move(grammar);
+  job->triggers = std::move(triggers);
+  job->asked = 1;
+  Post({job, Message::Kind::kOpen, 0});
+  return std::unique_ptr<MaskedSequence>(new MaskedSequence(shared_from_this(), std::move(job)));
+}
+
+void MaskThread::Post(Message message) {
+  // Each sequence has one message on its way and one to close it; only those of closed ones may fill the
+  // ring.
+  while (!ring_.Push(std::move(message))) std::this_thread::yield();
+  posted_.Signal(++posted_count_);
+}
+
+void MaskThread::Run() {
+  pthread_setname_np(pthread_self(), "larder-masks");
+  const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer_, vocab_);
+  Automata automata;
+  for (uint32_t seen = 0; !stop_.load();) {
+    posted_.Wait(seen + 1, Waiting());
+    seen = posted_.Load();
+    Message message;
+    while (ring_.Pop(message)) {
+      const std::shared_ptr<MaskJob> job = std::move(message.job);
+      if (message.kind == Message::Kind::kClose) {
+        job->constraint.reset();
+        continue;
+      }
+      uint32_t done = 1;
+      try {
+        if (message.kind == Message::Kind::kOpen) {
+          job->constraint.emplace(automata.Of(job->grammar, vocabulary), std::move(job->triggers));
+        } else {
+          done = job->ready.Load() + 1;
+          if (job->constraint && !job->constraint->Accept(message.token))
+            job->failure = "the grammar does not allow the chosen token";  // the sampler ignored the mask
+        }
+        if (job->failure.empty()) MakeMask(*job, *vocabulary);
+      } catch (const std::exception& error) {  // no memory
+        job->failure = error.what();
+      }
+      job->ready.Signal(done);
+    }
+  }
+}
+
+}  // namespace larder::serving::constraint

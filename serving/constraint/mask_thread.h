@@ -1,0 +1,85 @@
+// MaskThread: computes the masks of constrained sequences beside the model's steps. The compute thread opens
+// a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask of the next one a step
+// later; it never computes one and takes no lock. The automata of grammars belong to this thread; those of
+// grammars that were used lately are kept. One per server.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/memory.h"
+#include "model/tokenizer/tokenizer.h"
+#include "serving/grammar/grammar.h"
+#include "sync/epoch_flag.h"
+#include "sync/spsc_ring.h"
+
+namespace larder::serving::inline constraint {
+
+using model::TokenId;
+
+class MaskThread;
+struct MaskJob;
+
+// Compute thread.
+class MaskedSequence {
+ public:
+  ~MaskedSequence();
+  MaskedSequence(const MaskedSequence&) = delete;
+  MaskedSequence& operator=(const MaskedSequence&) = delete;
+
+  // Waits until the mask behind all accepted tokens is there: not at all if the model's step took longer than
+  // the mask. Valid until Accept.
+  void Wait();
+  // A bit for each token that may be chosen; empty: any token may.
+  std::span<const uint64_t> allowed() const;
+  bool complete() const;               // the text may end here
+  bool only_the_end() const;           // and no token but an end of generation may follow
+  const std::string& failure() const;  // not empty: why no mask could be made
+
+  void Accept(TokenId);
+
+ private:
+  friend class MaskThread;
+  MaskedSequence(std::shared_ptr<MaskThread> thread, std::shared_ptr<MaskJob> job)
+      : thread_(std::move(thread)), job_(std::move(job)) {}
+  const std::shared_ptr<MaskThread> thread_;
+  std::shared_ptr<MaskJob> job_;
+};
+
+class MaskThread : public std::enable_shared_from_this<MaskThread> {
+ public:
+  // The thread begins with making the tokenizer's Vocabulary (some 80 ms for 128,256 tokens). `vocab`: of the
+  // logits. Some `sequences` are open at a time.
+  static std::shared_ptr<MaskThread> Start(std::shared_ptr<const model::Tokenizer>, size_t vocab,
+                                           size_t sequences);
+  MaskThread(std::shared_ptr<const model::Tokenizer>, size_t vocab, size_t sequences);
+  ~MaskThread();
+
+  std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>, std::vector<std::string> triggers);
+
+ private:
+  friend class MaskedSequence;
+  struct Message {
+    enum class Kind { kOpen, kToken, kClose };
+    std::shared_ptr<MaskJob> job;
+    Kind kind = Kind::kToken;
+    TokenId token = 0;
+  };
+  void Post(Message);
+  void Run();
+
+  const std::shared_ptr<const model::Tokenizer> tokenizer_;
+  const size_t vocab_;
+  sync::SpscRing<Message> ring_;
+  uint32_t posted_count_ = 0;
+  sync::EpochFlag posted_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace larder::serving::constraint

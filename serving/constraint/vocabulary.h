@@ -1,0 +1,71 @@
+// Vocabulary: the tokens of a model as trees of their bytes, so that a mask over all tokens is a walk that
+// leaves out what cannot follow. Made once per server; immutable; any thread.
+//
+// Most tokens are plain: characters that a JSON string has unescaped, and nothing else. They have a tree of
+// their own, and sets by how many characters they have: inside a string they are decided without a walk.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "model/tokenizer/tokenizer.h"
+
+namespace larder::serving::inline constraint {
+
+using model::TokenId;
+
+class Vocabulary {
+ public:
+  // In preorder: a node's children follow it; `next` is behind its subtree.
+  struct Node {
+    uint32_t next;
+    TokenId token;   // that ends here, -1: none; others of the same bytes: Same()
+    uint16_t depth;  // bytes before this one
+    uint8_t byte;
+    uint8_t most_plain;  // the most characters of a plain token in the subtree; 255: so many or more
+  };
+  static constexpr uint32_t kPlainLevels = 32;
+
+  // `vocab`: of the model's logits, at least the tokenizer's; tokens that only the model has are never
+  // allowed.
+  Vocabulary(const model::Tokenizer&, size_t vocab);
+
+  size_t size() const { return size_; }
+  size_t words() const { return (size_ + 63) / 64; }
+  std::span<const Node> plain() const { return plain_; }
+  std::span<const Node> other() const { return other_; }
+  // A bit for each plain token of at most so many characters, 1 to kPlainLevels; more: all plain tokens.
+  std::span<const uint64_t> PlainOfAtMost(uint32_t characters) const;
+  size_t longest() const { return longest_; }  // bytes of a token
+
+  std::string_view bytes(TokenId token) const {  // none of control tokens
+    const auto i = static_cast<size_t>(token);
+    return i < size_ ? std::string_view(text_).substr(begin_[i], begin_[i + 1] - begin_[i])
+                     : std::string_view();
+  }
+  TokenId Same(TokenId token) const { return same_[static_cast<size_t>(token)]; }
+  std::span<const TokenId> end_of_generation() const { return ends_; }
+  bool IsEnd(TokenId token) const;
+  // Control tokens that do not end a generation, with their texts.
+  const std::vector<std::pair<std::string, TokenId>>& controls() const { return controls_; }
+  std::string_view ControlText(TokenId) const;
+
+ private:
+  void Build(std::vector<TokenId> tokens, std::vector<Node>& tree);
+
+  size_t size_;
+  size_t longest_ = 1;
+  std::string text_;
+  std::vector<size_t> begin_;
+  std::vector<uint8_t> characters_;  // of plain tokens; 0: not plain
+  std::vector<TokenId> same_, ends_;
+  std::vector<std::pair<std::string, TokenId>> controls_;
+  std::vector<Node> plain_, other_;
+  std::vector<std::vector<uint64_t>> plain_of_;
+};
+
+}  // namespace larder::serving::constraint

@@ -1,0 +1,577 @@
+#include "serving/grammar/json_schema.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "serving/grammar/json_number.h"
+#include "serving/grammar/schema_merge.h"
+#include "serving/grammar/schema_strings.h"
+
+namespace larder::serving::inline grammar {
+namespace {
+
+constexpr size_t kMostSchemaBytes = 1u << 20;
+constexpr size_t kMostSchemaDepth = 64;
+constexpr size_t kMostValues = 50'000;  // schemas read, those of merged ones included
+constexpr uint32_t kMostWhiteSpace = 20;
+
+// What would narrow the valid texts.
+constexpr const char* kUnsupported[] = {"not",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "contains",
+                                        "minContains",
+                                        "maxContains",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "dependencies",
+                                        "propertyNames",
+                                        "unevaluatedProperties",
+                                        "unevaluatedItems",
+                                        "$dynamicRef",
+                                        "$recursiveRef"};
+
+class SchemaReader {
+ public:
+  SchemaReader(Syntax& syntax, const Json& root) : syntax_(syntax), root_(root) {}
+
+  ExprId Run() { return Value(root_, "", 0); }
+
+ private:
+  ExprId Text(const char* text) { return syntax_.Text(text); }
+  ExprId Named(const char* name, ExprId body) {
+    const RuleId rule = syntax_.AddRule(name);
+    syntax_.Define(rule, body);
+    return syntax_.Rule(rule);
+  }
+  // Made once, where first used.
+  template <typename Make>
+  ExprId Shared(RuleId& rule, const char* name, Make make) {
+    if (rule == kNone) {
+      rule = syntax_.AddRule(name);
+      syntax_.Define(rule, make());
+    }
+    return syntax_.Rule(rule);
+  }
+
+  // Nothing, a space, or a new line with its indent: no model can go on with it for ever.
+  ExprId Space() {
+    return Shared(space_, "space", [&] {
+      const ExprId indent = syntax_.Repeat(syntax_.Class({{'\t', '\t'}, {' ', ' '}}), 0, kMostWhiteSpace);
+      return syntax_.Optional(syntax_.Choice({Text(" "), syntax_.Sequence({Text("\n"), indent})}));
+    });
+  }
+  ExprId Colon() { return syntax_.Sequence({Text(":"), syntax_.Optional(Text(" "))}); }
+  ExprId Comma() { return syntax_.Sequence({Text(","), Space()}); }
+  ExprId AnyString() {
+    return Shared(string_, "string", [&] { return AddString(syntax_, Json::object(), ""); });
+  }
+  ExprId AnyNumber() {
+    return Shared(number_, "number", [&] { return AddNumber(syntax_, {}); });
+  }
+  ExprId AnyInteger() {
+    return Shared(integer_, "integer", [&] { return AddInteger(syntax_, {}); });
+  }
+  ExprId AnyValue() {
+    return Shared(value_, "value", [&] {
+      return syntax_.Choice(
+          {AnyObject(), AnyArray(), AnyString(), AnyNumber(), Text("true"), Text("false"), Text("null")});
+    });
+  }
+  ExprId AnyObject() {
+    return Shared(object_, "object", [&] {
+      const ExprId member = Named("member", syntax_.Sequence({AnyString(), Colon(), AnyValue()}));
+      return Braces("{", ListOf(member, 0, kUnbounded), "}");
+    });
+  }
+  ExprId AnyArray() {
+    return Shared(array_, "array", [&] { return Braces("[", ListOf(AnyValue(), 0, kUnbounded), "]"); });
+  }
+  ExprId Braces(const char* open, ExprId inside, const char* close) {
+    return syntax_.Sequence({Text(open), Space(), inside, Text(close)});
+  }
+  // With white space behind it, if there is anything.
+  ExprId ListOf(ExprId item, uint32_t least, uint32_t most) {
+    if (most == 0) return least == 0 ? syntax_.Empty() : syntax_.Never();
+    const ExprId more = syntax_.Repeat(syntax_.Sequence({Comma(), item}), least > 0 ? least - 1 : 0,
+                                       most == kUnbounded ? kUnbounded : most - 1);
+    const ExprId list = syntax_.Sequence({item, more, Space()});
+    return least == 0 ? syntax_.Optional(list) : list;
+  }
+
+  // --- references ---
+
+  const Json& Resolve(const std::string& ref, const std::string& path) const {
+    if (ref == "#") return root_;
+    if (ref.rfind("#/", 0) != 0)
+      FailAt(path, fmt::format("$ref: '{}' is not supported: expected # or #/..., a place in this schema",
+                               ref.substr(0, 80)));
+    const Json* at = &root_;
+    for (size_t begin = 2; begin <= ref.size();) {
+      const size_t end = std::min(ref.find('/', begin), ref.size());
+      const std::string key = Unescaped(ref.substr(begin, end - begin));
+      const bool is_index = at->is_array() && !key.empty() && key.size() < 7 &&
+                            key.find_first_not_of("0123456789") == std::string::npos;
+      if (at->is_object() && at->contains(key)) {
+        at = &(*at)[key];
+      } else if (is_index && std::stoul(key) < at->size()) {
+        at = &(*at)[std::stoul(key)];
+      } else {
+        FailAt(path, fmt::format("$ref: '{}' is nowhere in the schema", ref.substr(0, 80)));
+      }
+      begin = end + 1;
+    }
+    return *at;
+  }
+  // ~1 is /, ~0 is ~; %XX as in a URI.
+  static std::string Unescaped(const std::string& text) {
+    std::string out;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1')) {
+        out += text[++i] == '0' ? '~' : '/';
+      } else if (text[i] == '%' && i + 2 < text.size() &&
+                 std::isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+                 std::isxdigit(static_cast<unsigned char>(text[i + 2]))) {
+        out += static_cast<char>(std::stoi(text.substr(i + 1, 2), nullptr, 16));
+        i += 2;
+      } else {
+        out += text[i];
+      }
+    }
+    return out;
+  }
+  static std::string RefOf(const Json& ref, const std::string& path) {
+    if (!ref.is_string()) FailAt(path, "$ref: expected a string");
+    return ref.get<std::string>();
+  }
+
+  // The schema with its own reference replaced by what that names.
+  Json Dereferenced(Json schema, const std::string& path) const {
+    for (size_t i = 0; schema.is_object() && schema.contains("$ref"); ++i) {
+      if (i == kMostSchemaDepth) FailAt(path, "$ref leads to itself");
+      const Json target = Resolve(RefOf(schema["$ref"], path), path);
+      schema.erase("$ref");
+      schema = MergeSchemas(target, schema, path);
+    }
+    return schema;
+  }
+
+  // --- one schema ---
+
+  ExprId Value(const Json& schema, const std::string& path, size_t depth) {
+    if (depth > kMostSchemaDepth) FailAt(path, fmt::format("nested more than {} deep", kMostSchemaDepth));
+    if (++values_ > kMostValues) FailAt(path, fmt::format("the schema has more than {} parts", kMostValues));
+    if (schema.is_boolean()) return schema.get<bool>() ? AnyValue() : syntax_.Never();
+    if (!schema.is_object()) FailAt(path, "expected an object, true or false");
+    Check(schema, path);
+    if (const auto ref = schema.find("$ref"); ref != schema.end())
+      return Reference(schema, *ref, path, depth);
+    if (const auto all = schema.find("allOf"); all != schema.end()) return AllOf(schema, *all, path, depth);
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      if (const auto any = schema.find(keyword); any != schema.end())
+        return AnyOf(schema, keyword, *any, path, depth);
+    }
+    if (schema.contains("const")) return Constants(schema, Json::array({schema["const"]}), path);
+    if (const auto list = schema.find("enum"); list != schema.end()) {
+      if (!list->is_array()) FailAt(path, "enum: expected an array");
+      return Constants(schema, *list, path);
+    }
+    std::vector<ExprId> ways;
+    for (const std::string& type : TypesOf(schema, path)) ways.push_back(OfType(type, schema, path, depth));
+    return ways.size() == 1 ? ways[0] : Named("types", syntax_.Choice(ways));
+  }
+
+  static void Check(const Json& schema, const std::string& path) {
+    for (const char* keyword : kUnsupported) {
+      if (schema.contains(keyword)) FailAt(path, fmt::format("{} is not supported", keyword));
+    }
+    if (const auto unique = schema.find("uniqueItems"); unique != schema.end() && *unique != false)
+      FailAt(path, "uniqueItems is not supported");
+    if (const auto multiple = schema.find("multipleOf"); multiple != schema.end()) {
+      if (*multiple != 1 || schema.value("type", Json()) != "integer")
+        FailAt(path, "multipleOf is not supported");
+    }
+  }
+
+  static std::string Under(const std::string& path, const std::string& key) { return path + "/" + key; }
+
+  ExprId Reference(const Json& schema, const Json& ref, const std::string& path, size_t depth) {
+    const bool alone = std::all_of(schema.items().begin(), schema.items().end(), [](const auto& item) {
+      return item.key() == "$ref" || IsAnnotation(item.key());
+    });
+    if (!alone) return Value(Dereferenced(schema, path), path, depth + 1);
+    const std::string name = RefOf(ref, path);
+    const auto [place, is_new] = references_.try_emplace(name, 0);
+    if (!is_new) return syntax_.Rule(place->second);
+    const RuleId rule = place->second = syntax_.AddRule(name);
+    const Json& target = Resolve(name, path);
+    syntax_.Define(rule, Value(target, name.substr(1), depth + 1));
+    return syntax_.Rule(rule);
+  }
+
+  ExprId AllOf(Json merged, const Json& all, const std::string& path, size_t depth) {
+    if (!all.is_array() || all.empty()) FailAt(path, "allOf: expected an array of schemas");
+    const Json parts = all;
+    merged.erase("allOf");
+    for (const Json& part : parts) {
+      if (part.is_object()) Check(part, path);
+      merged = MergeSchemas(merged, Dereferenced(part, path), path);
+    }
+    return Value(merged, path, depth + 1);
+  }
+
+  // oneOf too: whether two ways hold at once can't be told by a grammar.
+  ExprId AnyOf(Json rest, const char* keyword, const Json& any, const std::string& path, size_t depth) {
+    if (!any.is_array() || any.empty())
+      FailAt(path, fmt::format("{}: expected an array of schemas", keyword));
+    const Json parts = any;
+    rest.erase(keyword);
+    const bool alone = std::all_of(rest.items().begin(), rest.items().end(),
+                                   [](const auto& item) { return IsAnnotation(item.key()); });
+    std::vector<ExprId> ways;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const std::string under = Under(Under(path, keyword), std::to_string(i));
+      ways.push_back(alone
+                         ? Value(parts[i], under, depth + 1)
+                         : Value(MergeSchemas(rest, Dereferenced(parts[i], under), under), under, depth + 1));
+    }
+    return Named("any-of", syntax_.Choice(ways));
+  }
+
+  static std::vector<std::string> TypesOf(const Json& schema, const std::string& path) {
+    std::vector<std::string> types;
+    const auto type = schema.find("type");
+    if (type == schema.end()) {
+      const auto has = [&](std::initializer_list<const char*> keywords) {
+        return std::any_of(keywords.begin(), keywords.end(),
+                           [&](auto* keyword) { return schema.contains(keyword); });
+      };
+      // What it says about one type only, it is taken to mean.
+      if (has({"properties", "required", "additionalProperties", "patternProperties", "minProperties",
+               "maxProperties"}))
+        types.push_back("object");
+      if (has({"items", "prefixItems", "minItems", "maxItems"})) types.push_back("array");
+      if (has({"pattern", "minLength", "maxLength", "format"})) types.push_back("string");
+      if (has({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})) types.push_back("number");
+      if (types.empty()) types.push_back("any");
+    } else {
+      for (const Json& one : type->is_array() ? *type : Json::array({*type})) {
+        if (!one.is_string()) FailAt(path, "type: expected a name or an array of names");
+        types.push_back(one.get<std::string>());
+      }
+    }
+    if (schema.value("nullable", Json(false)) == true) types.push_back("null");
+    const auto has_type = [&](const char* name) {
+      return std::find(types.begin(), types.end(), name) != types.end();
+    };
+    if (has_type("number")) std::erase(types, "integer");
+    return types;
+  }
+
+  ExprId OfType(const std::string& type, const Json& schema, const std::string& path, size_t depth) {
+    if (type == "any") return AnyValue();
+    if (type == "null") return Text("null");
+    if (type == "boolean") return syntax_.Choice({Text("true"), Text("false")});
+    if (type == "string") {
+      const bool plain = !schema.contains("pattern") && !schema.contains("format") &&
+                         !schema.contains("minLength") && !schema.contains("maxLength");
+      return plain ? AnyString() : Named("string", AddString(syntax_, schema, path));
+    }
+    if (type == "integer" || type == "number") {
+      const NumberBounds bounds = Bounds(schema, path);
+      if (!bounds.least && !bounds.most) return type == "integer" ? AnyInteger() : AnyNumber();
+      return Named("number", type == "integer" ? AddInteger(syntax_, bounds) : AddNumber(syntax_, bounds));
+    }
+    if (type == "array") return Array(schema, path, depth);
+    if (type == "object") return Object(schema, path, depth);
+    FailAt(
+        path,
+        fmt::format("type: '{}' is no type: expected string, number, integer, boolean, null, array or object",
+                    type.substr(0, 80)));
+  }
+
+  static NumberBounds Bounds(const Json& schema, const std::string& path) {
+    NumberBounds bounds;
+    const auto read = [&](const char* keyword) -> const Json* {
+      const auto found = schema.find(keyword);
+      if (found == schema.end() || found->is_boolean()) return nullptr;
+      if (!found->is_number()) FailAt(path, fmt::format("{}: expected a number", keyword));
+      return &*found;
+    };
+    const auto decimal = [&](const Json& value) {
+      try {
+        return ParseDecimal(value.dump());
+      } catch (const Error& error) {
+        FailAt(path, error.what());
+      }
+    };
+    const Json *low = read("minimum"), *above = read("exclusiveMinimum");
+    const Json *high = read("maximum"), *below = read("exclusiveMaximum");
+    // Draft 4: a flag beside the bound.
+    bounds.least_excluded = schema.value("exclusiveMinimum", Json()) == true;
+    bounds.most_excluded = schema.value("exclusiveMaximum", Json()) == true;
+    if (above != nullptr && (low == nullptr || *above >= *low)) low = above, bounds.least_excluded = true;
+    if (below != nullptr && (high == nullptr || *below <= *high)) high = below, bounds.most_excluded = true;
+    if (low != nullptr) bounds.least = decimal(*low);
+    if (high != nullptr) bounds.most = decimal(*high);
+    return bounds;
+  }
+
+  // --- enum and const ---
+
+  static bool HasType(const Json& value, const std::string& type) {
+    if (type == "any") return true;
+    if (type == "null") return value.is_null();
+    if (type == "boolean") return value.is_boolean();
+    if (type == "string") return value.is_string();
+    if (type == "integer")
+      return value.is_number_integer() ||
+             (value.is_number() && std::floor(value.get<double>()) == value.get<double>());
+    if (type == "number") return value.is_number();
+    if (type == "array") return value.is_array();
+    return type == "object" && value.is_object();
+  }
+  static size_t Characters(const std::string& text) {
+    return static_cast<size_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  }
+
+  ExprId Constants(const Json& schema, const Json& values, const std::string& path) {
+    std::vector<std::string> types = {"any"};
+    if (schema.contains("type")) types = TypesOf(schema, path);
+    for (const char* keyword :
+         {"pattern", "properties", "items", "prefixItems", "patternProperties", "required"}) {
+      if (schema.contains(keyword))
+        FailAt(path, fmt::format("{} together with enum or const is not supported", keyword));
+    }
+    const auto keeps = [&](const Json& value, const char* keyword, auto holds) {
+      const auto bound = schema.find(keyword);
+      return bound == schema.end() || bound->is_boolean() || holds(value, *bound);
+    };
+    std::vector<ExprId> ways;
+    for (const Json& value : values) {
+      bool valid = std::any_of(types.begin(), types.end(), [&](auto& type) { return HasType(value, type); });
+      if (schema.contains("enum") && schema.contains("const"))
+        valid =
+            valid && std::find(schema["enum"].begin(), schema["enum"].end(), value) != schema["enum"].end();
+      if (value.is_number()) {
+        valid = valid && keeps(value, "minimum", [](auto& a, auto& b) { return a >= b; }) &&
+                keeps(value, "maximum", [](auto& a, auto& b) { return a <= b; }) &&
+                keeps(value, "exclusiveMinimum", [](auto& a, auto& b) { return a > b; }) &&
+                keeps(value, "exclusiveMaximum", [](auto& a, auto& b) { return a < b; });
+      }
+      if (value.is_string()) {
+        const size_t length = Characters(value.get<std::string>());
+        valid = valid && length >= ReadCount(schema, "minLength", 0, path) &&
+                length <= ReadCount(schema, "maxLength", kUnbounded, path);
+      }
+      if (!valid) continue;
+      ways.push_back(syntax_.Text(value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    }
+    return ways.size() > 1 ? Named("enum", syntax_.Choice(ways)) : syntax_.Choice(ways);
+  }
+
+  // --- arrays ---
+
+  ExprId Array(const Json& schema, const std::string& path, size_t depth) {
+    const uint32_t least = ReadCount(schema, "minItems", 0, path);
+    const uint32_t most = ReadCount(schema, "maxItems", kUnbounded, path);
+    if (least > most) return syntax_.Never();
+    std::vector<ExprId> prefix;
+    const auto items = schema.find("items");
+    const bool old_tuple = items != schema.end() && items->is_array();
+    const auto tuple = old_tuple ? items : schema.find("prefixItems");
+    if (tuple != schema.end()) {
+      if (!tuple->is_array()) FailAt(path, "prefixItems: expected an array");
+      const std::string under = Under(path, old_tuple ? "items" : "prefixItems");
+      for (size_t i = 0; i < tuple->size(); ++i)
+        prefix.push_back(Named("item", Value((*tuple)[i], Under(under, std::to_string(i)), depth + 1)));
+    }
+    const char* rest_keyword = old_tuple ? "additionalItems" : "items";
+    const auto rest = schema.find(rest_keyword);
+    if (prefix.empty() && rest == schema.end() && least == 0 && most == kUnbounded) return AnyArray();
+    const ExprId item =
+        rest == schema.end() ? AnyValue() : Named("item", Value(*rest, Under(path, rest_keyword), depth + 1));
+    const bool never = rest != schema.end() && *rest == false;
+    if (prefix.empty()) {
+      const ExprId list =
+          never ? (least == 0 ? syntax_.Empty() : syntax_.Never()) : ListOf(item, least, most);
+      return Named("array", Braces("[", list, "]"));
+    }
+    // From the end: the items behind the prefix, then each item of it, which may be left out from `least` on.
+    const auto fixed = static_cast<uint32_t>(prefix.size());
+    const uint32_t more_least = least > fixed ? least - fixed : 0;
+    const uint32_t more_most = never || most <= fixed ? 0 : most == kUnbounded ? kUnbounded : most - fixed;
+    ExprId tail = syntax_.Never();
+    if (more_least <= more_most)
+      tail = syntax_.Repeat(syntax_.Sequence({Comma(), item}), more_least, more_most);
+    tail = Named("items", tail);
+    for (uint32_t i = fixed; i-- > 0;) {
+      ExprId here = i >= most ? syntax_.Never()
+                              : syntax_.Sequence({i > 0 ? Comma() : syntax_.Empty(), prefix[i],
+                                                  i > 0 ? tail : syntax_.Sequence({tail, Space()})});
+      if (i >= least) here = syntax_.Optional(here);
+      tail = Named("items", here);
+    }
+    return Named("array", Braces("[", tail, "]"));
+  }
+
+  // --- objects ---
+
+  struct Property {
+    std::string name;
+    ExprId member;  // key, colon and value
+    bool required;
+  };
+
+  ExprId Member(ExprId key, ExprId value) { return Named("member", syntax_.Sequence({key, Colon(), value})); }
+  ExprId Key(const std::string& name) {
+    return syntax_.Text(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+
+  ExprId Object(const Json& schema, const std::string& path, size_t depth) {
+    std::vector<Property> properties = Properties(schema, path, depth);
+    std::vector<std::string> names;
+    for (const Property& property : properties) names.push_back(property.name);
+    const ExprId other = OtherMember(schema, names, path, depth);
+    CheckCounts(schema, properties, other, path);
+    if (properties.empty() && !schema.contains("additionalProperties") &&
+        !schema.contains("patternProperties"))
+      return AnyObject();
+    // From the end: what follows the properties from i on, if nothing was written yet, and if something was.
+    ExprId first = other == syntax_.Never() ? syntax_.Empty() : ListOf(other, 0, kUnbounded);
+    ExprId later =
+        syntax_.Sequence({syntax_.Repeat(syntax_.Sequence({Comma(), other}), 0, kUnbounded), Space()});
+    for (size_t i = properties.size(); i-- > 0;) {
+      const Property& property = properties[i];
+      later = Named("later", later);
+      const ExprId here = syntax_.Sequence({property.member, later});
+      const ExprId here_later = syntax_.Sequence({Comma(), property.member, later});
+      first = property.required ? here : syntax_.Choice({here, Named("first", first)});
+      later = property.required ? here_later : syntax_.Choice({here_later, later});
+    }
+    return Named("object", Braces("{", first, "}"));
+  }
+
+  std::vector<Property> Properties(const Json& schema, const std::string& path, size_t depth) {
+    std::vector<Property> properties;
+    std::vector<std::string> required;
+    if (const auto names = schema.find("required"); names != schema.end() && !names->is_boolean()) {
+      if (!names->is_array()) FailAt(path, "required: expected an array of names");
+      for (const Json& name : *names) {
+        if (!name.is_string()) FailAt(path, "required: expected an array of names");
+        required.push_back(name.get<std::string>());
+      }
+    }
+    std::sort(required.begin(), required.end());
+    if (const auto listed = schema.find("properties"); listed != schema.end()) {
+      if (!listed->is_object()) FailAt(path, "properties: expected an object");
+      for (const auto& [name, value] : listed->items()) {
+        const ExprId expr = Value(value, Under(Under(path, "properties"), name), depth + 1);
+        const bool needed = std::binary_search(required.begin(), required.end(), name);
+        if (expr == syntax_.Never() && !needed) continue;
+        properties.push_back({name, Member(Key(name), expr), needed});
+      }
+    }
+    required.erase(std::unique(required.begin(), required.end()), required.end());
+    for (const std::string& name : required) {
+      if (schema.contains("properties") && schema["properties"].contains(name)) continue;
+      const auto additional = schema.find("additionalProperties");
+      const ExprId value = additional == schema.end()
+                               ? AnyValue()
+                               : Value(*additional, Under(path, "additionalProperties"), depth + 1);
+      properties.push_back({name, Member(Key(name), value), true});
+    }
+    return properties;
+  }
+
+  // A member that `properties` does not list; Never: there is none.
+  ExprId OtherMember(const Json& schema, const std::vector<std::string>& names, const std::string& path,
+                     size_t depth) {
+    const auto patterns = schema.find("patternProperties");
+    const auto additional = schema.find("additionalProperties");
+    if (patterns != schema.end() && !patterns->empty()) {
+      const bool closed = additional == schema.end() || *additional == false;
+      if (!patterns->is_object() || patterns->size() > 1 || !names.empty() || !closed)
+        FailAt(path, "patternProperties is supported alone only, with one pattern");
+      const auto only = patterns->begin();
+      const ExprId key = AddString(syntax_, Json{{"pattern", only.key()}}, Under(path, "patternProperties"));
+      return Member(key, Value(only.value(), Under(Under(path, "patternProperties"), only.key()), depth + 1));
+    }
+    // Where properties are listed and nothing is said of others, a model had better not make them up.
+    if (additional == schema.end() || *additional == false) return syntax_.Never();
+    std::vector<std::string> all = names;
+    if (const auto listed = schema.find("properties"); listed != schema.end()) {
+      for (const auto& item : listed->items()) all.push_back(item.key());  // those that are false too
+    }
+    const ExprId value = Value(*additional, Under(path, "additionalProperties"), depth + 1);
+    return value == syntax_.Never() ? value : Member(AddOtherKey(syntax_, all), value);
+  }
+
+  void CheckCounts(const Json& schema, const std::vector<Property>& properties, ExprId other,
+                   const std::string& path) {
+    const uint32_t least = ReadCount(schema, "minProperties", 0, path);
+    const uint32_t most = ReadCount(schema, "maxProperties", kUnbounded, path);
+    const auto required = static_cast<size_t>(
+        std::count_if(properties.begin(), properties.end(), [](const Property& p) { return p.required; }));
+    if (least > required) FailAt(path, "minProperties of more than the required properties is not supported");
+    const bool open = other != syntax_.Never() || !schema.contains("properties");
+    if (most != kUnbounded && (open || most < properties.size()))
+      FailAt(path, "maxProperties of less than the listed properties is not supported");
+  }
+
+  static constexpr RuleId kNone = UINT32_MAX;
+  Syntax& syntax_;
+  const Json& root_;
+  size_t values_ = 0;
+  RuleId space_ = kNone, string_ = kNone, number_ = kNone, integer_ = kNone, value_ = kNone, object_ = kNone,
+         array_ = kNone;
+  std::map<std::string, RuleId> references_;
+};
+
+size_t DepthOf(const Json& json) {
+  size_t depth = 0;
+  for (const Json& one : json) depth = std::max(depth, one.is_structured() ? DepthOf(one) : 0);
+  return depth + 1;
+}
+
+}  // namespace
+
+Json ParseSchemaText(std::string_view text) {
+  if (text.size() > kMostSchemaBytes)
+    throw Error("the schema has {} bytes: expected at most {}", text.size(), kMostSchemaBytes);
+  int depth = 0;
+  bool too_deep = false;
+  const Json::parser_callback_t watch = [&](int level, Json::parse_event_t, Json&) {
+    depth = std::max(depth, level);
+    too_deep = too_deep || level > static_cast<int>(3 * kMostSchemaDepth);
+    return !too_deep;
+  };
+  try {
+    Json schema = Json::parse(text, watch);
+    if (too_deep) throw Error("the schema is nested more than {} deep", 3 * kMostSchemaDepth);
+    return schema;
+  } catch (const Json::exception& error) {
+    const std::string what = error.what();
+    const size_t end = what.find("] ");
+    throw Error("the schema is not JSON: {}", what.substr(end == std::string::npos ? 0 : end + 2, 200));
+  }
+}
+
+ExprId AddJsonSchema(Syntax& syntax, const Json& schema) {
+  if (schema.is_structured() && DepthOf(schema) > 4 * kMostSchemaDepth) FailAt("", "nested too deep");
+  try {
+    return SchemaReader(syntax, schema).Run();
+  } catch (const Json::exception& error) {  // an index of the wrong type that no check has named
+    throw Error("schema: {}", error.what());
+  }
+}
+
+}  // namespace larder::serving::grammar

@@ -1,0 +1,20 @@
+// JSON schemas as grammars: the JSON texts that are valid by the schema, compact or with a little white
+// space, properties in the schema's order. What would narrow the texts and is
+// not supported is refused with its path in the schema, what only annotates is ignored. The schema is a
+// client's.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "serving/grammar/syntax.h"
+
+namespace larder::serving::inline grammar {
+
+// Throws Error if the text is not JSON or is nested too deep for a schema.
+nlohmann::ordered_json ParseSchemaText(std::string_view text);
+
+// The expression of one JSON text. Throws Error: "schema at /properties/age: multipleOf is not supported".
+ExprId AddJsonSchema(Syntax&, const nlohmann::ordered_json& schema);
+
+}  // namespace larder::serving::grammar

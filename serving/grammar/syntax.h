@@ -1,0 +1,94 @@
+// Syntax: the rules of a grammar as expressions over code points and bytes. GBNF text and JSON schemas are
+// read into it; Nfa (nfa.h) is made of it. It belongs to the thread that compiles a grammar.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace larder::serving::inline grammar {
+
+using ExprId = uint32_t;
+using RuleId = uint32_t;
+
+inline constexpr uint32_t kUnbounded = UINT32_MAX;
+inline constexpr uint32_t kLastCodePoint = 0x10ffff;
+
+// A grammar comes from a client: what it may become is bounded.
+inline constexpr size_t kMostExprs = 200'000;
+inline constexpr size_t kMostTextBytes = 4u << 20;  // of all literals
+inline constexpr size_t kMostExprDepth = 256;
+
+struct CodeRange {
+  uint32_t first, last;  // both inside
+  bool operator==(const CodeRange&) const = default;
+};
+using CodeSet = std::vector<CodeRange>;  // sorted, apart from each other
+
+CodeSet Normalised(CodeSet);  // of ranges in any order
+CodeSet Complement(const CodeSet&);
+CodeSet Intersection(const CodeSet&, const CodeSet&);
+// Appends the code point as UTF-8; a surrogate has no such form and becomes U+FFFD.
+void AppendUtf8(std::string& text, uint32_t code_point);
+
+struct Expr {
+  enum class Kind : uint8_t {
+    kNever,  // matches nothing
+    kEmpty,  // matches the empty text
+    kText,   // these bytes
+    kClass,  // one code point
+    kSequence,
+    kChoice,
+    kRepeat,  // parts[0], least to most times
+    kRule,
+  };
+  Kind kind = Kind::kEmpty;
+  bool names_tokens = false;  // kText: a control token whose text occurs in it matches too
+  RuleId rule = 0;
+  uint32_t least = 0, most = 0;
+  uint32_t depth = 1;
+  std::string text;
+  CodeSet set;
+  std::vector<ExprId> parts;
+};
+
+class Syntax {
+ public:
+  Syntax();
+
+  // Expressions; simple identities are applied (an empty choice is Never). All throw Error at a limit.
+  ExprId Never() const { return 0; }
+  ExprId Empty() const { return 1; }
+  ExprId Text(std::string bytes, bool names_tokens = false);
+  ExprId Class(CodeSet);
+  ExprId Sequence(const std::vector<ExprId>&);
+  ExprId Choice(const std::vector<ExprId>&);
+  ExprId Repeat(ExprId, uint32_t least, uint32_t most);
+  ExprId Optional(ExprId expr) { return Repeat(expr, 0, 1); }
+  ExprId Rule(RuleId);
+
+  RuleId AddRule(std::string name);  // defined later
+  void Define(RuleId, ExprId);
+
+  const Expr& expr(ExprId id) const { return exprs_[id]; }
+  size_t exprs() const { return exprs_.size(); }
+  size_t rules() const { return rules_.size(); }
+  const std::string& name(RuleId id) const { return rules_[id].name; }
+  ExprId body(RuleId id) const { return rules_[id].body; }
+  RuleId root = 0;
+
+ private:
+  struct NamedRule {
+    std::string name;
+    ExprId body = 0;
+  };
+  ExprId Add(Expr);
+
+  std::vector<Expr> exprs_;
+  std::vector<NamedRule> rules_;
+  size_t text_bytes_ = 0;
+};
+
+}  // namespace larder::serving::grammar

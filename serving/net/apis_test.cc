@@ -1,0 +1,161 @@
+// The APIs over HTTP, without a network: framing of streams, forms of errors, keys in each API's header,
+// routes that only read.
+#include <gtest/gtest.h>
+
+#include "serving/net/http_session.h"
+#include "serving/net/sessions_testing.h"
+
+namespace larder::serving::inline net {
+namespace {
+
+using nlohmann::json;
+
+std::string Post(const std::string& path, const std::string& body, const std::string& headers = "") {
+  return fmt::format("POST {} HTTP/1.1\r\n{}Content-Length: {}\r\n\r\n{}", path, headers, body.size(), body);
+}
+
+class Apis : public testing::Test {
+ protected:
+  std::string Http(const std::string& bytes) {
+    TestWire wire;
+    HttpSession session(wire, test_.state, {});
+    session.OnBytes(bytes);
+    TestModelThread::DispatchAll(*test_.service);
+    return wire.written;
+  }
+  static json Body(const std::string& answer) {
+    return json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+  }
+  // The parts of a chunked answer.
+  static std::string Parts(const std::string& answer) {
+    std::string all;
+    size_t at = answer.find("\r\n\r\n") + 4;
+    for (;;) {
+      const size_t bytes = std::stoul(answer.substr(at), nullptr, 16);
+      if (bytes == 0) return all;
+      at = answer.find("\r\n", at) + 2;
+      all += answer.substr(at, bytes);
+      at += bytes + 2;
+    }
+  }
+
+  TestState test_;
+  TestModelThread model_{*test_.service, test_.state.defaults.vocab};
+};
+
+TEST_F(Apis, EachStreamHasItsFraming) {
+  const std::string user = R"([{"role":"user","content":"hell"}])";
+  const std::string chat =
+      Http(Post("/v1/chat/completions", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}"));
+  EXPECT_NE(chat.find("Content-Type: text/event-stream"), std::string::npos);
+  EXPECT_TRUE(Parts(chat).starts_with("data: {")) << chat;
+  EXPECT_TRUE(Parts(chat).ends_with("data: [DONE]\n\n"));
+  const std::string message =
+      Parts(Http(Post("/v1/messages", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}")));
+  EXPECT_TRUE(message.starts_with("event: message_start\ndata: {")) << message;
+  EXPECT_TRUE(message.ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+  const std::string response =
+      Parts(Http(Post("/v1/responses", R"({"stream":true,"max_output_tokens":2,"input":"hell"})")));
+  EXPECT_TRUE(response.starts_with("event: response.created\ndata: {")) << response;
+  EXPECT_NE(response.find("event: response.incomplete\n"), std::string::npos);
+  EXPECT_EQ(response.find("[DONE]"), std::string::npos);
+  const std::string ollama =
+      Http(Post("/api/chat", R"({"options":{"num_predict":2},"messages":)" + user + "}"));
+  EXPECT_NE(ollama.find("Content-Type: application/x-ndjson"), std::string::npos);
+  const std::string lines = Parts(ollama);
+  const std::string last = lines.substr(lines.rfind('\n', lines.size() - 2) + 1);
+  EXPECT_EQ(json::parse(last)["done_reason"], "length");
+}
+
+TEST_F(Apis, WholeAnswers) {
+  const std::string user = R"("messages":[{"role":"user","content":"hell"}])";
+  const json message = Body(Http(Post("/v1/messages", R"({"max_tokens":2,)" + user + "}")));
+  EXPECT_EQ(message["type"], "message");
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  EXPECT_EQ(message["usage"]["output_tokens"], 2);
+  const json response = Body(Http(Post("/v1/responses", R"({"max_output_tokens":2,"input":"hell"})")));
+  EXPECT_EQ(response["status"], "incomplete");
+  EXPECT_EQ(response["output"][0]["type"], "message");
+  const json chat =
+      Body(Http(Post("/api/chat", R"({"stream":false,"options":{"num_predict":2},)" + user + "}")));
+  EXPECT_EQ(chat["message"]["role"], "assistant");
+  EXPECT_EQ(chat["eval_count"], 2);
+  const json generated = Body(Http(
+      Post("/api/generate", R"({"stream":false,"raw":true,"prompt":"hello","options":{"num_predict":2}})")));
+  EXPECT_TRUE(generated["response"].is_string());
+}
+
+TEST_F(Apis, ErrorsHaveEachApisForm) {
+  EXPECT_EQ(Body(Http(Post("/v1/messages", "{}")))["type"], "error");
+  EXPECT_EQ(Body(Http(Post("/v1/messages", "{}")))["error"]["type"], "invalid_request_error");
+  EXPECT_TRUE(Body(Http(Post("/api/chat", "{}")))["error"].is_string());
+  EXPECT_EQ(Body(Http(Post("/v1/responses", "{}")))["error"]["param"], "input");
+  EXPECT_EQ(Http(Post("/v1/embeddings", R"({"input":"a"})")).substr(9, 3), "501");
+  EXPECT_EQ(Http("GET /v1/messages HTTP/1.1\r\n\r\n").substr(9, 3), "405");
+}
+
+TEST_F(Apis, AKeyMayComeAsAnthropicsClientsSendIt) {
+  test_.state.api_keys = std::vector<std::string>{"key-number-1"};
+  const std::string body = R"({"max_tokens":1,"messages":[{"role":"user","content":"hell"}]})";
+  EXPECT_EQ(Http(Post("/v1/messages", body)).substr(9, 3), "401");
+  EXPECT_EQ(Body(Http(Post("/v1/messages", body)))["error"]["type"], "authentication_error");
+  EXPECT_EQ(Http(Post("/v1/messages", body, "X-Api-Key: key-number-2\r\n")).substr(9, 3), "401");
+  EXPECT_EQ(Http(Post("/v1/messages", body, "x-api-key: key-number-1\r\n")).substr(9, 3), "200");
+  EXPECT_EQ(Http(Post("/v1/messages", body, "Authorization: Bearer key-number-1\r\n")).substr(9, 3), "200");
+}
+
+TEST_F(Apis, CountsTokensAsTheAnswerWould) {
+  const std::string user = R"("messages":[{"role":"user","content":"hello world"}])";
+  const json answer = Body(Http(Post("/v1/messages", R"({"max_tokens":1,)" + user + "}")));
+  const size_t tokens = answer["usage"]["input_tokens"].get<size_t>() +
+                        answer["usage"]["cache_read_input_tokens"].get<size_t>();
+  EXPECT_EQ(Body(Http(Post("/v1/messages/count_tokens", "{" + user + "}")))["input_tokens"], tokens);
+  EXPECT_EQ(Body(Http(Post("/v1/chat/completions/input_tokens", "{" + user + "}")))["input_tokens"], tokens);
+  EXPECT_EQ(Body(Http(Post("/v1/responses/input_tokens", R"({"input":"hello world"})")))["input_tokens"],
+            tokens);
+  const json applied = Body(Http(Post("/apply-template", "{" + user + "}")));
+  EXPECT_NE(applied["prompt"].get<std::string>().find("hello world"), std::string::npos);
+}
+
+TEST_F(Apis, WhatClientsAskAboutTheServer) {
+  const auto get = [&](const std::string& path) { return Body(Http("GET " + path + " HTTP/1.1\r\n\r\n")); };
+  EXPECT_EQ(get("/api/tags")["models"][0]["name"], "tiny");
+  EXPECT_EQ(get("/api/ps")["models"][0]["model"], "tiny");
+  EXPECT_TRUE(get("/api/version")["version"].is_string());
+  EXPECT_EQ(Body(Http(Post("/api/show", R"({"model":"tiny"})")))["capabilities"][0], "completion");
+  EXPECT_EQ(get("/props")["default_generation_settings"]["n_ctx"], TestState::kContext);
+  EXPECT_TRUE(get("/slots").is_array());
+  const json pieces = Body(Http(Post("/tokenize", R"({"content":"hello","with_pieces":true})")));
+  EXPECT_TRUE(pieces["tokens"][0].contains("piece"));
+}
+
+TEST_F(Apis, QuietStreamsSaySoInTheirOwnWay) {
+  const auto quiet = [&](const std::string& path, const std::string& body) {
+    TestWire wire;
+    HttpSession session(wire, test_.state, {});
+    {
+      const auto hold = model_.Hold();
+      session.OnBytes(Post(path, body));
+      session.OnQuiet();
+    }
+    TestModelThread::DispatchAll(*test_.service);
+    return wire.written;
+  };
+  const std::string user = R"("messages":[{"role":"user","content":"hell"}])";
+  EXPECT_NE(quiet("/v1/messages", R"({"max_tokens":1,"stream":true,)" + user + "}")
+                .find("event: ping\ndata: {\"type\":\"ping\"}\n\n"),
+            std::string::npos);
+  EXPECT_NE(
+      quiet("/v1/responses", R"({"input":"hell","max_output_tokens":1,"stream":true})").find(": still here"),
+      std::string::npos);
+  const std::string lines = quiet("/api/chat", R"({"options":{"num_predict":1},)" + user + "}");
+  EXPECT_EQ(lines.find("still here"), std::string::npos);
+}
+
+TEST_F(Apis, UnknownFieldsAreCounted) {
+  Http(Post("/v1/completions", R"({"prompt":"hello","max_tokens":1,"frobnicate":1})"));
+  EXPECT_NE(test_.metrics.Render().find("\nlarder_ignored_fields_total 1\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace larder::serving::net

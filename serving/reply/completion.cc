@@ -1,0 +1,161 @@
+#include "serving/reply/completion.h"
+
+#include <optional>
+
+namespace larder::serving::inline reply {
+namespace {
+
+ReplyHead Complete(ReplyHead head, const CompletionRequest& request,
+                   const std::vector<GenerationSpec>& specs) {
+  head.include_usage = request.include_usage;
+  head.prompt_tokens = specs.empty() ? 0 : specs[0].prompt.size();
+  head.parallel_calls = request.tool_choice.parallel;
+  head.echoed = request.echoed;
+  head.embedding = request.embedding;
+  return head;
+}
+
+std::string_view BytesOf(const std::vector<TokenId>& tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(TokenId)};
+}
+
+}  // namespace
+
+struct Completion::Choice : GenerationListener {
+  Choice(Completion& of, size_t at) : completion(of), index(at) {}
+
+  void OnText(std::string_view text, const std::vector<TokenLogprobs>& logprobs, size_t generated) override {
+    ChoiceResult& result = completion.results_[index];
+    const std::vector<TokenLogprobs>* with = nullptr;
+    if (result.with_logprobs) {
+      if (completion.stream_) {
+        held.insert(held.end(), logprobs.begin(), logprobs.end());
+        with = &held;
+      } else {
+        result.logprobs.insert(result.logprobs.end(), logprobs.begin(), logprobs.end());
+      }
+    }
+    if (parser) {
+      const std::vector<AnswerDelta> deltas = parser->Add(text);
+      if (!deltas.empty()) {
+        const bool thinks = deltas.front().kind == AnswerDelta::Kind::kReasoning;
+        if (thinks) result.reasoning_tokens += generated - counted;
+        counted = generated;
+      }
+      for (const AnswerDelta& delta : deltas) Take(delta, std::exchange(with, nullptr));
+    } else {
+      whole_text.text = text;
+      Take(whole_text, with);
+    }
+    bytes += text.size();
+  }
+
+  void OnEnd(const GenerationEnd& end) override {
+    if (parser && !IsFailure(end.reason)) {
+      for (const AnswerDelta& delta : parser->Finish()) Take(delta, nullptr);
+      completion.results_[index].called = parser->called();
+    }
+    completion.ChoiceEnded(*this, end);
+  }
+
+  void Take(const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs) {
+    ChoiceResult& result = completion.results_[index];
+    if (!completion.stream_ || completion.encoder_->keeps_text()) result.Add(delta);
+    if (!completion.stream_) return;
+    completion.encoder_->Delta(index, delta, logprobs, bytes, result);
+    if (logprobs != nullptr) held.clear();
+  }
+
+  Completion& completion;
+  const size_t index;
+  std::optional<AnswerParser> parser;  // nullopt: all text is the answer's
+  AnswerDelta whole_text;
+  size_t bytes = 0;                 // length of the text so far
+  size_t counted = 0;               // tokens that are known to be thoughts, or not to be
+  std::vector<TokenLogprobs> held;  // those of tokens whose text the parser holds back
+  GenerationHandle handle;
+};
+
+Completion::Completion(GenerationService& service, const CompletionRequest& request,
+                       std::vector<GenerationSpec> specs, ReplyHead head, Protocol protocol,
+                       CompletionSink& sink)
+    : sink_(sink),
+      encoder_(MakeEncoder(Complete(std::move(head), request, specs), sink)),
+      stream_(request.stream),
+      service_(service),
+      protocol_(protocol),
+      results_(specs.size()),
+      specs_(std::move(specs)) {
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    choices_.push_back(std::make_unique<Choice>(*this, i));
+    Choice& choice = *choices_.back();
+    results_[i].prompt = i / request.n;
+    results_[i].with_logprobs = request.spec.logprobs >= 0;
+    if (request.answer) {
+      AnswerParserOptions options = *request.answer;
+      options.id_seed = AnswerIdSeed(BytesOf(specs_[i].prompt), specs_[i].sampling.seed, i);
+      choice.parser.emplace(std::move(options));
+    }
+    if (request.echo) {
+      const auto* text = std::get_if<std::string>(&request.prompts[results_[i].prompt]);
+      choice.whole_text.text =
+          text != nullptr ? *text : service.options().tokenizer->Decode(specs_[i].prompt);
+    }
+  }
+  left_ = choices_.size();
+  StartMore();
+  if (stream_) encoder_->Begin(choices_.size());
+  if (!request.echo) return;
+  for (const auto& choice : choices_) {
+    const AnswerDelta prompt = choice->whole_text;
+    choice->Take(prompt, nullptr);
+    choice->bytes = prompt.text.size();
+  }
+}
+
+// As many as a request may have that generates; of one with thousands of texts the next follow as others end.
+void Completion::StartMore() {
+  for (; started_ < choices_.size() && started_ - (choices_.size() - left_) < kMostChoices; ++started_) {
+    Choice& choice = *choices_[started_];
+    choice.handle = service_.Start(std::move(specs_[started_]), protocol_, &choice);
+  }
+}
+
+Completion::~Completion() = default;
+
+void Completion::Cancel() {
+  cancelled_ = true;
+  for (auto& choice : choices_) choice->handle.Stop();
+}
+
+void Completion::SayFailed(int status, const std::string& message) { encoder_->Failed(status, message); }
+
+void Completion::Fail(int status, const std::string& message) {
+  for (auto& choice : choices_) choice->handle.Cancel();
+  sink_.OnFailure(status, message);
+}
+
+void Completion::ChoiceEnded(Choice& choice, const GenerationEnd& end) {
+  if (IsFailure(end.reason)) return Fail(StatusOf(end.reason), end.error);
+  if (end.reason == FinishReason::kCancelled && !cancelled_) return Fail(503, "the server is shutting down");
+  ChoiceResult& result = results_[choice.index];
+  result.end = end;
+  if (stream_) encoder_->End(choice.index, result);
+  if (--left_ > 0) {
+    try {
+      StartMore();
+    } catch (const Refused& why) {
+      Fail(why.status(), why.what());
+    }
+    return;
+  }
+  if (!stream_) {
+    const nlohmann::json whole = encoder_->Whole(results_);
+    sink_.OnDone(&whole);
+    return;
+  }
+  encoder_->Done(results_);
+  sink_.OnDone(nullptr);
+}
+
+}  // namespace larder::serving::reply

@@ -1,0 +1,59 @@
+// Completion: the running choices of one request, collected into an answer: events as they come, or one
+// object at the end. The session that made the request owns it; its destructor cancels what still runs. I/O
+// thread.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/api/completion_request.h"
+#include "serving/reply/reply.h"
+#include "serving/scheduling/generation_service.h"
+
+namespace larder::serving::inline reply {
+
+// Its functions may not destroy the Completion, but OnDone and OnFailure may.
+class CompletionSink : public EventSink {
+ public:
+  virtual ~CompletionSink() = default;
+  // The last call. `whole` is the answer of a request that is not streamed, else null.
+  virtual void OnDone(const nlohmann::json* whole) = 0;
+  // The last call. A sink that has begun a stream says so in it, with SayFailed.
+  virtual void OnFailure(int status, const std::string& message) = 0;
+};
+
+class Completion {
+ public:
+  // Starts the choices, or throws Refused and starts none.
+  Completion(GenerationService&, const CompletionRequest&, std::vector<GenerationSpec>, ReplyHead, Protocol,
+             CompletionSink&);
+  ~Completion();
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
+
+  bool streams() const { return stream_; }
+  void SayFailed(int status, const std::string& message);  // an event
+  void Cancel();  // the choices end with the text that they have; the sink is called as usual
+
+ private:
+  struct Choice;
+  void StartMore();
+  void ChoiceEnded(Choice&, const GenerationEnd&);
+  void Fail(int status, const std::string& message);
+
+  CompletionSink& sink_;
+  const std::unique_ptr<ReplyEncoder> encoder_;
+  bool stream_;
+  bool cancelled_ = false;  // by the client, not by the server
+  GenerationService& service_;
+  const Protocol protocol_;
+  size_t started_ = 0, left_ = 0;  // choices that were started; that have not ended
+  std::vector<std::unique_ptr<Choice>> choices_;
+  std::vector<ChoiceResult> results_;
+  std::vector<GenerationSpec> specs_;  // of the choices; those from started_ on are still there
+};
+
+}  // namespace larder::serving::reply

@@ -1,0 +1,117 @@
+// Ollama's /api/chat and /api/generate: one object a line. Calls are sent whole.
+#include <ctime>
+
+#include "serving/reply/prepared_event.h"
+#include "serving/reply/reply.h"
+
+namespace larder::serving::inline reply {
+namespace {
+
+using nlohmann::json;
+using Kind = AnswerDelta::Kind;
+
+std::string Rfc3339(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  char text[40];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
+}
+
+json CallOf(const AnswerBlock& call) {
+  return {{"id", call.id},
+          {"function", {{"name", call.name}, {"arguments", json(ArgumentsObject(call.text))}}}};
+}
+
+class OllamaEncoder : public ReplyEncoder {
+ public:
+  OllamaEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {}
+
+  json Whole(const std::vector<ChoiceResult>& results) const override {
+    const ChoiceResult& result = results[0];
+    const std::string thoughts = result.Text(AnswerBlock::Kind::kReasoning);
+    json said = {{is_chat() ? "content" : "response", result.Text()}};
+    if (!thoughts.empty()) said["thinking"] = thoughts;
+    for (const AnswerBlock& block : result.blocks) {
+      if (block.kind == AnswerBlock::Kind::kCall) said["tool_calls"].push_back(CallOf(block));
+    }
+    return Last(std::move(said), result);
+  }
+
+  void Begin(size_t) override {
+    text_ = PreparedEvent(Line({{is_chat() ? "content" : "response", PreparedEvent::kText}}));
+    thought_ =
+        PreparedEvent(Line({{is_chat() ? "content" : "response", ""}, {"thinking", PreparedEvent::kText}}));
+  }
+
+  void Delta(size_t, const AnswerDelta& delta, const std::vector<TokenLogprobs>*, size_t,
+             const ChoiceResult&) override {
+    switch (delta.kind) {
+      case Kind::kContent:
+        sink_.OnEvent(nullptr, text_(delta.text));
+        break;
+      case Kind::kReasoning:
+        sink_.OnEvent(nullptr, thought_(delta.text));
+        break;
+      case Kind::kCallBegin:
+        call_ = {.kind = AnswerBlock::Kind::kCall, .text = {}, .name = delta.text, .id = delta.id};
+        break;
+      case Kind::kArguments:
+        call_.text += delta.text;
+        break;
+      case Kind::kCallEnd:
+        sink_.OnEvent(nullptr, Dump(Line({{"content", ""}, {"tool_calls", json::array({CallOf(call_)})}})));
+        break;
+    }
+  }
+
+  void End(size_t, const ChoiceResult& result) override {
+    sink_.OnEvent(nullptr, Dump(Last({{is_chat() ? "content" : "response", ""}}, result)));
+  }
+
+  void Failed(int status, const std::string& message) override {
+    sink_.OnEvent(nullptr, Dump(ErrorJson(status, message, {}, ErrorShape::kOllama)));
+  }
+
+ private:
+  bool is_chat() const { return head_.dialect == Dialect::kOllamaChat; }
+
+  json Line(json said) const {
+    json line = {{"model", head_.model}, {"created_at", Rfc3339(head_.created)}, {"done", false}};
+    if (is_chat()) {
+      said["role"] = "assistant";
+      line["message"] = std::move(said);
+    } else {
+      line.update(said);
+    }
+    return line;
+  }
+
+  json Last(json said, const ChoiceResult& result) const {
+    const GenerationStats& stats = result.end.stats;
+    const bool any = stats.generated_tokens > 0;
+    json line = Line(std::move(said));
+    line["done"] = true;
+    line["done_reason"] = result.was_cut() ? "length" : "stop";
+    line["total_duration"] = stats.total_ns;
+    line["load_duration"] = 0;
+    line["prompt_eval_count"] = stats.prompt_tokens;
+    line["prompt_eval_duration"] = any ? stats.first_token_ns - stats.queue_ns : 0;
+    line["eval_count"] = stats.generated_tokens;
+    line["eval_duration"] = any ? stats.total_ns - stats.first_token_ns : 0;
+    return line;
+  }
+
+  ReplyHead head_;
+  EventSink& sink_;
+  PreparedEvent text_, thought_;
+  AnswerBlock call_;  // the one that has begun
+};
+
+}  // namespace
+
+std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink) {
+  return std::make_unique<OllamaEncoder>(std::move(head), sink);
+}
+
+}  // namespace larder::serving::reply

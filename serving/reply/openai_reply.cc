@@ -1,0 +1,197 @@
+// OpenAI's completions and chat completions.
+#include <optional>
+
+#include "serving/reply/prepared_event.h"
+#include "serving/reply/reply.h"
+
+namespace larder::serving::inline reply {
+namespace {
+
+using nlohmann::json;
+using Kind = AnswerDelta::Kind;
+
+const char* FinishName(const ChoiceResult& result) {
+  return result.was_cut() ? "length" : result.called ? "tool_calls" : "stop";
+}
+
+json UsageJson(const std::vector<ChoiceResult>& choices) {
+  const Usage usage = UsageOf(choices);
+  return {{"prompt_tokens", usage.prompt},
+          {"completion_tokens", usage.generated},
+          {"total_tokens", usage.prompt + usage.generated},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning}}}};
+}
+
+json CallJsonOf(const AnswerBlock& call) {
+  return {
+      {"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.text}}}};
+}
+
+class OpenAiEncoder : public ReplyEncoder {
+ public:
+  OpenAiEncoder(ReplyHead head, EventSink& sink) : head_(std::move(head)), sink_(sink) {
+    head_.id = (is_chat() ? "chatcmpl-" : "cmpl-") + head_.id;
+  }
+
+  json Whole(const std::vector<ChoiceResult>& results) const override {
+    json reply = Head(is_chat() ? "chat.completion" : "text_completion");
+    json& choices = reply["choices"] = json::array();
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ChoiceResult& result = results[i];
+      json choice = {{"index", i}, {"finish_reason", FinishName(result)}};
+      choice["logprobs"] = Logprobs(result.with_logprobs ? &result.logprobs : nullptr, 0);
+      if (is_chat()) {
+        choice["message"] = Message(result);
+      } else {
+        choice["text"] = result.Text();
+      }
+      choices.push_back(std::move(choice));
+    }
+    reply["usage"] = UsageJson(results);
+    if (results.size() == 1) reply["timings"] = TimingsJson(results[0].end.stats);
+    return reply;
+  }
+
+  void Begin(size_t choices) override {
+    texts_.resize(choices);
+    thoughts_.resize(choices);
+    if (!is_chat()) return;
+    for (size_t i = 0; i < choices; ++i)
+      Send(Chunk({{"index", i},
+                  {"delta", {{"role", "assistant"}, {"content", ""}}},
+                  {"logprobs", nullptr},
+                  {"finish_reason", nullptr}}));
+  }
+
+  void Delta(size_t at, const AnswerDelta& delta, const std::vector<TokenLogprobs>* logprobs, size_t offset,
+             const ChoiceResult&) override {
+    if (logprobs == nullptr && delta.kind == Kind::kContent) {
+      auto& prepared = texts_[at];
+      if (!prepared) prepared.emplace(Piece(at, {{"content", PreparedEvent::kText}}, nullptr, 0));
+      sink_.OnEvent(nullptr, (*prepared)(delta.text));
+      return;
+    }
+    if (logprobs == nullptr && delta.kind == Kind::kReasoning) {
+      auto& prepared = thoughts_[at];
+      if (!prepared)
+        prepared.emplace(
+            Piece(at, {{"reasoning_content", PreparedEvent::kText}, {"reasoning", PreparedEvent::kText}},
+                  nullptr, 0));
+      sink_.OnEvent(nullptr, (*prepared)(delta.text));
+      return;
+    }
+    json said;
+    switch (delta.kind) {
+      case Kind::kContent:
+        said = {{"content", delta.text}};
+        break;
+      case Kind::kReasoning:
+        said = {{"reasoning_content", delta.text}, {"reasoning", delta.text}};
+        break;
+      case Kind::kCallBegin:
+        said["tool_calls"] = json::array({{{"index", delta.call},
+                                           {"id", delta.id},
+                                           {"type", "function"},
+                                           {"function", {{"name", delta.text}, {"arguments", ""}}}}});
+        break;
+      case Kind::kArguments:
+        said["tool_calls"] =
+            json::array({{{"index", delta.call}, {"function", {{"arguments", delta.text}}}}});
+        break;
+      case Kind::kCallEnd:
+        if (logprobs == nullptr) return;
+        said = json::object();
+        break;
+    }
+    Send(Piece(at, std::move(said), logprobs, offset));
+  }
+
+  void End(size_t at, const ChoiceResult& result) override {
+    json choice = {{"index", at}, {"logprobs", nullptr}, {"finish_reason", FinishName(result)}};
+    if (is_chat()) {
+      choice["delta"] = json::object();
+    } else {
+      choice["text"] = "";
+    }
+    json chunk = Chunk(std::move(choice));
+    chunk["timings"] = TimingsJson(result.end.stats);
+    Send(chunk);
+  }
+
+  void Done(const std::vector<ChoiceResult>& results) override {
+    if (!head_.include_usage) return;
+    json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
+    chunk["choices"] = json::array();
+    chunk["usage"] = UsageJson(results);
+    Send(chunk);
+  }
+
+  void Failed(int status, const std::string& message) override { Send(ErrorJson(status, message)); }
+
+ private:
+  bool is_chat() const { return head_.dialect == Dialect::kChat; }
+  void Send(const json& event) { sink_.OnEvent(nullptr, Dump(event)); }
+
+  json Head(const char* object) const {
+    return {{"id", head_.id}, {"object", object}, {"created", head_.created}, {"model", head_.model}};
+  }
+
+  json Message(const ChoiceResult& result) const {
+    const std::string text = result.Text(), thoughts = result.Text(AnswerBlock::Kind::kReasoning);
+    json message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    if (!thoughts.empty()) message["reasoning_content"] = message["reasoning"] = thoughts;
+    for (const AnswerBlock& block : result.blocks) {
+      if (block.kind == AnswerBlock::Kind::kCall) message["tool_calls"].push_back(CallJsonOf(block));
+    }
+    if (text.empty() && message.contains("tool_calls")) message["content"] = nullptr;
+    return message;
+  }
+
+  json Chunk(json choice) const {
+    json chunk = Head(is_chat() ? "chat.completion.chunk" : "text_completion");
+    chunk["choices"] = json::array({std::move(choice)});
+    if (head_.include_usage) chunk["usage"] = nullptr;
+    return chunk;
+  }
+
+  json Piece(size_t at, json said, const std::vector<TokenLogprobs>* logprobs, size_t offset) const {
+    json choice = {{"index", at}, {"finish_reason", nullptr}};
+    choice["logprobs"] = Logprobs(logprobs, offset);
+    if (is_chat()) {
+      choice["delta"] = std::move(said);
+    } else {
+      choice["text"] = said.value("content", "");
+    }
+    return Chunk(std::move(choice));
+  }
+
+  json Logprobs(const std::vector<TokenLogprobs>* logprobs, size_t offset) const {
+    if (logprobs == nullptr) return nullptr;
+    if (is_chat()) return {{"content", TokenList(*head_.tokenizer, *logprobs)}, {"refusal", nullptr}};
+    const auto piece = [&](TokenId token) { return head_.tokenizer->Piece(token, true); };
+    json tokens = json::array(), values = json::array(), tops = json::array(), offsets = json::array();
+    for (const TokenLogprobs& one : *logprobs) {
+      json top = json::object();
+      for (const auto& [token, logprob] : one.top) top[piece(token)] = logprob;
+      tokens.push_back(piece(one.token));
+      values.push_back(one.logprob);
+      tops.push_back(std::move(top));
+      offsets.push_back(offset);
+      offset += piece(one.token).size();
+    }
+    return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
+  }
+
+  ReplyHead head_;
+  EventSink& sink_;
+  std::vector<std::optional<PreparedEvent>> texts_, thoughts_;  // [choice]
+};
+
+}  // namespace
+
+std::unique_ptr<ReplyEncoder> MakeOpenAiEncoder(ReplyHead head, EventSink& sink) {
+  return std::make_unique<OpenAiEncoder>(std::move(head), sink);
+}
+
+}  // namespace larder::serving::reply

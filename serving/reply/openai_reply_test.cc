@@ -1,0 +1,162 @@
+// Answers of OpenAI's completions and chat completions and of llama-server's, as clients parse them.
+#include <gtest/gtest.h>
+
+#include "serving/reply/replies_testing.h"
+
+namespace larder::serving::inline reply {
+namespace {
+
+using nlohmann::json;
+
+TEST(OpenAiReply, WholeCompletion) {
+  const json got =
+      WholeOf(TestHead(Dialect::kCompletion), {TestResult({TextDelta("one")}, FinishReason::kEndOfText),
+                                               TestResult({TextDelta("two")}, FinishReason::kLength)});
+  EXPECT_EQ(got["object"], "text_completion");
+  EXPECT_EQ(got["id"], "cmpl-1");
+  EXPECT_EQ(got["created"], 12);
+  EXPECT_EQ(got["choices"][0]["text"], "one");
+  EXPECT_EQ(got["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(got["choices"][1]["finish_reason"], "length");
+  EXPECT_EQ(got["choices"][1]["index"], 1);
+  EXPECT_EQ(got["usage"]["prompt_tokens"], 5) << "choices of one prompt share it";
+  EXPECT_EQ(got["usage"]["completion_tokens"], 6);
+  EXPECT_EQ(got["usage"]["total_tokens"], 11);
+  EXPECT_EQ(got["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
+}
+
+TEST(OpenAiReply, WholeChatWithThoughtsAndACall) {
+  const json got = WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});
+  EXPECT_EQ(got["object"], "chat.completion");
+  EXPECT_EQ(got["choices"][0]["message"], json::parse(R"({
+    "role":"assistant","content":"Let me look.","refusal":null,"reasoning_content":"hm","reasoning":"hm",
+    "tool_calls":[{"id":"call_1","type":"function",
+                   "function":{"name":"get_weather","arguments":"{\"c\":1}"}}]})"));
+  EXPECT_EQ(got["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(got["choices"][0]["logprobs"], nullptr);
+  const json cut = WholeOf(TestHead(Dialect::kChat), {TestResult(TestDeltas(), FinishReason::kLength)});
+  EXPECT_EQ(cut["choices"][0]["finish_reason"], "length") << "the call may not be whole";
+  const json plain =
+      WholeOf(TestHead(Dialect::kChat), {TestResult({TextDelta("hi")}, FinishReason::kStopString)});
+  EXPECT_EQ(plain["choices"][0]["message"],
+            json::parse(R"({"role":"assistant","content":"hi","refusal":null})"));
+  EXPECT_EQ(plain["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(OpenAiReply, ChunksOfAChat) {
+  ReplyHead head = TestHead(Dialect::kChat);
+  head.include_usage = true;
+  const auto events = EventsOf(head, TestDeltas(), FinishReason::kEndOfText);
+  json deltas = json::array();
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const json& chunk = events[i].second;
+    EXPECT_EQ(events[i].first, "");
+    EXPECT_EQ(chunk["object"], "chat.completion.chunk");
+    EXPECT_EQ(chunk["id"], "chatcmpl-1");
+    EXPECT_TRUE(chunk.contains("usage") && chunk["usage"].is_null());
+    const bool last = i + 2 == events.size();
+    EXPECT_EQ(chunk["choices"][0]["finish_reason"], last ? json("tool_calls") : json());
+    deltas.push_back(chunk["choices"][0]["delta"]);
+  }
+  EXPECT_EQ(deltas, json::parse(R"([
+    {"role":"assistant","content":""},
+    {"reasoning_content":"hm","reasoning":"hm"},
+    {"content":"Let me "}, {"content":"look."},
+    {"tool_calls":[{"index":0,"id":"call_1","type":"function",
+                    "function":{"name":"get_weather","arguments":""}}]},
+    {"tool_calls":[{"index":0,"function":{"arguments":"{\"c\""}}]},
+    {"tool_calls":[{"index":0,"function":{"arguments":":1}"}}]},
+    {}])"));
+  EXPECT_TRUE(events.back().second["choices"].empty());
+  EXPECT_EQ(events.back().second["usage"]["completion_tokens"], 3);
+}
+
+TEST(OpenAiReply, PiecesOfTextAreThoseOfATree) {
+  for (const char* text : {"he", "\"\\\n\x01", "", "\xff", "\x01text\x01"}) {
+    const auto events = EventsOf(TestHead(Dialect::kCompletion), {TextDelta(text)}, FinishReason::kLength);
+    EXPECT_EQ(
+        events.at(0).second,
+        json::parse(Dump(json{
+            {"id", "cmpl-1"},
+            {"object", "text_completion"},
+            {"created", 12},
+            {"model", "tiny"},
+            {"choices",
+             json::array(
+                 {{{"index", 0}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}}})}})));
+  }
+}
+
+TEST(NativeReply, SaysWhyItStopped) {
+  ChoiceResult result = TestResult({TextDelta("he")}, FinishReason::kStopString);
+  result.end.stop_string = "###";
+  const json got = WholeOf(TestHead(Dialect::kNative), {result});
+  EXPECT_EQ(got["content"], "he");
+  EXPECT_EQ(got["stop"], true);
+  EXPECT_EQ(got["stop_type"], "word");
+  EXPECT_EQ(got["stopping_word"], "###");
+  EXPECT_EQ(got["truncated"], false);
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative), {TestResult({}, FinishReason::kContextFull)})["truncated"],
+            true);
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kNative), {result, result}).size(), 2u) << "n choices: an array";
+  const auto events = EventsOf(TestHead(Dialect::kNative), {TextDelta("he")}, FinishReason::kLength);
+  EXPECT_EQ(events.at(0).second, json::parse(R"({"index":0,"content":"he","stop":false})"));
+  EXPECT_EQ(events.at(1).second["stop_type"], "limit");
+}
+
+TEST(OpenAiReply, LogprobsInBothForms) {
+  const model::Tokenizer& tokenizer = *TestHead(Dialect::kChat).tokenizer;
+  const TokenId hello = tokenizer.Encode("hello", false, false).back();
+  const std::vector<TokenLogprobs> logprobs = {{hello, -0.5f, {{hello, -0.5f}, {5, -2.f}}}};
+  const std::string piece = tokenizer.Piece(hello, true);
+  const auto of = [&](Dialect dialect) {
+    RecordedEvents events;
+    const auto encoder = MakeEncoder(TestHead(dialect), events);
+    encoder->Begin(1);
+    encoder->Delta(0, TextDelta(piece), &logprobs, 7, {});
+    return events.all.back().second["choices"][0]["logprobs"];
+  };
+  const json old = of(Dialect::kCompletion);
+  EXPECT_EQ(old["tokens"][0], piece);
+  EXPECT_EQ(old["token_logprobs"][0], -0.5);
+  EXPECT_EQ(old["text_offset"][0], 7);
+  EXPECT_EQ(old["top_logprobs"][0].size(), 2u);
+  const json chat = of(Dialect::kChat);
+  EXPECT_EQ(chat["content"][0]["token"], piece);
+  EXPECT_EQ(chat["content"][0]["bytes"].size(), piece.size());
+  EXPECT_EQ(chat["content"][0]["top_logprobs"][1]["logprob"], -2.0);
+}
+
+TEST(TimingsJson, AreOfThePartsThatRan) {
+  const json got = TimingsJson(TestEnd(FinishReason::kLength).stats);
+  EXPECT_EQ(got["cache_n"], 2);
+  EXPECT_EQ(got["prompt_n"], 3);
+  EXPECT_DOUBLE_EQ(got["prompt_ms"].get<double>(), 3.0);
+  EXPECT_DOUBLE_EQ(got["prompt_per_second"].get<double>(), 1000.0);
+  EXPECT_DOUBLE_EQ(got["predicted_per_token_ms"].get<double>(), 2.0) << "the first token is the prompt's";
+  EXPECT_DOUBLE_EQ(got["queue_ms"].get<double>(), 1.0);
+  const json nothing = TimingsJson({.prompt_tokens = 5});
+  EXPECT_EQ(nothing["predicted_per_second"], 0.0);
+  EXPECT_EQ(nothing["prompt_ms"], 0.0);
+}
+
+TEST(ErrorJson, HasTheTypesOfEachApi) {
+  const json missing = ErrorJson(404, "no such model", "model")["error"];
+  EXPECT_EQ(missing["code"], "model_not_found");
+  EXPECT_EQ(missing["param"], "model");
+  EXPECT_EQ(ErrorJson(401, "key")["error"]["code"], "invalid_api_key");
+  EXPECT_EQ(ErrorJson(401, "key")["error"]["type"], "authentication_error");
+  EXPECT_EQ(ErrorJson(400, "x")["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(ErrorJson(400, "x")["error"]["param"], nullptr);
+  EXPECT_EQ(ErrorJson(429, "x")["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(ErrorJson(500, "x")["error"]["type"], "server_error");
+  EXPECT_EQ(ErrorJson(503, "x")["error"]["type"], "unavailable_error");
+  EXPECT_EQ(ErrorJson(429, "x", "", ErrorShape::kAnthropic),
+            json::parse(R"({"type":"error","error":{"type":"rate_limit_error","message":"x"}})"));
+  EXPECT_EQ(ErrorJson(400, "x", "", ErrorShape::kOllama), json::parse(R"({"error":"x"})"));
+}
+
+TEST(Dump, BytesThatAreNoTextBecomeAMark) { EXPECT_EQ(Dump(std::string_view("a\xff")), "\"a\xef\xbf\xbd\""); }
+
+}  // namespace
+}  // namespace larder::serving::reply

@@ -1,0 +1,132 @@
+#include "serving/reply/reply.h"
+
+namespace larder::serving::inline reply {
+
+using nlohmann::json;
+
+std::string ChoiceResult::Text(AnswerBlock::Kind kind) const {
+  std::string text;
+  for (const AnswerBlock& block : blocks) {
+    if (block.kind == kind) text += block.text;
+  }
+  return text;
+}
+
+void ChoiceResult::Add(const AnswerDelta& delta) {
+  const auto append = [&](AnswerBlock::Kind kind) {
+    if (delta.text.empty()) return;
+    if (blocks.empty() || blocks.back().kind != kind) blocks.push_back({.kind = kind});
+    blocks.back().text += delta.text;
+  };
+  switch (delta.kind) {
+    case AnswerDelta::Kind::kContent:
+      append(AnswerBlock::Kind::kText);
+      break;
+    case AnswerDelta::Kind::kReasoning:
+      append(AnswerBlock::Kind::kReasoning);
+      break;
+    case AnswerDelta::Kind::kCallBegin:
+      blocks.push_back({.kind = AnswerBlock::Kind::kCall, .text = {}, .name = delta.text, .id = delta.id});
+      break;
+    case AnswerDelta::Kind::kArguments:
+      append(AnswerBlock::Kind::kCall);  // calls don't overlap
+      break;
+    case AnswerDelta::Kind::kCallEnd:
+      break;
+  }
+}
+
+std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink) {
+  switch (head.dialect) {
+    case Dialect::kCompletion:
+    case Dialect::kChat:
+      break;
+    case Dialect::kNative:
+    case Dialect::kInfill:
+      return MakeNativeEncoder(std::move(head), sink);
+    case Dialect::kResponses:
+      return MakeResponsesEncoder(std::move(head), sink);
+    case Dialect::kMessages:
+      return MakeMessagesEncoder(std::move(head), sink);
+    case Dialect::kOllamaChat:
+    case Dialect::kOllamaGenerate:
+      return MakeOllamaEncoder(std::move(head), sink);
+    case Dialect::kEmbeddings:
+    case Dialect::kNativeEmbedding:
+    case Dialect::kOllamaEmbed:
+    case Dialect::kOllamaEmbedding:
+    case Dialect::kRerank:
+      return MakeEmbeddingEncoder(std::move(head));
+  }
+  return MakeOpenAiEncoder(std::move(head), sink);
+}
+
+Usage UsageOf(const std::vector<ChoiceResult>& choices) {
+  Usage usage;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const GenerationStats& stats = choices[i].end.stats;
+    if (i == 0 || choices[i].prompt != choices[i - 1].prompt) {
+      usage.prompt += stats.prompt_tokens;
+      usage.cached += stats.reused_tokens;
+    }
+    usage.generated += stats.generated_tokens;
+    usage.reasoning += choices[i].reasoning_tokens;
+  }
+  return usage;
+}
+
+json TimingsJson(const GenerationStats& stats) {
+  const auto ms = [](int64_t ns) { return static_cast<double>(ns) * 1e-6; };
+  const auto rate = [](size_t n, double of_ms) {
+    return of_ms > 0 ? 1e3 * static_cast<double>(n) / of_ms : 0.0;
+  };
+  const size_t run = stats.prompt_tokens - stats.reused_tokens;
+  const size_t steps = stats.generated_tokens > 0 ? stats.generated_tokens - 1 : 0;
+  const bool any = stats.generated_tokens > 0;
+  const double prompt_ms = any ? ms(stats.first_token_ns - stats.queue_ns) : 0;
+  const double decode_ms = any ? ms(stats.total_ns - stats.first_token_ns) : 0;
+  return {{"cache_n", stats.reused_tokens},
+          {"prompt_n", run},
+          {"prompt_ms", prompt_ms},
+          {"prompt_per_second", rate(run, prompt_ms)},
+          {"predicted_n", stats.generated_tokens},
+          {"predicted_ms", decode_ms},
+          {"predicted_per_token_ms", steps > 0 ? decode_ms / static_cast<double>(steps) : 0.0},
+          {"predicted_per_second", rate(steps, decode_ms)},
+          {"queue_ms", ms(stats.queue_ns)},
+          {"ttft_ms", ms(stats.first_token_ns)}};
+}
+
+namespace {
+
+json TokenJson(const model::Tokenizer& tokenizer, TokenId token, float logprob) {
+  const std::string piece = tokenizer.Piece(token, true);
+  json bytes = json::array();
+  for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", piece}, {"logprob", logprob}, {"bytes", bytes}};
+}
+
+}  // namespace
+
+json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs) {
+  json list = json::array();
+  for (const TokenLogprobs& one : logprobs) {
+    json top = json::array();
+    for (const auto& [token, logprob] : one.top) top.push_back(TokenJson(tokenizer, token, logprob));
+    json entry = TokenJson(tokenizer, one.token, one.logprob);
+    entry["top_logprobs"] = std::move(top);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json ArgumentsObject(const std::string& text) {
+  try {
+    Json object = ParseJson(text);
+    if (object.is_object()) return object;
+  } catch (const Refused&) {
+  }
+  return Json::object();
+}
+
+}  // namespace larder::serving::reply

@@ -1,0 +1,101 @@
+// What encoders see of an answer: its head, the results of its choices, and the interface by which a
+// Completion drives them. I/O thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/answer/answer_parser.h"
+#include "serving/api/completion_request.h"
+#include "serving/reply/error_reply.h"
+#include "serving/scheduling/generation.h"
+
+namespace larder::serving::inline reply {
+
+// The fields that all parts of an answer share.
+struct ReplyHead {
+  Dialect dialect = Dialect::kCompletion;
+  std::string id, model;  // id: without the prefix of its kind
+  int64_t created = 0;    // seconds since 1970
+  bool include_usage = false;
+  const model::Tokenizer* tokenizer = nullptr;
+  size_t prompt_tokens = 0;  // of the first prompt
+  bool parallel_calls = true;
+  Json echoed = Json::object();  // CompletionRequest::echoed
+  EmbeddingForm embedding;
+  std::shared_ptr<const model::RankHead> rank_head;
+};
+
+// A part of an answer, in the order in which the model wrote them.
+struct AnswerBlock {
+  enum class Kind { kText, kReasoning, kCall };
+  Kind kind = Kind::kText;
+  std::string text;      // kCall: the JSON text of the arguments
+  std::string name, id;  // kCall
+};
+
+struct ChoiceResult {
+  std::vector<AnswerBlock> blocks;
+  std::vector<TokenLogprobs> logprobs;
+  bool with_logprobs = false;
+  bool called = false;          // it has a call
+  size_t prompt = 0;            // its index: choices of one prompt share its tokens in the usage
+  size_t reasoning_tokens = 0;  // those of the stats' generated tokens
+  GenerationEnd end;
+
+  std::string Text(AnswerBlock::Kind kind = AnswerBlock::Kind::kText) const;  // of all such blocks
+  void Add(const AnswerDelta&);
+  bool was_cut() const {  // by the limit of tokens
+    return end.reason == FinishReason::kLength || end.reason == FinishReason::kContextFull;
+  }
+};
+
+class EventSink {
+ public:
+  // One event of a streamed answer: the text of a JSON object. `name`: of the event, or null.
+  virtual void OnEvent(const char* name, std::string object) = 0;
+
+ protected:
+  ~EventSink() = default;
+};
+
+// Turns what choices say into the answer of a dialect: Whole, or events to a sink: Begin, for each choice any
+// number of Delta and an End, then Done, or Failed at any time after Begin.
+class ReplyEncoder {
+ public:
+  virtual ~ReplyEncoder() = default;
+  virtual nlohmann::json Whole(const std::vector<ChoiceResult>&) const = 0;
+
+  virtual void Begin(size_t /*choices*/) {}
+  // `so_far` has the delta already, if keeps_text(). `offset`: bytes of the choice's text before it.
+  virtual void Delta(size_t choice, const AnswerDelta&, const std::vector<TokenLogprobs>* logprobs,
+                     size_t offset, const ChoiceResult& so_far) = 0;
+  virtual void End(size_t choice, const ChoiceResult&) = 0;
+  virtual void Done(const std::vector<ChoiceResult>&) {}
+  virtual void Failed(int status, const std::string& message) = 0;
+  virtual bool keeps_text() const { return false; }  // of a streamed answer too
+};
+
+std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeOpenAiEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeNativeEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeResponsesEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink);
+std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyHead head);
+
+struct Usage {
+  size_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
+};
+Usage UsageOf(const std::vector<ChoiceResult>&);
+nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
+// OpenAI's list of tokens with log-probabilities.
+nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&);
+// The arguments of a call as an object; {} if the text is no JSON object, as that of a call that was cut.
+Json ArgumentsObject(const std::string& text);
+
+}  // namespace larder::serving::reply
