@@ -47,6 +47,8 @@ void ReadItem(const Json& one, CompletionRequest& request) {
       for (const Json& part : *content) text += JsonFields(part, "input.content").String("text", "");
     }
     if (!text.empty()) AddAssistant(messages, "", text, Json::array());
+  } else if (type == "item_reference") {  // what it stands for is part of the conversation
+    JsonFields::Fail("input.type", type, "items themselves: this server keeps none; ask with store false");
   } else {
     ++request.ignored_fields;  // results of tools that run on OpenAI's servers, compactions
   }

@@ -20,7 +20,7 @@ OPTIONS = None
 class BenchServeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(OPTIONS.larder, OPTIONS.model, "--parallel", "4").__enter__()
+        cls.server = Server(OPTIONS.larder, OPTIONS.model, "--parallel", "4", "--strict-model").__enter__()
         cls.addClassCleanup(cls.server.end)
         cls.http = str(cls.server.http)
         cls.text = str(cls.server.text)
@@ -67,11 +67,11 @@ class BenchServeTest(unittest.TestCase):
             self.assertIn(word, run.stdout)
 
     def test_errors_are_one_line(self):
-        for code, text, words in ((1, "no chat template", ("--endpoint", "/v1/chat/completions")),
-                                  (1, "404", ("--endpoint", "/v1/nothing")),
+        for code, text, words in ((1, "404", ("--endpoint", "/v1/nothing")),
                                   (1, "larder-nonsense", ("--model", "larder-nonsense")),
                                   (1, "goodput", ("--goodput", "itl:3")),
                                   (2, "endpoint", ("--endpoint", "nonsense")),
+                                  (2, "agents speak", ("--agent", "--endpoint", "text")),
                                   (2, "request-rate", ("--request-rate", "-1"))):
             run = self.bench(self.http, *words)
             self.assertEqual(run.returncode, code, run.stderr)

@@ -12,7 +12,8 @@ const providers = {
   compatible: (server, apiKey = key) =>
     createOpenAICompatible({ name: "larder", baseURL: `${server}/v1`, apiKey, includeUsage: true, supportsStructuredOutputs: true }).chatModel,
 };
-const once = { maxRetries: 0 };
+// Stored, the SDK would name earlier items by their ids; Larder keeps none, and refuses such names.
+const once = { maxRetries: 0, providerOptions: { openai: { store: false } } };
 
 function declared(of) {
   return Object.fromEntries(["get_weather", "get_time"].map((name) =>
