@@ -48,17 +48,20 @@ model::TokenizerData MadeUp() {
   for (int i = 0; i < 1000; ++i) add(std::to_string(i));
   for (size_t n = 2; n < 80; ++n) {
     add(std::string(n, ' '));
-    add("\n" + std::string(n, ' '));
+    std::string indent(n + 1, ' ');
+    indent[0] = '\n';
+    add(indent);
   }
   std::mt19937 random(1);
   while (data.tokens.size() + 1 < kMadeUpTokens) {
-    std::string word = random() % 2 == 0 ? " " : "";
+    const uint32_t kind = random() % 64;
+    std::string word;
+    if (kind == 2) word += "{\"";
+    if (random() % 2 == 0) word += ' ';
     const size_t length = 2 + random() % 9;
     for (size_t i = 0; i < length; ++i) word += static_cast<char>('a' + random() % 26);
-    const uint32_t kind = random() % 64;
     if (kind == 0) word += "\":";
     if (kind == 1) word += "\\n";
-    if (kind == 2) word.insert(0, "{\"");
     if (kind == 3) word += "\xe3\x81";
     add(word);
   }
@@ -110,6 +113,7 @@ void CompileTime(State& state, const Named& named) {
 }
 
 void BuildVocabulary(State& state) {
+  Tokens();  // read before the clock runs
   for (auto _ : state) benchmark::DoNotOptimize(Vocabulary(Tokens(), Tokens().size()));
 }
 
