@@ -48,7 +48,7 @@ class Tokenizer {
   TokenId bos() const;  // -1: none
   TokenId eos() const;
   bool wants_bos() const;
-  bool wants_eos() const;  // behind a text that is embedded (the file's add_eos_token)
+  bool wants_eos() const;                 // behind a text that is embedded (the file's add_eos_token)
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...
   bool IsControl(TokenId) const;
   bool drops_leading_space() const;  // SPM: Encode puts a space before the text, Decode removes it again
