@@ -153,7 +153,7 @@ def check_system(path, header, is_test):
         return None
     for prefix, folders in THIRD_PARTY.items():
         if header.startswith(prefix):
-            if folders is None or folder in folders:
+            if folders is None or folder in folders or "/".join(path.parts[:2]) in folders:
                 return None
             return f"<{header}> belongs in {' or '.join(f + '/' for f in folders) or 'tests'} only"
     if SYSTEM.match(header):
