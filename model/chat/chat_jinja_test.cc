@@ -77,6 +77,10 @@ void ExpectAsOracle(const std::string& source, const std::string& name, const st
       ++without_filter;
       continue;
     }
+    // llama.cpp's own template for DeepSeek-R1 writes what `map` gives as JSON, which only its interpreter
+    // can.
+    if (expected[i].error.find("Object of type generator is not JSON serializable") != std::string::npos)
+      continue;
     if (text == expected[i].text || ++failures > 3) continue;
     ADD_FAILURE() << name << ", case " << i << ": " << all[i].dump().substr(0, 1500) << "\n--- ours:\n"
                   << text.value_or("FAILS: " + error) << "\n--- jinja2:\n"

@@ -77,7 +77,8 @@ TEST(ChatTemplateTest, EveryBuiltInAnswersAQuestion) {
     const std::string text =
         Text(*BuiltIn(std::string(name)), Said(Json::parse(R"([{"role":"user","content":"question?"}])")));
     EXPECT_NE(text.find("question?"), std::string::npos) << name;
-    EXPECT_TRUE(BuiltIn(std::string(name))->supports_system()) << name << " or its system message is merged";
+    // Gemma's system message is merged into the user's.
+    EXPECT_TRUE(BuiltIn(std::string(name))->supports_system() || name == "gemma") << name;
   }
 }
 
@@ -95,6 +96,7 @@ TEST(ChatTemplateTest, AnAnswerGoesOnFromThePrefill) {
             "<s><|start_header_id|>user<|end_header_id|>\n\ne<|eot_id|><|start_header_id|>"
             "assistant<|end_header_id|>\n\nline\n\nmore")
       << "the template trims";
+  input.messages[0]["content"] = "question";
   const auto silent =
       Parse("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}");
   EXPECT_NE(Refusal(*silent, input).find("last message"), std::string::npos);

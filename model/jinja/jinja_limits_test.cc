@@ -81,11 +81,11 @@ TEST(JinjaLimits, Memory) {
       "");
   ExpectRefused(
       "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "");
-  ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(1000) %}{{ x }}{% endfor %}", "longer than");
+  ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(1000) %}{{ x }}{% endfor %}", "steps");
   ExpectRefused("{{ ('a' * 100000)|replace('a', 'b' * 100000) }}", "too long");
-  ExpectRefused("{{ ('a' * 1000000).join(range(100000)|map('string')|list) }}", "too long");
-  ExpectRefused("{{ '%999999999d' % 1 }}", "too large");
-  ExpectRefused("{{ '{:999999999}'.format(1) }}", "too large");
+  ExpectRefused("{{ ('a' * 1000000).join(range(100000)|map('string')|list) }}", "steps");
+  ExpectRefused("{{ '%999999999d' % 1 }}", "format");
+  ExpectRefused("{{ '{:999999999}'.format(1) }}", "format");
   ExpectRefused("{{ 'x'.center(99999999999) }}", "too large");
   ExpectRefused("{{ 'x'|indent(99999999999) }}", "too large");
   ExpectRefused("{{ [1]|tojson(indent=99999999999) }}", "too large");

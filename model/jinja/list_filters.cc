@@ -104,6 +104,7 @@ CallArgs Rest(const CallArgs& args, size_t from) {
 
 Value Map(Rendering& r, const Value& value, CallArgs& args) {
   std::vector<Value> out;
+  if (!Truth(value)) return r.heap().NewList(std::move(out));  // also of none
   const std::vector<Value> items = r.Items(value);
   if (args.positional.empty()) {
     const Value attribute = args.Get(0, "attribute"), otherwise = args.Get(9, "default");
@@ -126,6 +127,7 @@ Value SelectItems(Rendering& r, const Value& value, CallArgs& args, bool attribu
   const size_t skip = attribute ? 1 : 0;
   if (attribute && args.positional.empty()) r.FailText("Missing parameter for attribute name");
   std::vector<Value> out;
+  if (!Truth(value)) return r.heap().NewList(std::move(out));  // also of none
   for (const Value& item : r.Items(value)) {
     r.heap().Step();
     const Value tested = attribute ? AttributePath(r, item, args.positional[0]) : item;

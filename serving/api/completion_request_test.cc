@@ -275,7 +275,8 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
 TEST(MakeSpecsTest, AnAssistantsLastMessageIsGoneOnWith) {
   const CompletionDefaults defaults = Defaults();
   const auto prompt = [&](const char* text) {
-    const auto specs = MakeSpecs(ReadCompletionRequest(ParseJson(text), Dialect::kChat, defaults), defaults);
+    CompletionRequest request = ReadCompletionRequest(ParseJson(text), Dialect::kChat, defaults);
+    const auto specs = MakeSpecs(request, defaults);
     return defaults.tokenizer->Decode(specs.at(0).prompt, true);
   };
   constexpr const char* kAsked =
