@@ -26,12 +26,20 @@ std::string ReadFile(const std::filesystem::path& path) {
 std::vector<Json> AllVariables() {
   std::vector<Json> all;
   const Json conversations = Json::parse(kConversations), tools = Json::parse(kTools);
+  const Json simple = Json::parse(
+      R"([{"type":"function","function":{"name":"find","description":"Finds.","parameters":{"type":"object",
+           "properties":{"what":{"type":"string","description":"A word."}},"required":["what"]}}}])");
   for (const auto& [name, messages] : conversations.items()) {
     for (int variant = 0; variant < 4; ++variant) {
       const bool prompt = variant != 1;
       Json variables = {{"messages", messages}, {"tools", variant == 2 ? tools : Json()},
                         {"documents", nullptr}, {"add_generation_prompt", prompt},
                         {"bos_token", "<s>"},   {"eos_token", "</s>"}};
+      if (variant == 1) {  // what the strictest templates take, and Fireworks' own variables
+        variables["tools"] = simple;
+        variables["functions"] = simple.dump(2);
+        variables["datetime"] = "Nov 24 2026";
+      }
       if (variant == 3) {
         variables["enable_thinking"] = false;
         variables["reasoning_effort"] = "low";

@@ -103,7 +103,7 @@ TEST_F(Cli, WrongValuesNameTheOption) {
            {"--xtc-probability", "-1"},
            {"--dry-base", "0.5"},
            {"--mirostat", "3"},
-           {"--samplers", "top_k;top_q"},
+           {"--samplers", "top_q"},
            {"--seed", "18446744073709551616"},
            {"--seed", "-2"},
            {"--seed", "1.0"},

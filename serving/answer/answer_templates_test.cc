@@ -111,8 +111,10 @@ for path in sorted(glob.glob(sys.argv[1] + '/*.jinja')):
                     except Exception:
                         continue
                     if not whole.startswith(prompt):
-                        prompt = re.sub(r'[<|\[]+[A-Z_]*$', '', os.path.commonprefix([prompt, whole]))
+                        prompt = re.sub(r'[<|\[]+[A-Za-z_]*$', '', os.path.commonprefix([prompt, whole]))
                     part = ends.split(whole[len(prompt):])[0]
+                    if 'command-r-plus' in path:  # its prompt ends with another turn than the one that calls
+                        part = part.removeprefix('<|CHATBOT_TOKEN|>').split('<|START_OF_TURN_TOKEN|>')[0]
                     shown = [{'name': n, 'arguments': a} for n, a in values[:count] if n in part]
                     if shown:
                         print(json.dumps({'file': os.path.basename(path)[:-6], 'prompt': prompt, 'part': part,
@@ -192,16 +194,20 @@ TEST(AnswerTemplates, RenderedCallsAreParsedBack) {
     const bool as_told = !rendering["as_string"] || answer.calls.size() == rendering["calls"].size();
     if (!as_told) continue;
     ASSERT_EQ(answer.calls.size(), rendering["calls"].size()) << answer.content;
+    bool quoted = false;  // printed as text in such a form
     for (size_t i = 0; i < answer.calls.size(); ++i) {
       const Json& expected = rendering["calls"][i];
       EXPECT_EQ(answer.calls[i].name, expected["name"].get<std::string>());
       const Json arguments = Json::parse(answer.calls[i].arguments, nullptr, false);
-      if (rendering["as_string"] && arguments.is_discarded()) continue;
+      if (rendering["as_string"] && (arguments.is_discarded() || arguments != expected["arguments"])) {
+        quoted = true;
+        continue;
+      }
       ASSERT_FALSE(arguments.is_discarded()) << answer.calls[i].arguments;
-      if (rendering["as_string"] && arguments != expected["arguments"]) continue;
       EXPECT_EQ(Sorted(arguments), Sorted(expected["arguments"]));
       seen.insert(file);
     }
+    if (quoted) continue;
     const bool none_is_printed = answer.content == "None";  // where a template prints content that is null
     EXPECT_TRUE(answer.content.empty() || answer.content == "CONTENT" || none_is_printed) << answer.content;
     const bool content = (answer.content + answer.reasoning).find("CONTENT") != std::string::npos;

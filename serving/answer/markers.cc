@@ -107,6 +107,7 @@ std::vector<Marker> CallMarkers(AnswerFormat format) {
     case AnswerFormat::kCommandR:
       return {{"Action: ```json", kCall, kAnywhere, JsonBlock},
               {"Action:```json", kCall, kAnywhere, JsonBlock},
+              {"Action:\n```json", kCall, kAnywhere, JsonBlock},
               {"```", kSkip, kAfterCall}};
     case AnswerFormat::kCommandR7b:
       return {{"<|START_ACTION|>", kCall, kAnywhereEven, JsonBlock}, {"<|END_ACTION|>", kSkip, kAnywhere}};
