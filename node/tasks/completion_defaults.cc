@@ -60,6 +60,8 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.longest_token_bytes = serving::LongestTokenBytes(*tokenizer);
   defaults.model = answers.alias.empty() ? stem : answers.alias;
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
+  defaults.architecture = config.architecture_name;
+  defaults.parameters = config.parameters();
   defaults.strict_model = answers.strict_model;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =

@@ -31,8 +31,12 @@ struct CompletionDefaults {
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t longest_token_bytes = SIZE_MAX / 2;         // a text of more than context times this cannot fit
-  std::string model;                                 // the name in /v1/models
+  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
+  std::string model;                          // the name in /v1/models
+  std::string architecture;                   // "llama"
+  uint64_t parameters = 0;
+  std::string architecture;                          // "llama"
+  uint64_t parameters = 0;                           // weights
   std::vector<std::string> aliases;                  // other names that are accepted for it
   bool strict_model = false;                         // a request that names another model is refused
   model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused

@@ -29,7 +29,6 @@ enum class Action : uint8_t {
   kOllamaShow,
   kOllamaPs,
   kOllamaVersion,
-  kNotYet,  // a route that clients know and Larder does not have
 };
 
 struct Route {

@@ -193,9 +193,15 @@ HttpReply ApplyTemplate(const HttpRequest& request, ServerState& state) {
 }
 
 // What Ollama's clients want to know of a model.
-json OllamaDetails() {
-  return {{"parent_model", ""},        {"format", "gguf"},     {"family", ""},
-          {"families", json::array()}, {"parameter_size", ""}, {"quantization_level", ""}};
+json OllamaDetails(const CompletionDefaults& of) {
+  const double millions = static_cast<double>(of.parameters) * 1e-6;
+  return {{"parent_model", ""},
+          {"format", "gguf"},
+          {"family", of.architecture},
+          {"families", json::array({of.architecture})},
+          {"parameter_size",
+           millions < 1000 ? fmt::format("{:.1f}M", millions) : fmt::format("{:.1f}B", millions / 1000)},
+          {"quantization_level", ""}};
 }
 
 std::string Rfc3339(int64_t seconds) {
@@ -211,7 +217,7 @@ json OllamaModel(const ServerState& state) {
           {"model", state.defaults.model},
           {"size", 0},
           {"digest", ""},
-          {"details", OllamaDetails()}};
+          {"details", OllamaDetails(state.defaults)}};
 }
 
 HttpReply OllamaTags(const HttpRequest&, ServerState& state) {
@@ -241,22 +247,19 @@ HttpReply OllamaShow(const HttpRequest&, ServerState& state) {
   const json caps = ChatCapsJson(state.defaults);
   if (caps.value("supports_tools", false)) capabilities.push_back("tools");
   if (caps.value("supports_thinking", false)) capabilities.push_back("thinking");
+  if (state.defaults.pooling != model::Pooling::kNone) capabilities.push_back("embedding");
   return JsonReply({{"modelfile", ""},
                     {"parameters", ""},
                     {"template", ChatTemplateText(state.defaults)},
                     {"license", ""},
                     {"modified_at", Rfc3339(state.created)},
-                    {"details", OllamaDetails()},
+                    {"details", OllamaDetails(state.defaults)},
                     {"model_info",
-                     {{"general.architecture", "larder"},
+                     {{"general.architecture", state.defaults.architecture},
                       {"general.basename", state.defaults.model},
-                      {"larder.context_length", state.defaults.context}}},
+                      {"general.parameter_count", state.defaults.parameters},
+                      {state.defaults.architecture + ".context_length", state.defaults.context}}},
                     {"capabilities", capabilities}});
-}
-
-HttpReply NotYet(const HttpRequest& request, ServerState&) {
-  throw Refused(501, "{} is not there yet: this version of Larder has no embeddings and no reranking",
-                request.path);
 }
 
 // An answer that took T to make is given again for kKeptTimes * T. So however often it is requested, the I/O
@@ -313,8 +316,6 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state) 
       return OllamaPs(request, state);
     case Action::kOllamaVersion:
       return OllamaVersion(request, state);
-    case Action::kNotYet:
-      return NotYet(request, state);
   }
   throw Refused(405, "{} takes POST", request.path);
 }
