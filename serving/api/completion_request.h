@@ -31,10 +31,8 @@ struct CompletionDefaults {
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
   size_t vocab = 0, context = 0;
-  size_t longest_token_bytes = SIZE_MAX / 2;  // a text of more than context times this cannot fit
-  std::string model;                          // the name in /v1/models
-  std::string architecture;                   // "llama"
-  uint64_t parameters = 0;
+  size_t longest_token_bytes = SIZE_MAX / 2;         // a text of more than context times this cannot fit
+  std::string model;                                 // the name in /v1/models
   std::string architecture;                          // "llama"
   uint64_t parameters = 0;                           // weights
   std::vector<std::string> aliases;                  // other names that are accepted for it
