@@ -3,6 +3,7 @@
 // second seeds the choice of tokens.
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 

@@ -79,7 +79,7 @@ std::string FormatSamplers(std::span<const SamplerStep> steps) {
 void Validate(const SamplingParams& p, size_t vocab) {
   // Larger values would change only the rounding, and the limit keeps float32 logits clear of infinity.
   constexpr float kMost = 1e6f;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kBanned = -std::numeric_limits<float>::infinity();
   CheckRange("temperature", p.temperature, -kMost, kMost);
   CheckRange("top_p", p.top_p, 0, 1);
   CheckRange("min_p", p.min_p, 0, 1);
@@ -118,7 +118,7 @@ void Validate(const SamplingParams& p, size_t vocab) {
     if (token < 0 || static_cast<size_t>(token) >= vocab) {
       throw Error("sampling: logit_bias names token {}: expected 0 to {}", token, vocab - 1);
     }
-    if (bias != -kInfinity) CheckRange("logit_bias", bias, -kMost, kMost);
+    if (bias != kBanned) CheckRange("logit_bias", bias, -kMost, kMost);
   }
 }
 
