@@ -53,7 +53,7 @@ FLOORS = {
     "serving/admission": (5.1, ["base"]),
     "serving/metrics": (5.2, ["base", "serving/admission"]),
     "serving/scheduling": (5.3, ["base", "model", "sync", "pipeline/scheduler/request.h", "serving/sampling", "serving/grammar", "serving/constraint", "serving/admission", "serving/metrics"]),
-    "serving/answer": (5.35, ["base"]),
+    "serving/answer": (5.35, ["base", "serving/grammar"]),
     "serving/api": (5.4, ["base", "model", "serving/sampling", "serving/grammar", "serving/admission", "serving/scheduling", "serving/answer"]),
     "serving/reply": (5.42, ["base", "model", "serving/sampling", "serving/scheduling", "serving/answer", "serving/api"]),
     "serving/batch": (5.45, ["base", "model", "pipeline/scheduler/request.h", "serving/admission", "serving/metrics", "serving/scheduling", "serving/api", "serving/reply"]),

@@ -74,10 +74,6 @@ std::string RequestBytes(const ServeTarget& target, const LoadRequest& request,
   return HttpBytes(target, "POST", target.path, body.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-std::string ModelsRequestBytes(const ServeTarget& target) {
-  return HttpBytes(target, "GET", "/v1/models", "");
-}
-
 std::optional<std::string_view> AlikeObjects::Piece(std::string_view object) const {
   if (before_.empty() || object.size() < before_.size() + after_.size()) return std::nullopt;
   if (!object.starts_with(before_) || !object.ends_with(after_)) return std::nullopt;

@@ -67,7 +67,6 @@ struct RequestResult {
 // An HTTP request to the target's host, with its key.
 std::string HttpBytes(const ServeTarget&, const char* method, std::string_view path, const std::string& body);
 std::string RequestBytes(const ServeTarget&, const LoadRequest&, const LoadSampling&);
-std::string ModelsRequestBytes(const ServeTarget&);
 
 // Extracts the text from a stream's JSON objects, which differ only in a piece of text: what surrounds it
 // is compared, not parsed. A client that parses every object takes as much CPU time as the server's part

@@ -8,32 +8,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "serving/answer/call_machine.h"
+#include "serving/grammar/gbnf.h"
 
 namespace larder::serving::inline answer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A literal of GBNF.
-std::string Quoted(std::string_view text) {
-  std::string literal = "\"";
-  for (const char c : text) {
-    if (c == '\n') {
-      literal += "\\n";
-    } else if (c == '\t') {
-      literal += "\\t";
-    } else if (c == '\r') {
-      literal += "\\r";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      literal += fmt::format("\\x{:02X}", static_cast<unsigned>(c));
-    } else {
-      if (c == '"' || c == '\\') literal += '\\';
-      literal += c;
-    }
-  }
-  literal += '"';
-  return literal;
-}
 
 std::string DumpJson(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -228,13 +208,14 @@ class GrammarText {
 
   static std::string Literals(const std::vector<std::string_view>& texts, size_t from = 0) {
     std::string all;
-    for (size_t i = from; i < texts.size(); ++i) all.append(all.empty() ? "" : " ").append(Quoted(texts[i]));
+    for (size_t i = from; i < texts.size(); ++i)
+      all.append(all.empty() ? "" : " ").append(GbnfLiteral(texts[i]));
     return all;
   }
 
   // Before the calls, where the text is not constrained by a trigger.
   std::string Opening() const {
-    const std::string open = Quoted(shape_.open.front());
+    const std::string open = GbnfLiteral(shape_.open.front());
     return format_ == AnswerFormat::kHarmony ? "\"<|channel|>\" \"commentary\" " + open : open;
   }
 
@@ -246,7 +227,8 @@ class GrammarText {
     }
     if (shape_.thought_open.empty()) return Until(shape_.thought_end) + " \"\\n\"* ";
     const std::string_view name = format_ == AnswerFormat::kGemma4 ? R"("thought\n" )" : "";
-    return fmt::format("({} {}{} \"\\n\"*)? ", Quoted(shape_.thought_open), name, Until(shape_.thought_end));
+    return fmt::format("({} {}{} \"\\n\"*)? ", GbnfLiteral(shape_.thought_open), name,
+                       Until(shape_.thought_end));
   }
 
   std::string Calls(const std::vector<Tool>& tools, bool parallel) {
@@ -269,10 +251,10 @@ class GrammarText {
 
   static std::string JsonCall(const Tool& tool, std::string_view name_key, std::string_view arguments_key,
                               std::string_view before = "{", std::string_view behind = "}") {
-    return fmt::format(
-        "{} {} {}",
-        Quoted(fmt::format("{}\"{}\": \"{}\", \"{}\": ", before, name_key, InJson(tool.name), arguments_key)),
-        Atom(tool.schema), Quoted(behind));
+    return fmt::format("{} {} {}",
+                       GbnfLiteral(fmt::format("{}\"{}\": \"{}\", \"{}\": ", before, name_key,
+                                               InJson(tool.name), arguments_key)),
+                       Atom(tool.schema), GbnfLiteral(behind));
   }
 
   std::string Call(const Tool& tool, const std::string& rule) {
@@ -291,46 +273,46 @@ class GrammarText {
       case Format::kGeneric:
         return JsonCall(tool, "name", "arguments", "{", "}}");
       case Format::kLlama3:
-        return fmt::format("{} {} \"}}\"", Quoted(InJson(name) + "\", \"parameters\": "), json);
+        return fmt::format("{} {} \"}}\"", GbnfLiteral(InJson(name) + "\", \"parameters\": "), json);
       case Format::kCommandR:
         return JsonCall(tool, "tool_name", "parameters", "    {\n        ", "\n    }");
       case Format::kCommandR7b:
         return fmt::format("\"{{\\\"tool_call_id\\\": \\\"\" [0-9]+ {}",
                            JsonCall(tool, "tool_name", "parameters", "\", "));
       case Format::kMistralArgs:
-        return fmt::format("{} \"[ARGS]\" {}", Quoted(name), json);
+        return fmt::format("{} \"[ARGS]\" {}", GbnfLiteral(name), json);
       case Format::kDeepSeekV3:
         return fmt::format(R"("function" "<｜tool▁sep｜>" {} {} "\n```" "<｜tool▁call▁end｜>")",
-                           Quoted(name + "\n```json\n"), json);
+                           GbnfLiteral(name + "\n```json\n"), json);
       case Format::kDeepSeekV31:
-        return fmt::format(R"({} "<｜tool▁sep｜>" {} "<｜tool▁call▁end｜>")", Quoted(name), json);
+        return fmt::format(R"({} "<｜tool▁sep｜>" {} "<｜tool▁call▁end｜>")", GbnfLiteral(name), json);
       case Format::kKimiK2:
         return fmt::format(R"({} [0-9]+ "<|tool_call_argument_begin|>" {} "<|tool_call_end|>")",
-                           Quoted("functions." + name + ":"), json);
+                           GbnfLiteral("functions." + name + ":"), json);
       case Format::kHarmony:
         return fmt::format(
             R"({} ("<|channel|>" "commentary")? (" " "<|constrain|>"? "json")? "<|message|>" {})",
-            Quoted(name), json);
+            GbnfLiteral(name), json);
       case Format::kFunctionary31:
-        return fmt::format("{} {} \"</function>\"", Quoted(name + ">"), json);
+        return fmt::format("{} {} \"</function>\"", GbnfLiteral(name + ">"), json);
       case Format::kFunctionary32:
-        return fmt::format("{} {}", Quoted(name + "\n"), json);
+        return fmt::format("{} {}", GbnfLiteral(name + "\n"), json);
       case Format::kMiroThinker:
         return fmt::format(R"("<server_name>" [A-Za-z0-9_-]+ {} {} "\n</arguments>")",
-                           Quoted("</server_name>\n<tool_name>" + name + "</tool_name>\n<arguments>\n"),
+                           GbnfLiteral("</server_name>\n<tool_name>" + name + "</tool_name>\n<arguments>\n"),
                            json);
       case Format::kGemma4:
         return GemmaCall(tool, rule);
       case Format::kQwenXml:
-        return Quoted("\n<function=" + name + ">\n") + XmlParameters(tool, rule) +
+        return GbnfLiteral("\n<function=" + name + ">\n") + XmlParameters(tool, rule) +
                " \"</function>\\n\" \"</tool_call>\"";
       case Format::kSeedOss:
-        return Quoted("\n<function=" + name + ">\n") + XmlParameters(tool, rule) +
+        return GbnfLiteral("\n<function=" + name + ">\n") + XmlParameters(tool, rule) +
                " \"</function>\\n\" \"</seed:tool_call>\"";
       case Format::kGlm:
-        return Quoted(name + "\n") + XmlParameters(tool, rule) + " \"</tool_call>\"";
+        return GbnfLiteral(name + "\n") + XmlParameters(tool, rule) + " \"</tool_call>\"";
       case Format::kDeepSeekV4:
-        return Quoted("<｜DSML｜invoke name=\"" + name + "\">\n") + XmlParameters(tool, rule) +
+        return GbnfLiteral("<｜DSML｜invoke name=\"" + name + "\">\n") + XmlParameters(tool, rule) +
                " \"</｜DSML｜invoke>\"";
     }
     return {};
@@ -379,14 +361,14 @@ class GrammarText {
       const bool is_string = SchemaTypes(property, tool.schema) == json_type::kString;
       const Pair pair = XmlPair(key, is_string);
       const std::string name = fmt::format("{}-{}", rule, number++);
-      Rule(name, Quoted(pair.open) + " " + XmlValue(tool, property, is_string, pair.close));
+      Rule(name, GbnfLiteral(pair.open) + " " + XmlValue(tool, property, is_string, pair.close));
       all.append(" ").append(name).append(IsRequired(tool.schema, key) ? "" : "?");
     }
     return all;
   }
 
   std::string XmlValue(const Tool& tool, const Json& property, bool is_string, const std::string& close) {
-    if (!is_string) return Atom(PropertySchema(tool, property)) + " " + Quoted(close);
+    if (!is_string) return Atom(PropertySchema(tool, property)) + " " + GbnfLiteral(close);
     const auto values = property.find("enum");
     if (values == property.end() || !values->is_array() || values->empty()) {
       // The tag alone ends the value, whatever stands beside it.
@@ -396,9 +378,9 @@ class GrammarText {
     std::string any;
     for (const Json& value : *values) {
       if (value.is_string())
-        any.append(any.empty() ? "" : " | ").append(Quoted(value.get_ref<const std::string&>()));
+        any.append(any.empty() ? "" : " | ").append(GbnfLiteral(value.get_ref<const std::string&>()));
     }
-    return fmt::format("({}) {}", any, Quoted(close));
+    return fmt::format("({}) {}", any, GbnfLiteral(close));
   }
 
   // Gemma's own notation has no schema of JSON: strings are free up to their quote, other values by their
@@ -415,7 +397,8 @@ class GrammarText {
       std::ranges::sort(sorted, {}, &std::pair<std::string, Json>::first);
       for (const auto& [key, property] : sorted) {
         const bool required = IsRequired(tool.schema, key);
-        const std::string member = Quoted(key + ":") + " " + GemmaValue(SchemaTypes(property, tool.schema));
+        const std::string member =
+            GbnfLiteral(key + ":") + " " + GemmaValue(SchemaTypes(property, tool.schema));
         if (required) {
           members.push_back(any_required ? "\",\" " + member : member);
         } else if (any_required) {
@@ -427,7 +410,7 @@ class GrammarText {
       // each.
       if (!any_required && !sorted.empty()) {
         for (const auto& [key, property] : sorted) {
-          body += (body.empty() ? "" : " | ") + Quoted(key + ":") + " " +
+          body += (body.empty() ? "" : " | ") + GbnfLiteral(key + ":") + " " +
                   GemmaValue(SchemaTypes(property, tool.schema));
         }
         const std::string member = Rule(rule + "-member", body);
@@ -435,7 +418,7 @@ class GrammarText {
       }
     }
     for (const std::string& member : members) body.append(body.empty() ? "" : " ").append(member);
-    return fmt::format("{} {} \"}}\" \"<tool_call|>\"", Quoted("call:" + tool.name + "{"), body);
+    return fmt::format("{} {} \"}}\" \"<tool_call|>\"", GbnfLiteral("call:" + tool.name + "{"), body);
   }
 
   void GemmaRules() {
@@ -482,12 +465,12 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
     untils_.emplace_back(marker);
     const std::vector<std::string> text = Characters(marker);
     const std::string& first = text.front();
-    std::string again = Quoted(first), none, read;
+    std::string again = GbnfLiteral(first), none, read;
     for (size_t have = 1; have < text.size(); ++have) {
-      const std::string path = read.empty() ? "" : Quoted(read) + " ";
+      const std::string path = read.empty() ? "" : GbnfLiteral(read) + " ";
       const bool repeats = text[have] == first;
       LARDER_CHECK(!repeats || have + 1 == text.size(), "the marker {} begins inside itself", marker);
-      if (!repeats && have > 1) again.append(" | ").append(path).append(Quoted(first));
+      if (!repeats && have > 1) again.append(" | ").append(path).append(GbnfLiteral(first));
       none += fmt::format("{}{}[^{}{}]", none.empty() ? "" : " | ", path, InClass(first),
                           repeats ? "" : InClass(text[have]));
       read += text[have];
@@ -495,7 +478,7 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
     Rule(name + "-again", again);
     Rule(name + "-none", none);
     Rule(name, fmt::format("([^{0}] | {1} {2}-again* {2}-none)* ({1} {2}-again* {3} | {4})", InClass(first),
-                           Quoted(first), name, Quoted(read), Quoted(marker)));
+                           GbnfLiteral(first), name, GbnfLiteral(read), GbnfLiteral(marker)));
     return name;
   }
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "serving/grammar/gbnf.h"
+
 namespace larder::serving::inline api {
 namespace {
-
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostGrammars = 64;
 constexpr size_t kMostGrammarBytes = 1u << 20;  // of a text that is kept
@@ -50,34 +50,25 @@ std::shared_ptr<const Grammar> OfRegex(const std::string& pattern) {
   return Kept().Of("r" + pattern, [&] { return Grammar::FromRegex(pattern); });
 }
 
-std::shared_ptr<const Grammar> OfChoices(const OrderedJson& choices, const std::string& name) {
+std::shared_ptr<const Grammar> OfChoices(const Json& choices, const std::string& name) {
   if (!choices.is_array() || choices.empty()) JsonFields::Fail(name, choices, "an array of texts");
   std::string gbnf = "root ::= ";
   for (size_t i = 0; i < choices.size(); ++i) {
     if (!choices[i].is_string()) JsonFields::Fail(name, choices, "an array of texts");
-    // JSON's escapes are GBNF's, but for some of control characters, and \/ that is never written.
-    gbnf += i == 0 ? "\"" : " | \"";
-    for (const char c : choices[i].get<std::string>()) {
-      if (c == '"' || c == '\\') gbnf += '\\';
-      if (static_cast<unsigned char>(c) < 0x20) {
-        gbnf += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
-      } else {
-        gbnf += c;
-      }
-    }
-    gbnf += '"';
+    if (i > 0) gbnf += " | ";
+    gbnf += GbnfLiteral(choices[i].get<std::string>());
   }
   return GrammarOfGbnf(gbnf + "\n");
 }
 
-OrderedJson AnyObject() { return {{"type", "object"}}; }
+Json AnyObject() { return {{"type", "object"}}; }
 
 // A schema, or the text of one.
-OrderedJson SchemaIn(const OrderedJson& field, const std::string& name) {
+Json SchemaIn(const Json& field, const std::string& name) {
   if (field.is_string()) {
     try {
-      return OrderedJson::parse(field.get<std::string>());
-    } catch (const OrderedJson::exception&) {
+      return Json::parse(field.get<std::string>());
+    } catch (const Json::exception&) {
       JsonFields::Fail(name, field, "a JSON schema");
     }
   }
@@ -86,9 +77,9 @@ OrderedJson SchemaIn(const OrderedJson& field, const std::string& name) {
 }
 
 std::shared_ptr<const Grammar> OfResponseFormat(const JsonFields& fields) {
-  const OrderedJson format(*fields.Find("response_format"));
+  const Json& format = *fields.Find("response_format");
   if (!format.is_object()) JsonFields::Fail("response_format", format, "an object with a type");
-  const OrderedJson type = format.value("type", OrderedJson("text"));
+  const Json type = format.value("type", Json("text"));
   if (type == "text") return nullptr;
   if (type == "json_object")  // llama-server's may have a schema
     return GrammarOfSchema(format.contains("schema") ? SchemaIn(format["schema"], "response_format.schema")
@@ -101,15 +92,15 @@ std::shared_ptr<const Grammar> OfResponseFormat(const JsonFields& fields) {
     throw Refused(400, "response_format.json_schema is missing: expected {{\"name\":...,\"schema\":{{...}}}}")
         .On("response_format");
   }
-  const OrderedJson& named = format["json_schema"];
+  const Json& named = format["json_schema"];
   if (!named.is_object() || !named.contains("schema"))
     JsonFields::Fail("response_format.json_schema", named, "an object with a schema");
   return GrammarOfSchema(SchemaIn(named["schema"], "response_format.json_schema.schema"));
 }
 
-using Reader = std::shared_ptr<const Grammar> (*)(const OrderedJson&, const std::string&);
+using Reader = std::shared_ptr<const Grammar> (*)(const Json&, const std::string&);
 
-std::string TextIn(const OrderedJson& field, const std::string& name) {
+std::string TextIn(const Json& field, const std::string& name) {
   if (!field.is_string()) JsonFields::Fail(name, field, "a string");
   return field.get<std::string>();
 }
@@ -118,16 +109,16 @@ struct Field {
   const char* name;
   Reader read;
 };
-std::shared_ptr<const Grammar> ReadSchema(const OrderedJson& field, const std::string& name) {
+std::shared_ptr<const Grammar> ReadSchema(const Json& field, const std::string& name) {
   return GrammarOfSchema(SchemaIn(field, name));
 }
-std::shared_ptr<const Grammar> ReadGbnfText(const OrderedJson& field, const std::string& name) {
+std::shared_ptr<const Grammar> ReadGbnfText(const Json& field, const std::string& name) {
   return GrammarOfGbnf(TextIn(field, name));
 }
-std::shared_ptr<const Grammar> ReadRegex(const OrderedJson& field, const std::string& name) {
+std::shared_ptr<const Grammar> ReadRegex(const Json& field, const std::string& name) {
   return OfRegex(TextIn(field, name));
 }
-std::shared_ptr<const Grammar> ReadJsonObject(const OrderedJson& field, const std::string& /*name*/) {
+std::shared_ptr<const Grammar> ReadJsonObject(const Json& field, const std::string& /*name*/) {
   return field == true ? GrammarOfSchema(AnyObject()) : nullptr;
 }
 
@@ -147,8 +138,8 @@ std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text) {
   return Kept().Of("g" + text, [&] { return Grammar::FromGbnf(text); });
 }
 
-std::shared_ptr<const Grammar> GrammarOfSchema(const OrderedJson& schema) {
-  return Kept().Of("s" + schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace),
+std::shared_ptr<const Grammar> GrammarOfSchema(const Json& schema) {
+  return Kept().Of("s" + schema.dump(-1, ' ', false, Json::error_handler_t::replace),
                    [&] { return Grammar::FromJsonSchema(schema); });
 }
 
@@ -182,12 +173,12 @@ std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
   if (fields.Has("response_format")) read("response_format", [&] { return OfResponseFormat(fields); });
   for (const Field& field : kFields) {
     if (!fields.Has(field.name)) continue;
-    const OrderedJson value(*fields.Find(field.name));
+    const Json value(*fields.Find(field.name));
     if (value == "") continue;  // clients send it for none
     read(field.name, [&] { return field.read(value, field.name); });
   }
   if (fields.Has("structured_outputs")) {
-    const OrderedJson outputs(*fields.Find("structured_outputs"));
+    const Json outputs(*fields.Find("structured_outputs"));
     if (!outputs.is_object()) JsonFields::Fail("structured_outputs", outputs, "an object");
     for (const Field& field : kStructured) {
       if (!outputs.contains(field.name) || outputs[field.name].is_null()) continue;

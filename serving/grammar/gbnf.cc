@@ -358,4 +358,24 @@ class GbnfReader {
 
 Syntax ReadGbnf(std::string_view text) { return GbnfReader(text).Run(); }
 
+std::string GbnfLiteral(std::string_view text) {
+  std::string literal = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      literal += "\\n";
+    } else if (c == '\t') {
+      literal += "\\t";
+    } else if (c == '\r') {
+      literal += "\\r";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      literal += fmt::format("\\x{:02X}", static_cast<unsigned>(c));
+    } else {
+      if (c == '"' || c == '\\') literal += '\\';
+      literal += c;
+    }
+  }
+  literal += '"';
+  return literal;
+}
+
 }  // namespace larder::serving::grammar

@@ -4,6 +4,7 @@
 // repetitions * + ? {m} {m,} {m,n}; # begins a comment. The text is a client's: anything may be in it.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "serving/grammar/syntax.h"
@@ -12,5 +13,7 @@ namespace larder::serving::inline grammar {
 
 // Throws Error with line:column.
 Syntax ReadGbnf(std::string_view text);
+// The literal that matches this text.
+std::string GbnfLiteral(std::string_view text);
 
 }  // namespace larder::serving::grammar

@@ -1,7 +1,6 @@
 #include "serving/net/http_routes.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/clock.h"
 #include "serving/api/completion_request.h"
@@ -202,14 +201,6 @@ json OllamaDetails(const CompletionDefaults& of) {
           {"parameter_size",
            millions < 1000 ? fmt::format("{:.1f}M", millions) : fmt::format("{:.1f}B", millions / 1000)},
           {"quantization_level", ""}};
-}
-
-std::string Rfc3339(int64_t seconds) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm utc{};
-  gmtime_r(&time, &utc);
-  char text[40];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
 }
 
 json OllamaModel(const ServerState& state) {

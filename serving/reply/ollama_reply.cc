@@ -1,6 +1,4 @@
 // Ollama's /api/chat and /api/generate: one object a line. Calls are sent whole.
-#include <ctime>
-
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -9,14 +7,6 @@ namespace {
 
 using nlohmann::json;
 using Kind = AnswerDelta::Kind;
-
-std::string Rfc3339(int64_t seconds) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm utc{};
-  gmtime_r(&time, &utc);
-  char text[40];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
-}
 
 json CallOf(const AnswerBlock& call) {
   return {{"id", call.id},

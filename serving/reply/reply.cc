@@ -1,5 +1,7 @@
 #include "serving/reply/reply.h"
 
+#include <ctime>
+
 namespace larder::serving::inline reply {
 
 using nlohmann::json;
@@ -59,6 +61,14 @@ std::unique_ptr<ReplyEncoder> MakeEncoder(ReplyHead head, EventSink& sink) {
       return MakeEmbeddingEncoder(std::move(head));
   }
   return MakeOpenAiEncoder(std::move(head), sink);
+}
+
+std::string Rfc3339(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  char text[40];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc)};
 }
 
 Usage UsageOf(const std::vector<ChoiceResult>& choices) {

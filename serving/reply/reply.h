@@ -92,6 +92,7 @@ struct Usage {
   size_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
 };
 Usage UsageOf(const std::vector<ChoiceResult>&);
+std::string Rfc3339(int64_t seconds);                // since 1970: "2026-11-24T20:33:00Z"
 nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
 // OpenAI's list of tokens with log-probabilities.
 nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&);
