@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "model/chat/builtin_templates.h"
-#include "model/jinja/text.h"
+#include "model/jinja_language/text.h"
 
 namespace larder::model::inline chat {
 namespace {

@@ -20,6 +20,11 @@ Builtin Find(const Table& table, std::string_view name) {
   return it == table.end() ? nullptr : it->second;
 }
 
+Builtin FindGlobal(std::string_view name) {
+  static const Table table = Joined({Globals()});
+  return Find(table, name);
+}
+
 }  // namespace
 
 Builtin FindFilter(std::string_view name) {
@@ -29,11 +34,6 @@ Builtin FindFilter(std::string_view name) {
 
 Builtin FindTest(std::string_view name) {
   static const Table table = Joined({Tests()});
-  return Find(table, name);
-}
-
-Builtin FindGlobal(std::string_view name) {
-  static const Table table = Joined({Globals()});
   return Find(table, name);
 }
 
@@ -57,6 +57,11 @@ Builtin FindMethod(Kind kind, std::string_view name) {
     default:
       return nullptr;
   }
+}
+
+const Builtins& Library() {
+  static constexpr Builtins builtins{FindFilter, FindTest, FindGlobal, FindMethod};
+  return builtins;
 }
 
 }  // namespace larder::model::jinja

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "model/jinja/rendering.h"
+#include "model/jinja_language/rendering.h"
 
 namespace larder::model::inline jinja {
 
@@ -12,6 +12,11 @@ struct NamedBuiltin {
   std::string_view name;
   Builtin function;
 };
+
+const Builtins& Library();  // all of them; a name's first table counts
+Builtin FindFilter(std::string_view name);
+Builtin FindTest(std::string_view name);
+Builtin FindMethod(Kind, std::string_view name);
 
 std::span<const NamedBuiltin> ListFilters();
 std::span<const NamedBuiltin> TextFilters();

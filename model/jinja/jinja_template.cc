@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/jinja/lexer.h"
-#include "model/jinja/rendering.h"
+#include "model/jinja/functions.h"
+#include "model/jinja_language/lexer.h"
+#include "model/jinja_language/rendering.h"
 
 namespace larder::model::inline jinja {
 namespace {
@@ -63,11 +64,13 @@ class Converter {
 
 }  // namespace
 
+struct JinjaTemplate::Parsed : ParsedTemplate {};
+
 JinjaTemplate::JinjaTemplate(std::string source, std::string name, JinjaLimits limits)
     : source_(std::move(source)),
       name_(std::move(name)),
       limits_(limits),
-      parsed_(std::make_unique<ParsedTemplate>()) {}
+      parsed_(std::make_unique<Parsed>()) {}
 JinjaTemplate::~JinjaTemplate() = default;
 
 std::shared_ptr<const JinjaTemplate> JinjaTemplate::Parse(std::string source, std::string name,
@@ -77,7 +80,7 @@ std::shared_ptr<const JinjaTemplate> JinjaTemplate::Parse(std::string source, st
                 limits.source_bytes);
   std::shared_ptr<JinjaTemplate> out(new JinjaTemplate(std::move(source), std::move(name), limits));
   try {
-    ParseTemplate(out->source_, *out->parsed_);
+    ParseTemplate(out->source_, Library(), *out->parsed_);
   } catch (const SyntaxError& error) {
     throw Error("{}: line {}: {}", out->name_, error.line, error.text);
   }

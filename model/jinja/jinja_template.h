@@ -10,12 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/jinja/limits.h"
+#include "model/jinja_language/limits.h"
 #include "model/tokenizer/text_piece.h"
 
 namespace larder::model::inline jinja {
-
-struct ParsedTemplate;
 
 struct JinjaVariables {
   std::vector<std::pair<std::string, const nlohmann::ordered_json*>> data;  // must outlive the call
@@ -42,11 +40,13 @@ class JinjaTemplate {
   bool Mentions(std::string_view name) const;  // a variable, attribute or argument of that name
 
  private:
+  struct Parsed;
+
   JinjaTemplate(std::string source, std::string name, JinjaLimits limits);
 
   std::string source_, name_;
   JinjaLimits limits_;
-  std::unique_ptr<ParsedTemplate> parsed_;
+  std::unique_ptr<Parsed> parsed_;
 };
 
 }  // namespace larder::model::jinja

@@ -5,38 +5,6 @@
 
 namespace larder::model::inline jinja {
 
-Value EscapeHtml(Rendering& r, const Value& value) {
-  if (value.string() && value.markup) return value;
-  const Text text = r.ToText(value);
-  Text out;
-  text.ForEachPart(0, text.size(), [&](std::string_view part, bool trusted) {
-    for (const char c : part) {
-      switch (c) {
-        case '&':
-          out.Append("&amp;", trusted);
-          break;
-        case '<':
-          out.Append("&lt;", trusted);
-          break;
-        case '>':
-          out.Append("&gt;", trusted);
-          break;
-        case '\'':
-          out.Append("&#39;", trusted);
-          break;
-        case '"':
-          out.Append("&#34;", trusted);
-          break;
-        default:
-          out.Append({&c, 1}, trusted);
-      }
-    }
-  });
-  Value escaped = r.heap().String(std::move(out));
-  escaped.markup = true;
-  return escaped;
-}
-
 namespace {
 
 Value Safe(Rendering& r, const Value& value, CallArgs&) {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "model/tokenizer/tokenizer_utf8.h"
+#include "model/pretokenizer/utf8.h"
 
 namespace larder::model::inline tokenizer {
 namespace {

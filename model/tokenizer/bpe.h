@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/tokenizer/pretokenizer.h"
+#include "model/pretokenizer/pretokenizer.h"
 #include "model/tokenizer/tokenizer_data.h"
 #include "model/tokenizer/tokenizer_merge.h"
 #include "model/tokenizer/tokenizer_model.h"

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "model/pretokenizer/utf8.h"
 #include "model/tokenizer/tokenizer_merge.h"
-#include "model/tokenizer/tokenizer_utf8.h"
 
 namespace larder::model::inline tokenizer {
 namespace {

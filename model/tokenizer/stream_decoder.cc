@@ -1,5 +1,5 @@
+#include "model/pretokenizer/utf8.h"
 #include "model/tokenizer/tokenizer.h"
-#include "model/tokenizer/tokenizer_utf8.h"
 
 namespace larder::model::inline tokenizer {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <random>
 
+#include "model/pretokenizer/utf8.h"
 #include "model/tokenizer/tokenizer_fixture.h"
-#include "model/tokenizer/tokenizer_utf8.h"
 
 namespace larder::model::inline tokenizer {
 namespace {

@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "serving/answer/tool_grammar.h"
-#include "serving/api/constraints.h"
+#include "serving/fields/constraints.h"
 
 namespace larder::serving::inline api {
 namespace {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/fnv.h"
-#include "serving/api/constraints.h"
-#include "serving/api/sampler_fields.h"
+#include "serving/fields/constraints.h"
+#include "serving/fields/sampler_fields.h"
 
 namespace larder::serving::inline api {
 namespace {

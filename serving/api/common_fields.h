@@ -16,7 +16,8 @@ void CheckModel(const JsonFields& fields, const CompletionDefaults& defaults);
 void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request);
 // A string or a list of strings.
 std::vector<std::string> ReadStops(const char* name, const Json& field);
-// What the text must match: response_format, json_schema, grammar, vLLM's guided_* (constraints.h).
+// What the text must match: response_format, json_schema, grammar, vLLM's guided_*
+// (serving/fields/constraints.h).
 void ReadForm(const JsonFields& fields, CompletionRequest& request);
 // The same for a response_format that the dialect has elsewhere.
 void SetForm(const Json& response_format, CompletionRequest& request);

@@ -16,7 +16,7 @@
 #include "model/config/pooling.h"
 #include "serving/answer/answer_parser.h"
 #include "serving/api/dialect.h"
-#include "serving/api/json_fields.h"
+#include "serving/fields/json_fields.h"
 #include "serving/scheduling/generation.h"
 #include "serving/scheduling/generation_service.h"
 

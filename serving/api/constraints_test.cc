@@ -1,5 +1,5 @@
 // What requests ask of their text's form, field by field.
-#include "serving/api/constraints.h"
+#include "serving/fields/constraints.h"
 
 #include <gtest/gtest.h>
 

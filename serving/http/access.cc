@@ -5,7 +5,7 @@
 #include <boost/beast/core/string.hpp>
 #include <cctype>
 
-#include "serving/api/json_fields.h"
+#include "serving/fields/json_fields.h"
 
 namespace larder::serving::inline http {
 namespace {

@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "base/clock.h"
-#include "serving/api/constraints.h"
+#include "serving/fields/constraints.h"
 
 namespace larder::serving::inline net {
 namespace {

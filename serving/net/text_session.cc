@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "serving/api/json_fields.h"
+#include "serving/fields/json_fields.h"
 #include "serving/reply/completion.h"
 
 namespace larder::serving::inline net {

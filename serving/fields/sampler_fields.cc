@@ -1,10 +1,10 @@
-#include "serving/api/sampler_fields.h"
+#include "serving/fields/sampler_fields.h"
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline fields {
 namespace {
 
 // llama-server's letters: "edskypmxt" is its default order.
@@ -87,4 +87,4 @@ void ReadSamplers(const JsonFields& fields, SamplingParams& p) {
   if (const Json* order = fields.Find("samplers")) p.samplers = ReadOrder(*order);
 }
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::fields

@@ -1,9 +1,9 @@
-#include "model/jinja/text.h"
+#include "model/jinja_language/text.h"
 
 #include <clocale>
 #include <cwctype>
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 namespace {
 
 bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
@@ -142,4 +142,4 @@ bool IsLowerChar(uint32_t c) {
   return Unicode() != nullptr && iswlower_l(static_cast<wint_t>(c), Unicode()) != 0;
 }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

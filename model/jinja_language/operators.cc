@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/jinja/rendering.h"
+#include "model/jinja_language/rendering.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 namespace {
 
 Value LoopAttribute(Rendering& rendering, const Value& value, const Text* name) {
@@ -22,7 +22,7 @@ Value LoopAttribute(Rendering& rendering, const Value& value, const Text* name) 
   if (n == "depth0") return Value::Int(0);
   if (n == "previtem") return index > 0 ? loop.items[loop.index - 1] : Value::Undefined(name);
   if (n == "nextitem") return index + 1 < count ? loop.items[loop.index + 1] : Value::Undefined(name);
-  if (const Builtin method = FindMethod(Kind::kLoop, n)) {
+  if (const Builtin method = rendering.builtins().method(Kind::kLoop, n)) {
     Callable callable;
     callable.builtin = method;
     callable.self = value;
@@ -43,7 +43,7 @@ Value Rendering::Attribute(const Value& object, const Text* name) {
       if (const Value* found = object.dict->Find(name->view())) return *found;
       break;
     default:
-      if (const Builtin method = FindMethod(object.kind, name->view())) {
+      if (const Builtin method = builtins().method(object.kind, name->view())) {
         Callable callable;
         callable.builtin = method;
         callable.self = object;
@@ -78,7 +78,7 @@ Value Rendering::Item(const Value& object, const Value& key) {
     }
   }
   if (key.string()) {
-    return object.mapping() && FindMethod(Kind::kDict, key.view()) == nullptr
+    return object.mapping() && builtins().method(Kind::kDict, key.view()) == nullptr
                ? Value::Undefined(key.text, object.kind)
                : Attribute(object, key.text);
   }
@@ -154,6 +154,38 @@ bool Rendering::Contains(const Value& container, const Value& value) {
       return false;
     }
   }
+}
+
+Value EscapeHtml(Rendering& r, const Value& value) {
+  if (value.string() && value.markup) return value;
+  const Text text = r.ToText(value);
+  Text out;
+  text.ForEachPart(0, text.size(), [&](std::string_view part, bool trusted) {
+    for (const char c : part) {
+      switch (c) {
+        case '&':
+          out.Append("&amp;", trusted);
+          break;
+        case '<':
+          out.Append("&lt;", trusted);
+          break;
+        case '>':
+          out.Append("&gt;", trusted);
+          break;
+        case '\'':
+          out.Append("&#39;", trusted);
+          break;
+        case '"':
+          out.Append("&#34;", trusted);
+          break;
+        default:
+          out.Append({&c, 1}, trusted);
+      }
+    }
+  });
+  Value escaped = r.heap().String(std::move(out));
+  escaped.markup = true;
+  return escaped;
 }
 
 std::vector<size_t> SliceIndices(Rendering& rendering, size_t count, const Value& begin, const Value& end,
@@ -351,4 +383,4 @@ Value Rendering::FloatArithmetic(Op op, double a, double b) {
   return Value::Float(op == Op::kModulo ? rest : std::floor((a - rest) / b + 0.5));
 }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -1,4 +1,4 @@
-#include "serving/api/constraints.h"
+#include "serving/fields/constraints.h"
 
 #include <list>
 #include <mutex>
@@ -9,7 +9,7 @@
 
 #include "serving/grammar/gbnf.h"
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline fields {
 namespace {
 
 constexpr size_t kMostGrammars = 64;
@@ -189,4 +189,4 @@ std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
   return grammar;
 }
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::fields

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "serving/api/json_fields.h"
+#include "serving/fields/json_fields.h"
 #include "serving/grammar/grammar.h"
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline fields {
 
 // Null: any text. Throws a Refused that names the field: what is wrong with a schema or grammar, or that two
 // fields ask for one.
@@ -24,4 +24,4 @@ bool MayAskForForm(std::string_view request);
 std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text);
 std::shared_ptr<const Grammar> GrammarOfSchema(const nlohmann::ordered_json& schema);
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::fields

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 struct JinjaLimits {
   size_t source_bytes = 1 << 20;  // real templates have up to 20 KB
@@ -15,4 +15,4 @@ struct JinjaLimits {
   size_t range_items = 100'000;     // as Jinja's sandbox has it
 };
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

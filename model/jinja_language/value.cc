@@ -1,4 +1,4 @@
-#include "model/jinja/value.h"
+#include "model/jinja_language/value.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 namespace {
 
@@ -390,4 +390,4 @@ Text Print(const Value& v) {
   }
 }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "model/jinja/ast.h"
+#include "model/jinja_language/ast.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 struct Scope {
   Scope* parent = nullptr;
@@ -33,6 +33,7 @@ class Rendering {
   // ---- For filters, tests, functions and methods
 
   Heap& heap() { return heap_; }
+  const Builtins& builtins() const { return *parsed_.builtins; }
   int64_t now_s() const { return now_s_; }
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) const {
@@ -116,4 +117,4 @@ std::vector<size_t> SliceIndices(Rendering&, size_t count, const Value& begin, c
                                  const Value& step);
 Value EscapeHtml(Rendering&, const Value& value);
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -12,7 +12,7 @@
 
 #include "serving/scheduling/generation_service.h"
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline fields {
 
 // Clients' JSON keeps the order of its fields: schemas and templates show it to the model.
 using Json = nlohmann::ordered_json;
@@ -54,4 +54,4 @@ std::string Excerpt(const Json& value);
 // of more fields than any request.
 Json ParseJson(std::string_view text);
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::fields

@@ -1,6 +1,6 @@
-#include "model/jinja/rendering.h"
+#include "model/jinja_language/rendering.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 class Rendering::Depth {
  public:
@@ -430,7 +430,7 @@ Value Rendering::EvalName(const Node& node) {
       if (name == node.name) return value;
     }
   }
-  if (const Builtin function = FindGlobal(node.name->view())) {
+  if (const Builtin function = builtins().global(node.name->view())) {
     Callable callable;
     callable.builtin = function;
     callable.name = node.name->view();
@@ -482,14 +482,14 @@ Value Rendering::EvalTest(const Node& node) {
 }
 
 Value Rendering::ApplyFilter(const Value& name, const Value& value, CallArgs& args) {
-  const Builtin filter = FindFilter(NeedText(name, "the filter's name").view());
+  const Builtin filter = builtins().filter(NeedText(name, "the filter's name").view());
   if (filter == nullptr) Fail("No filter named '{}'", name.view());
   heap_.Step();
   return filter(*this, value, args);
 }
 
 bool Rendering::ApplyTest(const Value& name, const Value& value, CallArgs& args) {
-  const Builtin test = FindTest(NeedText(name, "the test's name").view());
+  const Builtin test = builtins().test(NeedText(name, "the test's name").view());
   if (test == nullptr) Fail("No test named '{}'", name.view());
   heap_.Step();
   return Truth(test(*this, value, args));
@@ -547,4 +547,4 @@ Value Rendering::EvalConcat(const Node& node) {
   return heap_.String(std::move(text));
 }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

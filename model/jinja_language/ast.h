@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/jinja/value.h"
+#include "model/jinja_language/value.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 enum class Op : uint8_t {
   // Expressions. `a`, `b`, `c` are operands, `items` what a literal or call lists.
@@ -75,7 +75,16 @@ struct Node {
   std::vector<std::pair<Node*, std::vector<Node*>>> chain;  // kIf: the elifs
 };
 
+// What templates find by name; null: no such name. `method`: of values of that kind.
+struct Builtins {
+  Builtin (*filter)(std::string_view name);
+  Builtin (*test)(std::string_view name);
+  Builtin (*global)(std::string_view name);
+  Builtin (*method)(Kind, std::string_view name);
+};
+
 struct ParsedTemplate {
+  const Builtins* builtins = nullptr;
   std::deque<Node> nodes;
   std::deque<Text> texts;
   std::map<std::string, const Text*, std::less<>> names;  // one Text for each: names are compared by address
@@ -87,13 +96,7 @@ struct ParsedTemplate {
   }
 };
 
-// Throws SyntaxError (model/jinja/lexer.h).
-void ParseTemplate(std::string_view source, ParsedTemplate& out);
+// Throws SyntaxError (lexer.h). `builtins` must outlive `out`.
+void ParseTemplate(std::string_view source, const Builtins& builtins, ParsedTemplate& out);
 
-// Filters, tests, functions and methods by name; null: none.
-Builtin FindFilter(std::string_view name);
-Builtin FindTest(std::string_view name);
-Builtin FindGlobal(std::string_view name);
-Builtin FindMethod(Kind, std::string_view name);
-
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "model/tokenizer/pretokenizer.h"
+#include "model/pretokenizer/pretokenizer.h"
 
 #include <pcre2.h>
 
@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "model/tokenizer/tokenizer_utf8.h"
+#include "model/pretokenizer/utf8.h"
 
-namespace larder::model::inline tokenizer {
+namespace larder::model::inline pretokenizer {
 namespace {
 
 // The model families' expressions as published, except for white space. Their engines' \s is Unicode's
@@ -148,4 +148,4 @@ void PreTokenizer::Regex::Split(std::string_view text, MatchState& state,
   }
 }
 
-}  // namespace larder::model::tokenizer
+}  // namespace larder::model::pretokenizer

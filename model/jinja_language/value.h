@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/jinja/limits.h"
-#include "model/jinja/text.h"
+#include "model/jinja_language/limits.h"
+#include "model/jinja_language/text.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 enum class Kind : uint8_t {
   kUndefined,
@@ -210,4 +210,4 @@ std::string ToJson(const Value&, const JsonStyle&);  // throws TypeMismatch
 
 constexpr size_t kMaxValueDepth = 200;
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -1,12 +1,12 @@
-#include "model/jinja/lexer.h"
+#include "model/jinja_language/lexer.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 
-#include "model/jinja/text.h"
+#include "model/jinja_language/text.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -300,4 +300,4 @@ class Lexer {
 
 std::vector<Token> Lex(std::string_view source) { return Lexer(source).Run(); }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -1,9 +1,9 @@
-#include "serving/api/json_fields.h"
+#include "serving/fields/json_fields.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline fields {
 
 namespace {
 
@@ -136,4 +136,4 @@ std::string JsonFields::String(const char* name, std::string value) const {
   return field->get<std::string>();
 }
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::fields

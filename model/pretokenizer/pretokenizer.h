@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-namespace larder::model::inline tokenizer {
+namespace larder::model::inline pretokenizer {
 
 class PreTokenizer {
  public:
@@ -28,4 +28,4 @@ class PreTokenizer {
   bool ignore_merges_ = false;
 };
 
-}  // namespace larder::model::tokenizer
+}  // namespace larder::model::pretokenizer

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/jinja/ast.h"
-#include "model/jinja/lexer.h"
+#include "model/jinja_language/ast.h"
+#include "model/jinja_language/lexer.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 // Of expressions in expressions and blocks in blocks, so that no template exhausts the stack (a level takes a
 // dozen calls here, one or two when rendered). A chain of operators is deep, too, but is parsed in a loop.
@@ -484,7 +484,7 @@ class ExpressionParser {
       Node* filter = New(Op::kFilter);
       filter->a = node;
       filter->name = Name(DottedName());
-      filter->function = FindFilter(filter->name->view());
+      filter->function = out_.builtins->filter(filter->name->view());
       if (IsOperator("(")) Arguments(filter);
       node = Sealed(filter);
     }
@@ -497,7 +497,7 @@ class ExpressionParser {
     Node* test = New(Op::kTest);
     test->a = operand;
     test->name = Name(DottedName());
-    test->function = FindTest(test->name->view());
+    test->function = out_.builtins->test(test->name->view());
     const Token& token = Current();
     if (IsOperator("(")) {
       Arguments(test);
@@ -519,4 +519,4 @@ class ExpressionParser {
   std::vector<Uses*> uses_;
 };
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -1,4 +1,4 @@
-#include "model/tokenizer/pretokenizer.h"
+#include "model/pretokenizer/pretokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace larder::model::inline tokenizer {
+namespace larder::model::inline pretokenizer {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -68,4 +68,4 @@ TEST(PreTokenizer, NamesWhatItSupports) {
 }
 
 }  // namespace
-}  // namespace larder::model::tokenizer
+}  // namespace larder::model::pretokenizer

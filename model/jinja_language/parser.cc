@@ -1,8 +1,8 @@
 #include <utility>
 
-#include "model/jinja/expression_parser.h"
+#include "model/jinja_language/expression_parser.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 namespace {
 
 class Parser : public ExpressionParser {
@@ -239,6 +239,9 @@ class Parser : public ExpressionParser {
 
 }  // namespace
 
-void ParseTemplate(std::string_view source, ParsedTemplate& out) { Parser(source, out).Run(); }
+void ParseTemplate(std::string_view source, const Builtins& builtins, ParsedTemplate& out) {
+  out.builtins = &builtins;
+  Parser(source, out).Run();
+}
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

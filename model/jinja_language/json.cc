@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/jinja/value.h"
+#include "model/jinja_language/value.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 namespace {
 
 class Writer {
@@ -161,4 +161,4 @@ std::string ToJson(const Value& v, const JsonStyle& style) {
   return std::move(writer.out);
 }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

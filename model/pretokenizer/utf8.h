@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace larder::model::inline tokenizer {
+namespace larder::model::inline pretokenizer {
 
 enum class Utf8Kind { kCharacter, kInvalid, kIncomplete };
 
@@ -24,4 +24,4 @@ Utf8Step NextUtf8(std::string_view text);
 // Appends `code`, which is below 0x110000.
 void AppendUtf8(std::string& text, char32_t code);
 
-}  // namespace larder::model::tokenizer
+}  // namespace larder::model::pretokenizer

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 class Text {
  public:
@@ -66,4 +66,4 @@ bool IsAlphaChar(uint32_t code_point);
 bool IsUpperChar(uint32_t code_point);
 bool IsLowerChar(uint32_t code_point);
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 
 enum class TokenKind : uint8_t {
   kData,           // text outside of tags
@@ -37,4 +37,4 @@ struct SyntaxError {
 
 std::vector<Token> Lex(std::string_view source);  // ends with kEnd; throws SyntaxError
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language

@@ -1,8 +1,8 @@
-#include "model/tokenizer/tokenizer_utf8.h"
+#include "model/pretokenizer/utf8.h"
 
 #include <cstdint>
 
-namespace larder::model::inline tokenizer {
+namespace larder::model::inline pretokenizer {
 
 Utf8Step NextUtf8(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
@@ -45,4 +45,4 @@ void AppendUtf8(std::string& text, char32_t code) {
   }
 }
 
-}  // namespace larder::model::tokenizer
+}  // namespace larder::model::pretokenizer

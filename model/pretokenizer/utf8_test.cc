@@ -1,8 +1,8 @@
-#include "model/tokenizer/tokenizer_utf8.h"
+#include "model/pretokenizer/utf8.h"
 
 #include <gtest/gtest.h>
 
-namespace larder::model::inline tokenizer {
+namespace larder::model::inline pretokenizer {
 namespace {
 
 TEST(TokenizerUtf8, EveryCharacterGoesThereAndBack) {
@@ -40,4 +40,4 @@ TEST(TokenizerUtf8, InvalidStartsAreAsLongAsTheyCouldHaveBeenACharacter) {
 }
 
 }  // namespace
-}  // namespace larder::model::tokenizer
+}  // namespace larder::model::pretokenizer

@@ -2,12 +2,12 @@
 // thread.
 #pragma once
 
-#include "serving/api/json_fields.h"
+#include "serving/fields/json_fields.h"
 #include "serving/sampling/sampling_params.h"
 
-namespace larder::serving::inline api {
+namespace larder::serving::inline fields {
 
 // Fields that are absent keep the parameter. Ranges are checked by Validate. Throws Refused (400).
 void ReadSamplers(const JsonFields& fields, SamplingParams& params);
 
-}  // namespace larder::serving::api
+}  // namespace larder::serving::fields

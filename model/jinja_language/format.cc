@@ -3,9 +3,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "model/jinja/functions.h"
+#include "model/jinja_language/rendering.h"
 
-namespace larder::model::inline jinja {
+namespace larder::model::inline jinja_language {
 namespace {
 
 constexpr int64_t kMaxWidth = 1 << 20;
@@ -362,4 +362,4 @@ Value FormatBraces(Rendering& r, const Text& format, CallArgs& args) {
   return r.heap().String(BraceFormatter(r, args).Run(format, 0));
 }
 
-}  // namespace larder::model::jinja
+}  // namespace larder::model::jinja_language
