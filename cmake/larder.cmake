@@ -76,9 +76,9 @@ endif()
 # What runs once, at the start or for a person: -O1 compiles it in two thirds of -O3's time (28 s instead of 43 for a bundle of node/).
 set(larder_cold_folders node pipeline/manifest pipeline/plan)
 
-# What includes CLI11, JSON, TOML and Asio makes the same thousand inline functions in each file: with LARDER_UNITY several are one. Not the
-# data path's, which are compiled as they are read.
-set(larder_unity_folders node serving pipeline)
+# Most of a file's compilation is its headers, and the same thousand inline functions in each file that includes CLI11, JSON, TOML, Asio or
+# gtest: with LARDER_UNITY several files are one. Not the data path's, which are compiled as they are read.
+set(larder_unity_folders node serving pipeline model rdma)
 
 function(larder_rooms name)
   # What a room's fuzzer runs through are all rooms below it: coverage of these guides it too.
@@ -124,6 +124,9 @@ function(larder_folder path)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE larder_${name} GTest::gtest GTest::gtest_main)
     target_compile_options(${name}_test PRIVATE ${larder_quick})
+    if(LARDER_UNITY)
+      set_target_properties(${name}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    endif()
     larder_precompiled(${name}_test test)
     target_compile_definitions(${name}_test PRIVATE
       LARDER_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LARDER_BINARY_DIR="${PROJECT_BINARY_DIR}")

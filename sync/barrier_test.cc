@@ -10,13 +10,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "sync/wait_policies_testing.h"
 
 namespace larder::sync {
 namespace {
-
-constexpr WaitPolicy kShortSpin{WaitPolicy::Mode::kAdaptive, 20};
-constexpr WaitPolicy kSleepAtOnce{WaitPolicy::Mode::kAdaptive, 0};
-constexpr WaitPolicy kSpin{WaitPolicy::Mode::kSpin, 0};
 
 // Every thread writes its cell, meets the others, and checks that it sees every cell of this round. A barrier
 // that lets a thread through early shows it a stale cell (and ThreadSanitizer reports a race). Returns the

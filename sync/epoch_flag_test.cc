@@ -7,12 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "sync/wait_policies_testing.h"
+
 namespace larder::sync {
 namespace {
-
-constexpr WaitPolicy kSpin{WaitPolicy::Mode::kSpin, 0};
-constexpr WaitPolicy kSleepAtOnce{WaitPolicy::Mode::kAdaptive, 0};
-constexpr WaitPolicy kShortSpin{WaitPolicy::Mode::kAdaptive, 20};
 
 TEST(EpochReached, ComparesAcrossTheWrap) {
   EXPECT_TRUE(EpochReached(5, 5));

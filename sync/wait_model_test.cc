@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sync/epoch_flag.h"
+#include "sync/wait_policies_testing.h"
 
 namespace larder::sync {
 namespace {
@@ -14,8 +15,6 @@ namespace {
 using Mode = WaitPolicy::Mode;
 using Order = std::memory_order;
 
-constexpr WaitPolicy kSpin{Mode::kSpin, 0};
-constexpr WaitPolicy kSleepAtOnce{Mode::kAdaptive, 0};
 constexpr WaitPolicy kSpinThenSleep{Mode::kAdaptive, 1};
 constexpr WaitPolicy kPolicies[] = {kSpin, kSleepAtOnce, kSpinThenSleep};
 

@@ -7,11 +7,10 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "sync/wait_policies_testing.h"
 
 namespace larder::sync {
 namespace {
-
-constexpr WaitPolicy kSleepAtOnce{WaitPolicy::Mode::kAdaptive, 0};
 
 TEST(WaitUntil, ReturnsAtOnceWhenReady) {
   std::atomic<uint32_t> word{7}, sleepers{0};

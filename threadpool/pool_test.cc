@@ -12,16 +12,16 @@
 #include <vector>
 
 #include "base/error.h"
+#include "sync/wait_policies_testing.h"
 #include "topology/topology.h"
 
 namespace larder::threadpool {
 namespace {
 
 using sync::EpochFlag;
+using sync::kShortSpin;
+using sync::kSleepAtOnce;
 using sync::WaitPolicy;
-
-constexpr WaitPolicy kShortSpin{WaitPolicy::Mode::kAdaptive, 20};
-constexpr WaitPolicy kSleepAtOnce{WaitPolicy::Mode::kAdaptive, 0};
 
 PoolOptions Unpinned(size_t threads, const WaitPolicy& wait, std::vector<int> groups = {}) {
   return {std::vector<CpuId>(threads), std::move(groups), wait};

@@ -16,7 +16,6 @@ constexpr uint64_t kMaxDim = 1 << 17;
 constexpr uint64_t kMaxFfn = 1 << 20;
 constexpr uint64_t kMaxHeads = 1024;
 constexpr uint64_t kMaxHeadSize = 1024;
-constexpr uint64_t kMaxVocab = 1 << 22;
 constexpr uint64_t kMaxContext = uint64_t{1} << 31;
 
 class ConfigReader {

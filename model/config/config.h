@@ -33,6 +33,8 @@ struct ModelPart {
   TensorTypes types;
 };
 
+inline constexpr uint64_t kMaxVocab = 1 << 22;
+
 struct ModelConfig {
   Architecture architecture = Architecture::kLlama;
   std::string architecture_name;  // "llama"

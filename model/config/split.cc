@@ -15,12 +15,11 @@ constexpr std::string_view kPrefix = "larder.split.";
 constexpr const char *kPart = "larder.split.part", *kIndex = "larder.split.index",
                      *kCount = "larder.split.count", *kFirst = "larder.split.first_layer",
                      *kLayers = "larder.split.layers", *kVocab = "larder.split.vocab",
-                     *kTied = "larder.split.tied", *kBias = "larder.split.qkv_bias",
+                     *kTied = "larder.split.tied", *kQkvBias = "larder.split.qkv_bias",
                      *kFingerprint = "larder.split.fingerprint", *kTypes = "larder.split.types";
 // Per tensor: in all some 35 MB of a 3B model, read at start.
 constexpr size_t kFingerprintRows = 16;
 constexpr uint64_t kMaxStages = 1024;
-constexpr uint64_t kMaxVocab = 1 << 22;  // the same as ReadModelConfig's
 
 size_t Count(const GgufFile& file, const char* key, uint64_t low, uint64_t high) {
   const uint64_t value = file.GetUnsigned(key);
@@ -108,7 +107,7 @@ void WritePart(const GgufFile& file, const ModelConfig& config, const ModelPart&
   writer.Add(kLayers, u32(part.layers));
   writer.Add(kVocab, u32(config.vocab));
   writer.Add(kTied, config.tied_embeddings);
-  writer.Add(kBias, config.layer.Has(TensorRole::kQBias));
+  writer.Add(kQkvBias, config.layer.Has(TensorRole::kQBias));
   writer.Add(kFingerprint, fingerprint);
   writer.Add(kTypes, NumbersOf(config.types));
   std::deque<Source> sources;  // a deque, because the writer keeps pointers to its elements
@@ -132,7 +131,7 @@ std::optional<ModelPart> ReadPart(const GgufFile& file, size_t layers) {
   part.count = Count(file, kCount, 1, kMaxStages);
   part.vocab = Count(file, kVocab, 1, kMaxVocab);
   part.tied_embeddings = Flag(file, kTied);
-  part.qkv_bias = Flag(file, kBias);
+  part.qkv_bias = Flag(file, kQkvBias);
   part.fingerprint = file.GetUnsigned(kFingerprint);
   part.types = ReadTypes(file, layers);
   if (part.kind == ModelPart::Kind::kServing) return part;

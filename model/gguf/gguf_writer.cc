@@ -10,8 +10,8 @@
 namespace larder::model::inline gguf {
 namespace {
 
-constexpr size_t kAlignment = 32;        // GGUF's default: no general.alignment key needed
-constexpr size_t kChunkBytes = 1 << 20;  // bytes that one call of a tensor's Fill makes, at least one row
+constexpr size_t kAlignment = 32;       // GGUF's default: no general.alignment key needed
+constexpr size_t kFillBytes = 1 << 20;  // bytes that one call of a tensor's Fill makes, at least one row
 
 template <typename T>
 void Append(std::string& out, T value) {
@@ -130,7 +130,7 @@ void GgufWriter::Write(const std::string& path, const WriteProgress& progress) c
   std::vector<char> chunk;
   for (const Impl::Tensor& tensor : impl_->tensors) {
     const size_t row_bytes = RowBytes(tensor.type, tensor.cols);
-    const size_t chunk_rows = std::clamp<size_t>(kChunkBytes / row_bytes, 1, tensor.rows);
+    const size_t chunk_rows = std::clamp<size_t>(kFillBytes / row_bytes, 1, tensor.rows);
     for (size_t row0 = 0; row0 < tensor.rows; row0 += chunk_rows) {
       const size_t rows = std::min(chunk_rows, tensor.rows - row0);
       chunk.resize(rows * row_bytes);

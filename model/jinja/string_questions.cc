@@ -54,7 +54,7 @@ Value FindBack(Rendering& r, const Value& v, CallArgs& args) { return Position(r
 Value IndexFront(Rendering& r, const Value& v, CallArgs& args) { return Position(r, v, args, false, true); }
 Value IndexBack(Rendering& r, const Value& v, CallArgs& args) { return Position(r, v, args, true, true); }
 
-Value Count(Rendering& r, const Value& self, CallArgs& args) {
+Value CountIn(Rendering& r, const Value& self, CallArgs& args) {
   size_t offset = 0;
   const std::string_view text = Window(r, self, args, &offset);
   const std::string_view what = r.NeedText(args.Get(0, "sub"), "what to count").view();
@@ -101,8 +101,8 @@ Value Cased(const Value& v, bool (*wanted)(uint32_t), bool (*refused)(uint32_t))
 Value IsUpper(Rendering&, const Value& v, CallArgs&) { return Cased(v, IsUpperChar, IsLowerChar); }
 Value IsLower(Rendering&, const Value& v, CallArgs&) { return Cased(v, IsLowerChar, IsUpperChar); }
 
-constexpr NamedBuiltin kMethods[] = {
-    {"count", Count},           {"endswith", EndsWith}, {"find", FindFront},    {"index", IndexFront},
+constexpr NamedBuiltin kQuestions[] = {
+    {"count", CountIn},         {"endswith", EndsWith}, {"find", FindFront},    {"index", IndexFront},
     {"isalnum", IsAlnum},       {"isalpha", IsAlpha},   {"isascii", IsAscii},   {"isdecimal", IsDigit},
     {"isdigit", IsDigit},       {"islower", IsLower},   {"isnumeric", IsDigit}, {"isprintable", IsPrintable},
     {"isspace", IsSpace},       {"isupper", IsUpper},   {"rfind", FindBack},    {"rindex", IndexBack},
@@ -111,6 +111,6 @@ constexpr NamedBuiltin kMethods[] = {
 
 }  // namespace
 
-std::span<const NamedBuiltin> StringQuestions() { return kMethods; }
+std::span<const NamedBuiltin> StringQuestions() { return kQuestions; }
 
 }  // namespace larder::model::jinja

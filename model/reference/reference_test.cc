@@ -20,8 +20,8 @@ ReferenceModel Open(const TinyModel& tiny, ReferenceOptions options = {}) {
   return ReferenceModel::Make(GgufFile::Open(tiny.path()), options);
 }
 
-std::vector<float> Logits(const TinyModel& tiny, std::span<const TokenId> tokens,
-                          ReferenceOptions options = {}) {
+std::vector<float> LogitsOf(const TinyModel& tiny, std::span<const TokenId> tokens,
+                            ReferenceOptions options = {}) {
   return Open(tiny, options).TeacherForced(tokens);
 }
 
@@ -40,19 +40,19 @@ void ExpectLastRow(const std::vector<float>& logits, const std::vector<float>& e
 }
 
 TEST(Reference, LlamaEqualsTheGolden) {  // grouped heads, partial rotation, rope_freqs, separate lm_head
-  ExpectLastRow(Logits(TinyModel(kLlama, TensorType::kF32, {1.0f, 2.5f}), kTokens),
+  ExpectLastRow(LogitsOf(TinyModel(kLlama, TensorType::kF32, {1.0f, 2.5f}), kTokens),
                 {-1.122523f, -1.143198f, 0.674788f, -0.645017f, -2.253985f, -2.487876f, -4.642059f, 2.042997f,
                  -3.551308f, -2.679433f, -0.906044f, -1.777650f, 0.754994f});
 }
 
 TEST(Reference, Qwen2EqualsTheGolden) {  // biases, one key/value head, linear rope scaling, tied embeddings
-  ExpectLastRow(Logits(TinyModel(kQwen2, TensorType::kF32, {}, 4), kTokens),
+  ExpectLastRow(LogitsOf(TinyModel(kQwen2, TensorType::kF32, {}, 4), kTokens),
                 {2.634534f, -0.801836f, -0.458276f, 2.181618f, -2.770606f, -0.358963f, 0.713293f, -2.010589f,
                  0.172160f, 1.676209f, 0.788671f, -4.749719f, -1.206293f});
 }
 
 TEST(Reference, Qwen3EqualsTheGolden) {  // norms per head, heads * head_size != dim
-  ExpectLastRow(Logits(TinyModel(kQwen3), kTokens),
+  ExpectLastRow(LogitsOf(TinyModel(kQwen3), kTokens),
                 {-3.722863f, -3.064761f, 1.679183f, -0.746587f, 0.012694f, -1.917000f, 0.932993f, -1.661376f,
                  -2.844086f, -0.114438f, 0.116494f, 0.926730f, 0.357614f});
 }
@@ -108,10 +108,10 @@ TEST(RoundThroughQ8, F16ScaleIsRoundedAfterTheDivision) {
 TEST(Reference, WeightsAsQ8_0EqualAQ8_0File) {
   const TinyShape shape = {"llama", 32, 64, 4, 2, 8, 8, 1e4f, false};
   const TinyModel f32(shape), q8(shape, TensorType::kQ8_0);
-  const std::vector<float> rounded = Logits(f32, kTokens, {.weights_as_q8_0 = true});
-  EXPECT_EQ(rounded, Logits(q8, kTokens));
-  EXPECT_EQ(rounded, Logits(q8, kTokens, {.weights_as_q8_0 = true}));
-  EXPECT_NE(rounded, Logits(f32, kTokens));
+  const std::vector<float> rounded = LogitsOf(f32, kTokens, {.weights_as_q8_0 = true});
+  EXPECT_EQ(rounded, LogitsOf(q8, kTokens));
+  EXPECT_EQ(rounded, LogitsOf(q8, kTokens, {.weights_as_q8_0 = true}));
+  EXPECT_NE(rounded, LogitsOf(f32, kTokens));
 }
 
 std::string Stories260K() { return TestData("models/stories260K.gguf"); }

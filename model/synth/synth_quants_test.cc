@@ -12,20 +12,12 @@
 
 #include "model/gguf/gguf_testing.h"
 #include "model/synth/synth.h"
+#include "model/synth/synth_testing.h"
 
 namespace larder::model::inline synth {
 namespace {
 
 using testing::TempFile;
-
-std::string Bytes(const SynthOptions& options) {
-  const TempFile temp;
-  WriteSynth(options, temp.path());
-  std::ifstream in(temp.path(), std::ios::binary);
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
-  return bytes.str();
-}
 
 // The types that QuantBlocks makes.
 std::vector<TensorType> QuantTypes() {

@@ -9,18 +9,12 @@
 
 #include "base/error.h"
 #include "model/gguf/gguf_testing.h"
+#include "model/synth/synth_testing.h"
 
 namespace larder::model::inline synth {
 namespace {
 
 using testing::TempFile;
-
-std::string Bytes(const SynthOptions& options) {
-  const TempFile temp;
-  WriteSynth(options, temp.path());
-  std::ifstream in(temp.path(), std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 struct Moments {
   double mean = 0, deviation = 0, fourth = 0;  // the last: E[x^4] / deviation^4, 3 for a normal distribution

@@ -29,7 +29,7 @@ AgentSpec Small() {
 std::string Delta(const json& delta, const json& finish = nullptr) {
   return Sse({{"choices", json::array({{{"delta", delta}, {"finish_reason", finish}}})}});
 }
-std::string Usage(size_t prompt, size_t cached) {
+std::string CachedUsage(size_t prompt, size_t cached) {
   return Sse({{"choices", json::array()},
               {"usage",
                {{"prompt_tokens", prompt},
@@ -112,7 +112,7 @@ TEST(AgentLoadTest, RunsConversationsToTheirEnds) {
       stream += Delta({{"content", "All"}}) + Delta({{"content", " is"}}) + Delta({{"content", " well."}}) +
                 Delta(json::object(), "stop");
     }
-    send(kHead + Chunk(stream + Usage(100 * size, 100 * (size - 2))) + Chunk("data: [DONE]\n\n") +
+    send(kHead + Chunk(stream + CachedUsage(100 * size, 100 * (size - 2))) + Chunk("data: [DONE]\n\n") +
          "0\r\n\r\n");
     return true;
   });

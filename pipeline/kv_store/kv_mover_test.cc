@@ -15,15 +15,15 @@
 namespace larder::pipeline::inline kv_store {
 namespace {
 
-constexpr size_t kPositions = 4, kBytes = 64;
+constexpr size_t kChunkPositions = 4, kChunkBytes = 64;
 
 class KvMoverTest : public testing::Test {
  protected:
   KvJob Job(KvJob::Kind kind, size_t chunks, int32_t first_token = 1) {
     KvJob job{.kind = kind, .slot = SlotId(3), .tokens = {}, .chunks = {}, .memory = {}};
-    for (size_t i = 0; i < chunks * kPositions; ++i)
+    for (size_t i = 0; i < chunks * kChunkPositions; ++i)
       job.tokens.push_back(first_token + static_cast<int32_t>(i));
-    memory_.resize(chunks, std::vector<uint8_t>(kBytes));
+    memory_.resize(chunks, std::vector<uint8_t>(kChunkBytes));
     for (size_t i = 0; i < chunks; ++i) {
       job.chunks.push_back(static_cast<uint32_t>(i));
       job.memory.push_back(memory_[i]);
@@ -44,8 +44,8 @@ class KvMoverTest : public testing::Test {
   KvFiles files_{{.folder = folder_ / "kv",
                   .most_bytes = 1 << 20,
                   .model = 1,
-                  .chunk_positions = kPositions,
-                  .chunk_bytes = kBytes}};
+                  .chunk_positions = kChunkPositions,
+                  .chunk_bytes = kChunkBytes}};
   std::vector<std::vector<uint8_t>> memory_;
 };
 
@@ -66,7 +66,7 @@ TEST_F(KvMoverTest, StoresAndLoads) {
   mover.Start(std::move(load));
   EXPECT_EQ(Done(mover).done, 3u);
   for (size_t i = 0; i < 3; ++i)
-    EXPECT_EQ(memory_[i], std::vector<uint8_t>(kBytes, static_cast<uint8_t>(5 + i)));
+    EXPECT_EQ(memory_[i], std::vector<uint8_t>(kChunkBytes, static_cast<uint8_t>(5 + i)));
   EXPECT_EQ(mover.jobs(), 0u);
   mover.Wait(-1);  // at once
 }

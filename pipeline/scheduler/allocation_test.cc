@@ -42,8 +42,6 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-constexpr size_t kSlots = 3;
-
 TEST(Allocation, IsCounted) {
   if (!LARDER_COUNTS_ALLOCATIONS) GTEST_SKIP() << "sanitizers count allocations themselves";
   const uint64_t before = allocations;

@@ -13,7 +13,6 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-constexpr size_t kVocab = 301, kSlots = 3;
 constexpr double kLongS = 40;  // only a hang takes so long
 
 // Calls `between` after each step and while there is nothing to do; ends when it returns false. As in a

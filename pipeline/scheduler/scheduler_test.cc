@@ -30,8 +30,6 @@ class SchedulerTest : public testing::Test {
   TestModel model_;
 };
 
-constexpr size_t kVocab = 301;
-
 std::vector<Wish> RandomWishes(size_t n, std::mt19937& random) {
   std::vector<Wish> wishes;
   for (size_t i = 0; i < n; ++i) {

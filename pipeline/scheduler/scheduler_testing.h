@@ -15,6 +15,8 @@
 
 namespace larder::pipeline::inline scheduler {
 
+inline constexpr size_t kVocab = 301, kSlots = 3;  // of the tests that make engines
+
 // The result of a sequence.
 struct Outcome {
   std::vector<int32_t> tokens;

@@ -15,18 +15,18 @@
 
 #include "base/error.h"
 #include "rdma/control/control_channel.h"
+#include "rdma/link/link_checks_testing.h"
 #include "rdma/link/link_conformance.h"
 #include "rdma/link/link_testing.h"
 #include "rdma/link/stranger_testing.h"
+#include "sync/wait_policies_testing.h"
 
 namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
+using sync::kSleepAtOnce;
 using sync::WaitPolicy;
-
-constexpr int kLongMs = 20000;  // limit for a hang, not a timing
-constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
 
 // An address for tests of verbs; empty: there is no device. (Soft-RoCE does not work on the loopback device.)
 const std::string& RdmaHost() {
@@ -43,10 +43,6 @@ LinkEndpoint Endpoint(Transport transport) {
   return endpoint;
 }
 LinkIdentity Identity(const char* name, uint64_t plan_hash = 42) { return {plan_hash, name, "test"}; }
-std::shared_ptr<const LinkKey> Key(uint8_t number) {
-  const uint8_t bytes[LinkKey::kBytes] = {number};
-  return std::make_shared<const LinkKey>(bytes);
-}
 LinkIdentity Keyed(LinkIdentity identity, const std::shared_ptr<const LinkKey>& key) {
   identity.key = key;
   return identity;
@@ -105,19 +101,6 @@ INSTANTIATE_TYPED_TEST_SUITE_P(FrameTcp, LinkConformance, FramePair<Transport::k
 INSTANTIATE_TYPED_TEST_SUITE_P(FrameVerbs, LinkConformance, FramePair<Transport::kVerbs>);
 
 namespace {
-
-template <typename Call>
-std::string ErrorOf(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-bool Contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 class FrameLinkOf : public testing::TestWithParam<Transport> {
  protected:

@@ -19,29 +19,12 @@
 #include "base/error.h"
 #include "rdma/control/control_message.h"
 #include "rdma/link/frame_link.h"
+#include "rdma/link/link_checks_testing.h"
 #include "rdma/link/link_setup.h"
 #include "rdma/link/stranger_testing.h"
 
 namespace larder::rdma::inline link {
 namespace {
-
-constexpr int kLongMs = 20000;  // limit for a hang, not a timing
-
-template <typename Call>
-std::string ErrorOf(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-
-std::shared_ptr<const LinkKey> Key(uint8_t number) {
-  const uint8_t bytes[LinkKey::kBytes] = {number};
-  return std::make_shared<const LinkKey>(bytes);
-}
 
 TEST(LinkProof, BothBelieveWhoHasTheKeyAndNobodyElse) {
   for (const auto& [connector, listener, kind, good] :

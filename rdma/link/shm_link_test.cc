@@ -11,15 +11,15 @@
 #include "rdma/common/shared_memory.h"
 #include "rdma/link/link_conformance.h"
 #include "sync/loopback_link_testing.h"
+#include "sync/wait_policies_testing.h"
 
 namespace larder::rdma::inline link {
 namespace {
 
 using sync::FaultCode;
+using sync::kSleepAtOnce;
+using sync::kSpin;
 using sync::WaitPolicy;
-
-constexpr WaitPolicy kSleepAtOnce = {WaitPolicy::Mode::kAdaptive, 0};
-constexpr WaitPolicy kSpin = {WaitPolicy::Mode::kSpin, 0};
 
 // Both links keep a frame's number at the start of the cache line before the frame.
 template <typename L>

@@ -11,7 +11,7 @@
 namespace larder::serving::inline api {
 namespace {
 
-CompletionDefaults Defaults() {
+CompletionDefaults AgentDefaults() {
   CompletionDefaults defaults;
   defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
   defaults.vocab = defaults.tokenizer->size();
@@ -22,7 +22,7 @@ CompletionDefaults Defaults() {
 }
 
 CompletionRequest Read(Dialect dialect, const std::string& text) {
-  return ReadCompletionRequest(ParseJson(text), dialect, Defaults());
+  return ReadCompletionRequest(ParseJson(text), dialect, AgentDefaults());
 }
 
 std::string WhyNot(Dialect dialect, const std::string& text) {
@@ -164,7 +164,7 @@ TEST(AgentsRequest, OlderNamesOfToolsWork) {
 // What each dialect calls the form of the answer becomes a grammar; a forced call too.
 TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   const auto grammar = [](Dialect dialect, const std::string& text) {
-    CompletionDefaults defaults = Defaults();
+    CompletionDefaults defaults = AgentDefaults();
     defaults.context = 4096;
     defaults.chat_template = model::ChatTemplate::Named("chatml", *defaults.tokenizer);
     CompletionRequest request = ReadCompletionRequest(ParseJson(text), dialect, defaults);

@@ -10,7 +10,7 @@
 namespace larder::serving::inline api {
 namespace {
 
-std::shared_ptr<const Grammar> Read(const std::string& text) {
+std::shared_ptr<const Grammar> Form(const std::string& text) {
   const auto body = ParseJson(text);
   return ReadConstraint(JsonFields(body));
 }
@@ -25,16 +25,16 @@ TEST(ConstraintsTest, FieldsThatAskForAForm) {
        R"({"guided_json":"{\"type\":\"integer\"}"})", R"({"guided_regex":"a+"})",
        R"({"guided_choice":["a","b\n"]})", R"({"guided_grammar":"root ::= \"a\""})",
        R"({"structured_outputs":{"choice":["a"]}})"})
-    EXPECT_NE(Read(text), nullptr) << text;
+    EXPECT_NE(Form(text), nullptr) << text;
   for (const char* text :
        {"{}", R"({"response_format":{"type":"text"}})", R"({"grammar":"","json_schema":null})",
         R"({"guided_json_object":false})", R"({"structured_outputs":{}})"})
-    EXPECT_EQ(Read(text), nullptr) << text;
+    EXPECT_EQ(Form(text), nullptr) << text;
 }
 
 TEST(ConstraintsTest, OneTextIsCompiledOnce) {
-  EXPECT_EQ(Read(R"({"json_schema":{"type":"integer","minimum":3}})"),
-            Read(R"({"guided_json":{"type":"integer","minimum":3}})"));
+  EXPECT_EQ(Form(R"({"json_schema":{"type":"integer","minimum":3}})"),
+            Form(R"({"guided_json":{"type":"integer","minimum":3}})"));
 }
 
 TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
@@ -57,7 +57,7 @@ TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
                  "expected only one of them"},
        }) {
     try {
-      Read(wrong.text);
+      Form(wrong.text);
       ADD_FAILURE() << wrong.text;
     } catch (const Refused& why) {
       EXPECT_EQ(why.param(), wrong.field) << wrong.text;

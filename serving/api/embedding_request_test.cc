@@ -9,7 +9,7 @@
 namespace larder::serving::inline api {
 namespace {
 
-CompletionDefaults Defaults() {
+CompletionDefaults EmbeddingDefaults() {
   CompletionDefaults defaults;
   defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
   defaults.vocab = defaults.tokenizer->size();
@@ -36,7 +36,7 @@ std::string Refusal(const char* text, Dialect dialect, const CompletionDefaults&
 }
 
 TEST(EmbeddingRequestTest, TextsAndTokensBecomePrompts) {
-  const CompletionDefaults defaults = Defaults();
+  const CompletionDefaults defaults = EmbeddingDefaults();
   const auto specs =
       Specs(R"({"input":["a","b"],"encoding_format":"base64","user":"u"})", Dialect::kEmbeddings, defaults);
   ASSERT_EQ(specs.size(), 2u);
@@ -53,7 +53,7 @@ TEST(EmbeddingRequestTest, EveryTextEndsAsTheFileSays) {
   model::TokenizerData data = model::TinySpm();
   data.add_eos = true;
   data.add_bos = false;
-  CompletionDefaults defaults = Defaults();
+  CompletionDefaults defaults = EmbeddingDefaults();
   defaults.tokenizer = model::Tokenizer::FromData(data);
   const auto specs = Specs(R"({"input":"a"})", Dialect::kEmbeddings, defaults);
   EXPECT_EQ(specs[0].prompt.back(), defaults.tokenizer->eos());
@@ -63,13 +63,13 @@ TEST(EmbeddingRequestTest, EveryTextEndsAsTheFileSays) {
 TEST(EmbeddingRequestTest, ThousandsOfTexts) {
   std::string text = R"({"input":["a")";
   for (size_t i = 1; i < kMostEmbedded; ++i) text += R"(,"a")";
-  EXPECT_EQ(Specs((text + "]}").c_str(), Dialect::kEmbeddings, Defaults()).size(), kMostEmbedded);
-  EXPECT_EQ(Refusal((text + R"(,"a"]})").c_str(), Dialect::kEmbeddings, Defaults()),
+  EXPECT_EQ(Specs((text + "]}").c_str(), Dialect::kEmbeddings, EmbeddingDefaults()).size(), kMostEmbedded);
+  EXPECT_EQ(Refusal((text + R"(,"a"]})").c_str(), Dialect::kEmbeddings, EmbeddingDefaults()),
             "400 input has 2049 texts: expected at most 2048");
 }
 
 TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
-  const CompletionDefaults defaults = Defaults();
+  const CompletionDefaults defaults = EmbeddingDefaults();
   EXPECT_EQ(Refusal("{}", Dialect::kEmbeddings, defaults),
             "400 input is missing: expected a text, or an array of texts");
   EXPECT_NE(Refusal(R"({"input":[]})", Dialect::kEmbeddings, defaults), "");
@@ -77,7 +77,7 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   EXPECT_NE(Refusal(R"({"input":[100000]})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":"a","encoding_format":"int8"})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":"a","dimensions":0})", Dialect::kEmbeddings, defaults), "");
-  CompletionDefaults none = Defaults();
+  CompletionDefaults none = EmbeddingDefaults();
   none.pooling = model::Pooling::kNone;
   none.rank_head = nullptr;
   EXPECT_EQ(Refusal(R"({"input":"a"})", Dialect::kEmbeddings, none),
@@ -88,7 +88,7 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
 }
 
 TEST(EmbeddingRequestTest, APromptForEachDocument) {
-  CompletionDefaults defaults = Defaults();
+  CompletionDefaults defaults = EmbeddingDefaults();
   const auto plain =
       Specs(R"({"query":"a","documents":["b",{"text":"c"}],"top_n":1})", Dialect::kRerank, defaults);
   ASSERT_EQ(plain.size(), 2u);

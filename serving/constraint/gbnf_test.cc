@@ -10,13 +10,13 @@
 namespace larder::serving::inline constraint {
 namespace {
 
-struct Case {
+struct GbnfCase {
   const char* gbnf;
   std::vector<std::string> valid, invalid;
 };
 
 TEST(Gbnf, Matches) {
-  const std::vector<Case> cases = {
+  const std::vector<GbnfCase> cases = {
       {R"(root ::= "yes" | "no")", {"yes", "no"}, {"", "y", "yesno", "maybe"}},
       {R"(root ::= "a\x41\u00e9\U0001F600\n\t\\\"\[\]")", {"aAé😀\n\t\\\"[]"}, {"aA"}},
       {R"(root ::= "\xe9")", {"\xe9"}, {"é"}},
@@ -49,7 +49,7 @@ TEST(Gbnf, Matches) {
        {"<call>{\"n\":1}</call>", "<call>{\"n\": -20}</call>"},
        {"<call>{}</call>", "<call>{\"n\":1.5}</call>", "{\"n\":1}"}},
   };
-  for (const Case& one : cases) {
+  for (const GbnfCase& one : cases) {
     if (one.valid.empty() && one.invalid.empty()) continue;
     const auto grammar = Grammar::FromGbnf(one.gbnf);
     for (const std::string& text : one.valid) {

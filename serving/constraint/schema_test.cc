@@ -13,13 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Case {
+struct SchemaCase {
   const char* schema;
   std::vector<std::string> valid, invalid;
 };
 
-void Check(const std::vector<Case>& cases) {
-  for (const Case& one : cases) {
+void Check(const std::vector<SchemaCase>& cases) {
+  for (const SchemaCase& one : cases) {
     const auto grammar = Grammar::FromJsonSchema(Json::parse(one.schema));
     for (const std::string& text : one.valid) {
       EXPECT_TRUE(Accepts(grammar, text)) << one.schema << " with " << text;

@@ -13,23 +13,10 @@
 #include "model/tokenizer/tokenizer_data.h"
 #include "serving/sampling/exact_math.h"
 #include "serving/sampling/sampler.h"
+#include "serving/sampling/sampler_testing.h"
 
 namespace larder::serving::inline sampling {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-using Logits = std::vector<float>;
-
-// Nothing but the draw.
-SamplingParams Plain(uint64_t seed = 1) {
-  SamplingParams p;
-  p.temperature = 1;
-  p.top_k = 0;
-  p.top_p = 1;
-  p.min_p = 0;
-  p.seed = seed;
-  return p;
-}
 
 // The definitions. Holds what a sequence has accepted.
 class Reference {

@@ -10,22 +10,10 @@
 #include <random>
 
 #include "base/error.h"
+#include "serving/sampling/sampler_testing.h"
 
 namespace larder::serving::inline sampling {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-using Logits = std::vector<float>;
-
-SamplingParams Plain(uint64_t seed) {
-  SamplingParams p;
-  p.temperature = 1;
-  p.top_k = 0;
-  p.top_p = 1;
-  p.min_p = 0;
-  p.seed = seed;
-  return p;
-}
 
 SamplingParams GreedyParams() {
   SamplingParams p;
