@@ -194,6 +194,25 @@ StateId Automaton::StepToken(StateId state, TokenId token) {
   return Finish();
 }
 
+StateId Automaton::KnownStepToken(StateId state, TokenId token) const {
+  const std::string_view bytes = vocabulary_->bytes(token);
+  if (bytes.empty()) return kDead;
+  for (const char byte : bytes) {
+    const uint32_t row = states_[state].row;
+    if (row == kNoRow) return kDead;
+    state = steps_[row + nfa_.byte_class[static_cast<uint8_t>(byte)]];
+    if (state == kUnknown) return kDead;
+  }
+  return state;
+}
+
+bool Automaton::KnownMask(StateId state, std::span<uint64_t> out) const {
+  const auto known = masks_.find(state);
+  if (known == masks_.end()) return false;
+  std::copy(known->second.begin(), known->second.end(), out.begin());
+  return true;
+}
+
 bool Automaton::Walk(StateId start, std::span<const Vocabulary::Node> tree, uint32_t known_plain,
                      std::span<uint64_t> out, size_t& work) {
   path_[0] = start;
@@ -223,10 +242,7 @@ bool Automaton::Walk(StateId start, std::span<const Vocabulary::Node> tree, uint
 
 bool Automaton::Mask(StateId state, std::span<uint64_t> out) {
   if (state == kTooMany) return false;
-  if (const auto known = masks_.find(state); known != masks_.end()) {
-    std::copy(known->second.begin(), known->second.end(), out.begin());
-    return true;
-  }
+  if (KnownMask(state, out)) return true;
   // Inside a string the plain tokens that fit are allowed without a look at each.
   const uint32_t plain = states_[state].plain;
   const uint32_t known_plain =

@@ -1,14 +1,16 @@
 // Automaton: a grammar's states, found as texts reach them, over the tokens of a vocabulary. A state is a set
 // of configurations (node and stack); equal ones are the same state, their stacks share their frames, and
-// steps and masks that were computed once are kept. One thread at a time: the mask thread's.
+// steps and masks that were computed once are kept. One thread at a time: whoever has its Turn.
 //
 // Everything has a bound: configurations of a state, work of a mask, memory. A grammar that needs more ends
 // its generation with an error; where the bound is does not depend on what is cached.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -45,11 +47,16 @@ class Automaton {
   }
   // Behind a token; kDead if it is not allowed. An end-of-generation token is none.
   StateId StepToken(StateId, TokenId);
+  // The same of a token's bytes if all its steps were made before; kDead if one was not, or it is not
+  // allowed.
+  StateId KnownStepToken(StateId, TokenId) const;
   bool complete(StateId state) const { return states_[state].complete; }
 
   // A bit for each token that may follow, of `vocabulary().words()` words; the ends of generation where the
   // text is complete. False: more work than a mask may take.
   bool Mask(StateId, std::span<uint64_t> out);
+  // The same if it was made before and is kept; false: it is not.
+  bool KnownMask(StateId, std::span<uint64_t> out) const;
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   size_t states() const { return states_.size(); }
@@ -59,6 +66,28 @@ class Automaton {
   void Keep(StateId* state) { kept_.push_back(state); }
   void Release(StateId* state);
   void Tidy();
+
+  // The right to call what is above, for one thread at a time.
+  class Turn {
+   public:
+    explicit Turn(Automaton& automaton)
+        : automaton_(automaton) {  // waits: for the microseconds of a known mask
+      while (automaton_.taken_.exchange(true, std::memory_order_acquire)) __builtin_ia32_pause();
+      has_ = true;
+    }
+    Turn(Automaton& automaton, std::try_to_lock_t)  // never waits
+        : automaton_(automaton), has_(!automaton.taken_.exchange(true, std::memory_order_acquire)) {}
+    ~Turn() {
+      if (has_) automaton_.taken_.store(false, std::memory_order_release);
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    explicit operator bool() const { return has_; }
+
+   private:
+    Automaton& automaton_;
+    bool has_ = false;
+  };
 
  private:
   struct Item {
@@ -96,6 +125,7 @@ class Automaton {
   void FindControls();
   size_t bytes() const;
 
+  std::atomic<bool> taken_{false};
   const std::shared_ptr<const Grammar> grammar_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const Nfa& nfa_;

@@ -65,6 +65,16 @@ Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask) {
   return Allowed::kSome;
 }
 
+bool Constraint::AcceptKnown(TokenId token, std::span<uint64_t> mask) {
+  if (!active_) return false;
+  const Automaton::Turn turn(*automaton_, std::try_to_lock);
+  if (!turn) return false;
+  const StateId state = automaton_->KnownStepToken(state_, token);
+  if (state <= Automaton::kTooMany || !automaton_->KnownMask(state, mask)) return false;
+  state_ = state;
+  return true;
+}
+
 // Tokens that end a trigger and go on with what the grammar does not begin with.
 void Constraint::FindBanned(std::vector<TokenId>& banned) {
   const Vocabulary& vocabulary = automaton_->vocabulary();

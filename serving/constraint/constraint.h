@@ -1,6 +1,6 @@
 // Constraint: what one generated text may go on with. It takes the text's tokens and has the mask of the next
 // one. With triggers the text is free up to the first of these; what is behind it must match the grammar. It
-// may be copied. One thread at a time, that of its Automaton.
+// may be copied. One thread at a time, which has the Turn of its Automaton.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,16 @@ class Constraint {
   // kSome: `mask` has a bit for each allowed token; it has Vocabulary::words() words.
   Allowed Mask(std::span<uint64_t> mask);
 
+  // Accept and Mask at once, where both only look up what an earlier text made. False: that is not so, or it
+  // is another's Turn; then nothing happened. The caller has no Turn.
+  bool AcceptKnown(TokenId, std::span<uint64_t> mask);
+
   // Whether the text may end here. Always, before a trigger.
   bool complete() const { return !active_ || automaton_->complete(state_); }
   // No text can follow, nor may it end.
   bool dead() const { return state_ <= Automaton::kTooMany; }
   bool active() const { return active_; }  // a trigger was seen, or there is none
+  const std::shared_ptr<Automaton>& automaton() const { return automaton_; }
 
  private:
   // Where the trigger that ends first ends; npos: there is none.

@@ -175,6 +175,43 @@ TEST(Constraint, IsFreeUpToATrigger) {
   EXPECT_TRUE(other.complete());
 }
 
+// Where a step or a mask was never made, or another has the turn, nothing happens.
+TEST(Constraint, AKnownTokenHasTheMaskOfAnyOther) {
+  const auto vocabulary = JsonVocabulary();
+  for (const auto& grammar : Grammars()) {
+    const auto automaton = std::make_shared<Automaton>(grammar, vocabulary);
+    std::mt19937 random(3);
+    Constraint first(automaton, {}), second(automaton, {});
+    std::vector<uint64_t> mask(vocabulary->words()), known(mask.size());
+    ASSERT_EQ(first.Mask(mask), Constraint::Allowed::kSome);
+    for (int step = 0; step < 40; ++step) {
+      std::vector<TokenId> allowed;
+      for (TokenId token = 0; static_cast<size_t>(token) < vocabulary->size(); ++token) {
+        if (!vocabulary->IsEnd(token) && Bit(mask, token)) allowed.push_back(token);
+      }
+      if (allowed.empty()) break;
+      const TokenId token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(first.Accept(token));
+      ASSERT_EQ(first.Mask(mask), Constraint::Allowed::kSome);
+      {
+        const Automaton::Turn turn(*automaton);
+        EXPECT_FALSE(second.AcceptKnown(token, known));
+      }
+      if (vocabulary->bytes(token).empty()) {  // control tokens are the thread's
+        EXPECT_FALSE(second.AcceptKnown(token, known));
+        ASSERT_TRUE(second.Accept(token));
+        continue;
+      }
+      ASSERT_TRUE(second.AcceptKnown(token, known)) << step;
+      EXPECT_EQ(known, mask) << step;
+      EXPECT_EQ(second.complete(), first.complete());
+    }
+    Constraint fresh(std::make_shared<Automaton>(grammar, vocabulary), {});
+    for (TokenId token = 0; static_cast<size_t>(token) < vocabulary->size(); ++token)
+      EXPECT_FALSE(fresh.AcceptKnown(token, known));
+  }
+}
+
 TEST(MaskThread, GivesTheMasksOfItsSequences) {
   const auto tokenizer = JsonTokenizer();
   const size_t vocab = tokenizer->size();
@@ -200,6 +237,20 @@ TEST(MaskThread, GivesTheMasksOfItsSequences) {
   sequences[1]->Accept('z');
   sequences[1]->Wait();
   EXPECT_EQ(sequences[1]->failure(), "the grammar does not allow the chosen token");
+  // A text as it was before needs nothing of the thread but its start.
+  const auto again = thread->Open(grammar, {});
+  again->Wait();
+  for (const char c : std::string("{\"a\":true}")) {
+    ASSERT_TRUE(Bit(again->allowed(), c));
+    again->Accept(c);
+    EXPECT_EQ(again->asked(), 1u) << c;
+    again->Wait();
+  }
+  EXPECT_TRUE(again->complete());
+  EXPECT_TRUE(again->only_the_end());
+  again->Accept('z');
+  again->Wait();
+  EXPECT_EQ(again->failure(), "the grammar does not allow the chosen token");
   const auto free = thread->Open(grammar, {"<call>"});
   free->Wait();
   EXPECT_FALSE(free->only_the_end());

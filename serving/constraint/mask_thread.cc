@@ -25,13 +25,13 @@ sync::WaitPolicy Waiting() {
 
 }  // namespace
 
-// One sequence's mask, written by the mask thread before it signals `ready`, and read by the compute thread
-// after that, until it posts the next token.
+// One sequence's mask. The mask thread has it from when the compute thread posts a token until it signals
+// `ready`; the compute thread the rest of the time.
 struct MaskJob {
   std::shared_ptr<const Grammar> grammar;
   std::vector<std::string> triggers;
-  uint32_t asked = 0;                    // compute thread
-  std::optional<Constraint> constraint;  // mask thread
+  uint32_t asked = 0;  // compute thread
+  std::optional<Constraint> constraint;
 
   std::vector<uint64_t> mask;
   bool all = false, complete = false, only_the_end = false;
@@ -41,9 +41,9 @@ struct MaskJob {
 
 namespace {
 
-void MakeMask(MaskJob& job, const Vocabulary& vocabulary) {
-  job.mask.resize(vocabulary.words());
-  const Constraint::Allowed allowed = job.constraint->Mask(job.mask);
+// What the compute thread wants to know besides the mask.
+void Describe(MaskJob& job, Constraint::Allowed allowed) {
+  const Vocabulary& vocabulary = job.constraint->automaton()->vocabulary();
   job.all = allowed == Constraint::Allowed::kAll;
   job.complete = job.constraint->complete();
   job.only_the_end = false;
@@ -57,6 +57,13 @@ void MakeMask(MaskJob& job, const Vocabulary& vocabulary) {
     if (set == 0 && !job.complete)
       job.failure = "the vocabulary has no token that goes on as the grammar asks";
   }
+}
+
+void Close(MaskJob& job) {
+  if (!job.constraint) return;
+  const std::shared_ptr<Automaton> automaton = job.constraint->automaton();
+  const Automaton::Turn turn(*automaton);
+  job.constraint.reset();
 }
 
 // The automata, the latest used first.
@@ -95,7 +102,13 @@ bool MaskedSequence::complete() const { return job_->complete; }
 bool MaskedSequence::only_the_end() const { return job_->only_the_end; }
 const std::string& MaskedSequence::failure() const { return job_->failure; }
 
+uint32_t MaskedSequence::asked() const { return job_->asked; }
+
 void MaskedSequence::Accept(TokenId token) {
+  if (job_->constraint && job_->constraint->AcceptKnown(token, job_->mask)) {
+    Describe(*job_, Constraint::Allowed::kSome);
+    return;
+  }
   ++job_->asked;
   thread_->Post({job_, MaskThread::Message::Kind::kToken, token});
 }
@@ -145,19 +158,25 @@ void MaskThread::Run() {
     while (ring_.Pop(message)) {
       const std::shared_ptr<MaskJob> job = std::move(message.job);
       if (message.kind == Message::Kind::kClose) {
-        job->constraint.reset();
+        Close(*job);
         continue;
       }
       uint32_t done = 1;
       try {
         if (message.kind == Message::Kind::kOpen) {
-          job->constraint.emplace(automata.Of(job->grammar, vocabulary), std::move(job->triggers));
+          const std::shared_ptr<Automaton> automaton = automata.Of(job->grammar, vocabulary);
+          const Automaton::Turn turn(*automaton);
+          job->constraint.emplace(automaton, std::move(job->triggers));
+          job->mask.resize(vocabulary->words());
         } else {
           done = job->ready.Load() + 1;
-          if (job->constraint && !job->constraint->Accept(message.token))
-            job->failure = "the grammar does not allow the chosen token";  // the sampler ignored the mask
         }
-        if (job->failure.empty()) MakeMask(*job, *vocabulary);
+        if (job->constraint) {
+          const Automaton::Turn turn(*job->constraint->automaton());
+          if (message.kind == Message::Kind::kToken && !job->constraint->Accept(message.token))
+            job->failure = "the grammar does not allow the chosen token";  // the sampler ignored the mask
+          if (job->failure.empty()) Describe(*job, job->constraint->Mask(job->mask));
+        }
       } catch (const std::exception& error) {  // no memory
         job->failure = error.what();
       }

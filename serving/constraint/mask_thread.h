@@ -1,7 +1,8 @@
 // MaskThread: computes the masks of constrained sequences beside the model's steps. The compute thread opens
 // a MaskedSequence for each, tells it the tokens that it chose, and asks for the mask of the next one a step
-// later; it never computes one and takes no lock. The automata of grammars belong to this thread; those of
-// grammars that were used lately are kept. One per server.
+// later. It looks up the masks of states that an earlier text reached (microseconds), leaves all others to
+// this thread, and never waits for a lock. The automata of grammars that were used lately are kept. One per
+// server.
 #pragma once
 
 #include <atomic>
@@ -42,6 +43,8 @@ class MaskedSequence {
   const std::string& failure() const;  // not empty: why no mask could be made
 
   void Accept(TokenId);
+  // How many masks the thread was asked for.
+  uint32_t asked() const;
 
  private:
   friend class MaskThread;
