@@ -186,6 +186,7 @@ TokenId Tokenizer::Find(std::string_view token_text) const {
 }
 
 std::string_view Tokenizer::chat_template() const { return impl_->data.chat_template; }
+const FimTokens& Tokenizer::fim() const { return impl_->data.fim; }
 std::string_view Tokenizer::tool_use_template() const { return impl_->data.tool_use_template; }
 std::string_view Tokenizer::model_name() const { return impl_->data.model; }
 std::string_view Tokenizer::pre_name() const { return impl_->data.pre; }

@@ -19,6 +19,12 @@ using TokenId = int32_t;
 
 struct TokenizerData;  // model/tokenizer/tokenizer_data.h
 
+// Tokens by which models of code fill in the middle; -1: none.
+struct FimTokens {
+  TokenId prefix = -1, suffix = -1, middle = -1;
+  TokenId repository = -1, file = -1;  // begin a repository's name, a file's name
+};
+
 class Tokenizer {
  public:
   // Throws Error for an unknown tokenizer model or pre-tokenizer (it names those supported), a missing
@@ -47,6 +53,7 @@ class Tokenizer {
   size_t size() const;
   TokenId bos() const;  // -1: none
   TokenId eos() const;
+  const FimTokens& fim() const;  // by the file's fim_* keys, else by the names that families give them
   bool wants_bos() const;
   bool wants_eos() const;                 // behind a text that is embedded (the file's add_eos_token)
   bool IsEndOfGeneration(TokenId) const;  // eos, eot, <|eot_id|>, <|im_end|>, <|end|> ...

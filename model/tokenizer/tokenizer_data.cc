@@ -1,7 +1,10 @@
 #include "model/tokenizer/tokenizer_data.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 
 #include "base/error.h"
@@ -12,6 +15,30 @@ namespace {
 constexpr std::string_view kEndOfTurnTexts[] = {"<|eot_id|>",    "<|eom_id|>", "<|end_of_text|>",
                                                 "<|im_end|>",    "<|end|>",    "<|endoftext|>",
                                                 "<end_of_turn>", "<|eot|>",    "<|end_of_turn|>"};
+
+// The key of a fill-in-the-middle token, the older one, and the names that Qwen, CodeLlama, StarCoder,
+// CodeGemma, DeepSeek, Granite and Codestral give it.
+struct FimName {
+  TokenId FimTokens::*field;
+  std::string_view key, older_key;
+  std::initializer_list<std::string_view> texts;
+};
+const FimName kFimNames[] = {
+    {&FimTokens::prefix,
+     "fim_pre_token_id",
+     "prefix_token_id",
+     {"<|fim_prefix|>", "\u2581<PRE>", "<PRE>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>"}},
+    {&FimTokens::suffix,
+     "fim_suf_token_id",
+     "suffix_token_id",
+     {"<|fim_suffix|>", "\u2581<SUF>", "<SUF>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>"}},
+    {&FimTokens::middle,
+     "fim_mid_token_id",
+     "middle_token_id",
+     {"<|fim_middle|>", "\u2581<MID>", "<MID>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>"}},
+    {&FimTokens::repository, "fim_rep_token_id", "", {"<|repo_name|>", "<reponame>", "<repo_name>"}},
+    {&FimTokens::file, "fim_sep_token_id", "", {"<|file_sep|>", "<file_sep>", "<filename>"}},
+};
 
 // Converters write "none" as -1, some of them in an unsigned 32-bit number.
 TokenId FindId(const GgufFile& file, std::string_view key) {
@@ -70,6 +97,12 @@ TokenizerData ReadTokenizerData(const GgufFile& file) {
   data.eot = FindId(file, "tokenizer.ggml.eot_token_id");
   data.eom = FindId(file, "tokenizer.ggml.eom_token_id");
   data.unk = FindId(file, "tokenizer.ggml.unknown_token_id");
+  for (const FimName& name : kFimNames) {
+    for (const std::string_view key : {name.key, name.older_key}) {
+      if (data.fim.*name.field < 0 && !key.empty())
+        data.fim.*name.field = FindId(file, fmt::format("tokenizer.ggml.{}", key));
+    }
+  }
   data.add_bos = file.FindBool("tokenizer.ggml.add_bos_token");
   data.add_eos = file.FindBool("tokenizer.ggml.add_eos_token");
   data.add_space_prefix = file.FindBool("tokenizer.ggml.add_space_prefix");
@@ -120,6 +153,15 @@ void CheckTokenizerData(TokenizerData& data) {
   CheckId(data, "eot_token_id", data.eot);
   CheckId(data, "eom_token_id", data.eom);
   CheckId(data, "unknown_token_id", data.unk);
+  for (const FimName& name : kFimNames) {
+    CheckId(data, name.key, data.fim.*name.field);
+    for (const std::string_view text : name.texts) {
+      if (data.fim.*name.field >= 0) break;
+      const auto found = std::find(data.tokens.begin(), data.tokens.end(), text);
+      if (found != data.tokens.end())
+        data.fim.*name.field = static_cast<TokenId>(found - data.tokens.begin());
+    }
+  }
   if (spm) DefaultSpmIds(data);
   if (!data.add_eos) data.add_eos = false;
   if (!data.add_space_prefix) data.add_space_prefix = spm;

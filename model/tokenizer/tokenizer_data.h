@@ -28,6 +28,7 @@ struct TokenizerData {
   TokenId eot = -1;
   TokenId eom = -1;
   TokenId unk = -1;
+  FimTokens fim;
   std::optional<bool> add_bos;           // unset: true for SPM and llama-bpe
   std::optional<bool> add_eos;           // unset: false
   std::optional<bool> add_space_prefix;  // unset: true for SPM; BPE never has one

@@ -66,6 +66,25 @@ TEST_F(TokenizerGguf, ReadsTheKeys) {
   EXPECT_EQ(tokenizer->chat_template(), "a template");
 }
 
+TEST_F(TokenizerGguf, FindsFillInTheMiddleTokensByKeyThenByName) {
+  const auto tokenizer = Load([](GgufWriter& writer) {
+    writer.Add("tokenizer.ggml.fim_pre_token_id", uint32_t{7});
+    writer.Add("tokenizer.ggml.suffix_token_id", uint32_t{8});
+  });
+  EXPECT_EQ(tokenizer->fim().prefix, 7);
+  EXPECT_EQ(tokenizer->fim().suffix, 8);
+  EXPECT_EQ(tokenizer->fim().middle, -1);
+  TokenizerData data = TinySpm();
+  data.fim.prefix = 9;
+  AddToken(data, "<fim_prefix>", TokenType::kControl);
+  const TokenId middle = AddToken(data, "<fim_middle>", TokenType::kControl);
+  const auto named = Tokenizer::FromData(data);
+  EXPECT_EQ(named->fim().prefix, 9);
+  EXPECT_EQ(named->fim().middle, middle);
+  data.fim.prefix = 100'000;
+  EXPECT_THROW(Tokenizer::FromData(data), Error);
+}
+
 TEST_F(TokenizerGguf, AssumesSentencePiecesIds) {
   const auto tokenizer = Load([](GgufWriter& writer) {
     writer.Add("tokenizer.ggml.eos_token_id",

@@ -194,6 +194,42 @@ TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":)" + schema + "}"));
 }
 
+TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {
+  model::TokenizerData data = model::TinySpm();
+  const auto add = [&](const char* text) { return AddToken(data, text, model::TokenType::kControl); };
+  const TokenId prefix = add("<|fim_prefix|>"), suffix = add("<|fim_suffix|>"),
+                middle = add("<|fim_middle|>");
+  const TokenId repository = add("<|repo_name|>"), file = add("<|file_sep|>");
+  CompletionDefaults defaults = AgentDefaults();
+  defaults.tokenizer = model::Tokenizer::FromData(data);
+  defaults.vocab = defaults.tokenizer->size();
+  const auto prompt = [&](const char* text) {
+    const CompletionRequest request = ReadCompletionRequest(ParseJson(text), Dialect::kInfill, defaults);
+    return std::get<std::vector<TokenId>>(request.prompts.at(0));
+  };
+  const auto plain = [&](const char* text) { return defaults.tokenizer->Encode(text, false, false); };
+  const auto joined = [](std::initializer_list<std::vector<TokenId>> parts) {
+    std::vector<TokenId> all;
+    for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  const TokenId bos = defaults.tokenizer->bos();
+  EXPECT_EQ(prompt(R"({"input_prefix":"he","prompt":"ll","input_suffix":"<|fim_middle|>"})"),
+            joined({{bos, prefix}, plain("hell"), {suffix}, plain("<|fim_middle|>"), {middle}}));
+  EXPECT_EQ(prompt(R"({"input_prefix":"he","input_extra":[{"filename":"or","text":"ld"}]})"),
+            joined({{bos, repository},
+                    plain("project\n"),
+                    {file},
+                    plain("or\n"),
+                    plain("ld\n"),
+                    {file},
+                    plain("this file\n"),
+                    {prefix},
+                    plain("he"),
+                    {suffix},
+                    {middle}}));
+}
+
 TEST(AgentsRequest, UnknownFieldsAreCounted) {
   EXPECT_EQ(Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"service_tier":"auto",
     "store":true,"metadata":{},"user":"u","frobnicate":1,"quux":2,"nothing":null})")

@@ -1,7 +1,5 @@
 // POST /infill, as llama-server: code between a prefix and a suffix, for models with fill-in-the-middle
 // tokens.
-#include <array>
-
 #include "serving/api/common_fields.h"
 #include "serving/api/dialect_readers.h"
 
@@ -10,32 +8,12 @@ namespace {
 
 constexpr size_t kMostExtras = 256;
 
-// By the names that families of models give these tokens: Qwen, CodeLlama, StarCoder, CodeGemma, DeepSeek,
-// Granite, Codestral.
-constexpr std::array<std::string_view, 6> kPrefix = {"<|fim_prefix|>", "\u2581<PRE>",  "<PRE>",
-                                                     "<fim_prefix>",   "<fim-prefix>", "<｜fim▁begin｜>"};
-constexpr std::array<std::string_view, 6> kSuffix = {"<|fim_suffix|>", "\u2581<SUF>",  "<SUF>",
-                                                     "<fim_suffix>",   "<fim-suffix>", "<｜fim▁hole｜>"};
-constexpr std::array<std::string_view, 6> kMiddle = {"<|fim_middle|>", "\u2581<MID>",  "<MID>",
-                                                     "<fim_middle>",   "<fim-middle>", "<｜fim▁end｜>"};
-constexpr std::array<std::string_view, 3> kRepo = {"<|repo_name|>", "<reponame>", "<repo_name>"};
-constexpr std::array<std::string_view, 3> kFile = {"<|file_sep|>", "<file_sep>", "<filename>"};
-
-template <size_t kCount>
-TokenId FindAny(const model::Tokenizer& tokenizer, const std::array<std::string_view, kCount>& names) {
-  for (const std::string_view name : names) {
-    if (const TokenId id = tokenizer.Find(name); id >= 0) return id;
-  }
-  return -1;
-}
-
 }  // namespace
 
 void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
-  const TokenId prefix = FindAny(tokenizer, kPrefix), suffix = FindAny(tokenizer, kSuffix),
-                middle = FindAny(tokenizer, kMiddle);
-  if (prefix < 0 || suffix < 0 || middle < 0)
+  const model::FimTokens& fim = tokenizer.fim();
+  if (fim.prefix < 0 || fim.suffix < 0 || fim.middle < 0)
     throw Refused(501,
                   "{} has no tokens to fill in the middle: expected a model of code, such as Qwen2.5-Coder",
                   defaults.model);
@@ -56,31 +34,30 @@ void ReadInfill(const JsonFields& fields, const CompletionDefaults& defaults, Co
   if (const Json* extra = fields.Find("input_extra")) {
     if (!extra->is_array() || extra->size() > kMostExtras)
       JsonFields::Fail("input_extra", *extra, fmt::format("an array of at most {} files", kMostExtras));
-    const TokenId repo = FindAny(tokenizer, kRepo), file = FindAny(tokenizer, kFile);
-    if (repo >= 0 && !extra->empty()) {
-      tokens.push_back(repo);
+    if (fim.repository >= 0 && !extra->empty()) {
+      tokens.push_back(fim.repository);
       add("project\n");
     }
     for (const Json& one : *extra) {
       const JsonFields part(one, "input_extra");
-      if (file >= 0) {
-        tokens.push_back(file);
+      if (fim.file >= 0) {
+        tokens.push_back(fim.file);
         add(part.String("filename", "file") + "\n");
       }
       add(part.String("text", "") + "\n");
     }
-    if (file >= 0 && !extra->empty()) {
-      tokens.push_back(file);
+    if (fim.file >= 0 && !extra->empty()) {
+      tokens.push_back(fim.file);
       add("this file\n");
     }
   }
   if (!fields.Has("input_prefix") && !fields.Has("input_suffix"))
     throw Refused(400, "input_prefix is missing: expected a string, with input_suffix").On("input_prefix");
-  tokens.push_back(prefix);
+  tokens.push_back(fim.prefix);
   add(fields.String("input_prefix", "") + fields.String("prompt", ""));
-  tokens.push_back(suffix);
+  tokens.push_back(fim.suffix);
   add(fields.String("input_suffix", ""));
-  tokens.push_back(middle);
+  tokens.push_back(fim.middle);
   request.prompts.emplace_back(std::move(tokens));
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"n_predict", "max_tokens"}, defaults, request);
