@@ -8,10 +8,11 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from larder_testing import programs
+from larder_testing import programs, scripted_model
 from larder_testing.server import Server
 
 OPTIONS = None
@@ -59,6 +60,23 @@ class BenchServeTest(unittest.TestCase):
 
     def test_text_stream(self):
         self.check(self.result(self.text, "--endpoint", "text", "--max-concurrency", "2"))
+
+    def test_agents_read_their_system_prompt_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = str(pathlib.Path(folder) / "scripted.gguf")
+            scripted_model.write(model)
+            with Server(OPTIONS.larder, model, "-c", "32768", "--parallel", "2") as server:
+                run = subprocess.run([OPTIONS.larder, "bench-serve", "--port", str(server.http), "--agent", "--num-prompts", "2", "--turns", "3",
+                                      "--system-len", "300", "--input-len", "20", "--output-len", "40", "--timeout", "50", "-o", "json"],
+                                     capture_output=True, text=True, timeout=100)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        result = json.loads(run.stdout)
+        self.assertEqual((result["completed"], result["failed"]), (6, 0), result["first_error"])
+        self.assertEqual([turn["completed"] for turn in result["turns"]], [2, 2, 2])
+        for before, turn in zip(result["turns"], result["turns"][1:]):
+            self.assertGreater(turn["input_tokens"], before["input_tokens"])
+            # All that the turn before had: its prompt, but for what only answers are announced by.
+            self.assertGreater(turn["cached_tokens"], 0.98 * before["input_tokens"])
 
     def test_text_for_people(self):
         run = self.bench(self.http, "--max-concurrency", "2")

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import * as z from "zod/v4";
 
 // `url` takes any model's name; `strict` only its own, and it has one slot and a queue of one. `stories` has a model
-// that draws, so that a seed matters.
+// that draws, so that a seed matters, and it embeds.
 export const { url, strict, stories, key, scripts } = JSON.parse(process.env.LARDER_TEST);
 
 export const Person = z.object({ name: z.string(), age: z.number().int(), languages: z.array(z.string()) });
