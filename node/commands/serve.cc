@@ -30,6 +30,7 @@
 #include "node/service/signals.h"
 #include "node/tasks/completion_defaults.h"
 #include "node/tasks/serve_view.h"
+#include "node/tasks/slot_files.h"
 #include "pipeline/kv_store/kv_files.h"
 #include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/scheduler/scheduler.h"
@@ -55,6 +56,7 @@ struct ServeOptions {
   size_t prefill_budget = 0;
   std::string held = "256M";
   std::string cache_folder, cache_disk = "8G";
+  std::string slot_folder;
   bool reuse = true;
   double patience_s = 5;
 };
@@ -133,6 +135,11 @@ void Describe(CLI::App& command, ServeOptions& o) {
       .add_option("--cache-dir", o.cache_folder,
                   "folder in which the KV of ended requests outlives this process; one process's at a time")
       ->type_name("DIR")
+      ->group(requests);
+  command
+      .add_option("--slot-save-path", o.slot_folder,
+                  "folder in which POST /slots/N?action=save and restore keep the KV cache of slots")
+      ->type_name("FOLDER")
       ->group(requests);
   command
       .add_option("--cache-disk", o.cache_disk,
@@ -380,17 +387,29 @@ struct KvCache {
   pipeline::KvMover mover;
 };
 
+// The bytes of a KV chunk, all of which are in this process. Throws Error if they aren't.
+size_t ChunkBytesHere(pipeline::Engine& engine, const char* option, const std::string& folder) {
+  const size_t bytes = engine.kv_memory(0).size();
+  if (bytes > 0) return bytes;
+  throw Error(
+      "{} {}: the KV cache is in other processes or in several stages; expected one stage in this process: "
+      "without --join, and without a chain in the manifest",
+      option, folder);
+}
+
+pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine,
+                                      const model::GgufFile& file) {
+  return {.model = model::Fingerprint(file),
+          .context = engine.kv().shape().context,
+          .chunk_positions = engine.kv().shape().chunk_positions,
+          .chunk_bytes = ChunkBytesHere(engine, "--slot-save-path", o.slot_folder)};
+}
+
 // Null without --cache-dir.
 std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
                                    const model::GgufFile& file) {
   if (o.cache_folder.empty()) return nullptr;
-  const size_t chunk_bytes = engine.kv_memory(0).size();
-  if (chunk_bytes == 0) {
-    throw Error(
-        "--cache-dir {}: the KV cache is in other processes or in several stages; expected one stage in this "
-        "process: without --join, and without a chain in the manifest",
-        o.cache_folder);
-  }
+  const size_t chunk_bytes = ChunkBytesHere(engine, "--cache-dir", o.cache_folder);
   auto cache = std::make_unique<KvCache>(
       pipeline::KvFilesOptions{.folder = o.cache_folder,
                                .most_bytes = ParseBytes(o.cache_disk),
@@ -473,6 +492,10 @@ int Serve(ServeOptions o) {
   about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
+  if (!o.slot_folder.empty()) {
+    about.slot_action = MakeSlotActions(o.slot_folder, SlotFilesOf(o, *engine, *file), scheduler,
+                                        [&server] { server.Nudge(); });
+  }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));
   if (!housekeeping.empty()) {  // a failure does no harm
     about.pin_thread = [housekeeping] { topology::SetAffinity(pthread_self(), housekeeping); };

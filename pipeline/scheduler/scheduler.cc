@@ -69,6 +69,7 @@ void Scheduler::Run(Intake& intake) {
     DropCancelled();
     RefuseQueued(intake);
     TakeMoved();
+    TakeOrder();
     bool waits = false;  // every sequence waits for chunks that are being read, or written
     try {
       if (lost_ || !busy()) {  // otherwise Submit does it

@@ -19,8 +19,10 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -32,6 +34,7 @@
 #include "base/ids.h"
 #include "pipeline/engine/token_engine.h"
 #include "pipeline/kv_store/kv_mover.h"
+#include "pipeline/kv_store/slot_file.h"
 #include "pipeline/scheduler/policy.h"
 #include "pipeline/scheduler/request.h"
 
@@ -72,6 +75,16 @@ struct SchedulerStatus {
   std::atomic<uint32_t> shared_kv_chunks{0};  // of these, of several sequences
 };
 
+// What somebody wants done with the KV cache of an idle slot.
+struct SlotOrder {
+  enum class Kind { kSave, kRestore, kErase };
+  Kind kind = Kind::kErase;
+  SlotId slot{0};
+  SlotContents contents = {};  // what was saved, or is to be restored
+  size_t tokens = 0;           // saved, restored or erased
+  std::string error;           // empty: it was done
+};
+
 class Scheduler {
  public:
   Scheduler(TokenEngine&, const SchedulerOptions&);
@@ -88,6 +101,9 @@ class Scheduler {
   }
   // nullopt: the chain is connected. Any thread.
   std::optional<Outage> outage() const;
+  // Does it between steps, and returns when it is done, or with an error after `most_ms`. Any thread but the
+  // scheduler's, one at a time. nudge: ends the intake's WaitForWork, whenever it began.
+  void Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms);
 
  private:
   // A sequence in a slot, or in the queue for one.
@@ -155,6 +171,10 @@ class Scheduler {
     size_t first_ = 0, count_ = 0;
   };
 
+  void TakeOrder();
+  void Do(SlotOrder&);
+  void Save(SlotOrder&);
+  void RestoreSaved(SlotOrder&);
   void TakeNew(Intake&);
   void DropCancelled();
   void Admit();
@@ -240,6 +260,10 @@ class Scheduler {
   mutable std::mutex outage_mutex_;
   std::optional<Outage> outage_;
   std::string first_loss_;
+  std::atomic<bool> ordered_{false};
+  std::mutex order_mutex_;
+  std::condition_variable order_done_;
+  SlotOrder* order_ = nullptr;           // null: there is none, or it is done
   std::vector<SlotStatus> slot_status_;  // [slot]
   SchedulerStatus status_;
   const KvFilesStatus no_files_;

@@ -60,6 +60,7 @@ constexpr std::array kRoutes = {
     Reads("/detokenize", Action::kDetokenize),
     Shows("/props", Action::kProps),
     Shows("/slots", Action::kSlots),
+    Route{.method = "POST", .path = "/slots/", .action = Action::kSlotAction, .is_slow = true},
     Shows("/health", Action::kHealth, true),
     Shows("/v1/health", Action::kHealth, true),
     Shows("/metrics", Action::kMetrics),

@@ -23,6 +23,7 @@ enum class Action : uint8_t {
   kStatus,
   kProps,
   kSlots,
+  kSlotAction,
   kTokenize,
   kDetokenize,
   kOllamaTags,
@@ -38,6 +39,7 @@ struct Route {
   Dialect dialect = Dialect::kNative;  // kGenerate, kCountTokens, kApplyTemplate
   bool is_public = false;              // needs no key: it says whether the server is up
   bool reads_body = false;  // uses no changing state but the request's body, so any thread may answer it
+  bool is_slow = false;     // never answered on the I/O thread
 };
 
 std::span<const Route> Routes();

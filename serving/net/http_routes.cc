@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "serving/api/completion_request.h"
+#include "serving/net/slot_routes.h"
 #include "serving/net/text_session.h"
 #include "serving/page/page.h"
 
@@ -295,6 +296,8 @@ HttpReply Answer(Action action, const HttpRequest& request, ServerState& state) 
       return Kept<Props>(request, state);
     case Action::kSlots:
       return Kept<Slots>(request, state);
+    case Action::kSlotAction:
+      return AnswerSlotAction(request, state);
     case Action::kTokenize:
       return Tokenize(request, state);
     case Action::kDetokenize:

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "serving/net/slot_routes.h"
+
 namespace larder::serving::inline net {
 namespace {
 
@@ -175,7 +177,11 @@ void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, cons
 void HttpSession::Answer(const Route* route) {
   auto request = std::make_shared<HttpRequest>();
   std::swap(request->body, request_.body);
-  const size_t bytes = route != nullptr && route->reads_body ? ServerState::BytesToPrepare(request->body) : 0;
+  const size_t bytes = route == nullptr      ? 0
+                       : route->is_slow      ? kInBackground
+                       : route->reads_body   ? ServerState::BytesToPrepare(request->body)
+                                             : 0;
+  request->target = request_.target;
   request->method = request_.method;
   request->path = request_.path;
   auto reply = std::make_shared<HttpReply>();

@@ -45,6 +45,7 @@ struct ReadyServer {
   std::function<std::optional<pipeline::Outage>()> outage;  // any thread; empty: there are no outages
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
+  SlotActions slot_action;  // empty: none
   // Called once on the I/O thread and once on the background thread: pins the calling thread to CPUs that are
   // not the compute threads'. Empty: the system chooses.
   std::function<void()> pin_thread;
@@ -73,6 +74,8 @@ class Server {
   // Called by the compute thread: requests are accepted from now on. Give the result to Scheduler::Run.
   pipeline::Intake& Ready(ReadyServer);
   void SetKeys(std::vector<std::string> keys);  // from now on
+  // Ends a wait of the intake's. After Ready, by any thread.
+  void Nudge() { service_->Nudge(); }
   // From now on no new request is admitted. The intake ends when the running requests are done, or after
   // drain_s. Any thread.
   void Drain();

@@ -9,7 +9,7 @@
 namespace larder::serving::inline net {
 namespace {
 
-constexpr size_t kMostBytesAtOnce = size_t{8} << 10;  // some 0.2 ms to parse and tokenize
+constexpr size_t kMostBytesAtOnce = kInBackground - 1;  // some 0.2 ms to parse and tokenize
 constexpr double kDeniedEveryS = 10;
 
 // Returns false if the work threw an unexpected exception, which is counted.

@@ -29,6 +29,19 @@ struct Admitted {
 // The Refused of an exceeded limit: 503 if it is the limit in all, else 429.
 Refused TooMuch(Scope, const char* what);
 
+// What has become of an action on a slot (slot_routes.h).
+struct SlotActionResult {
+  size_t tokens = 0, bytes = 0;
+  int status = 200;
+  std::string error;  // with another status
+};
+// Does "save", "restore" or "erase" and waits until it is done.
+using SlotActions =
+    std::function<SlotActionResult(int32_t slot, const std::string& action, const std::string& filename)>;
+
+// A request that is not small: prepared on the background thread, however few bytes it has.
+inline constexpr size_t kInBackground = (size_t{8} << 10) + 1;
+
 inline constexpr const char* kInternalError = "the server failed to read this request; its log says why";
 
 // A cached answer that is expensive to make and often requested.
@@ -49,6 +62,7 @@ struct ServerState {
   // Fill in what serving/ cannot know: slots and sockets of a status, sockets' counters of the metrics.
   std::function<void(StatusView&)> fill_status;
   std::function<void(ServingMetrics&)> fill_metrics;
+  SlotActions slot_action;  // empty: there are none. Not the I/O thread
   double loading_share = 0;
   std::string loading_what = "starting";
   std::string version;

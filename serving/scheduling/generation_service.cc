@@ -141,6 +141,11 @@ void GenerationService::Stop() {
   Wake();
 }
 
+void GenerationService::Nudge() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = write(work_fd_.get(), &one, sizeof one);  // a few at most
+}
+
 std::unique_ptr<pipeline::Sequence> GenerationService::Take() {
   std::unique_ptr<pipeline::Sequence> sequence;
   inbox_.Pop(sequence);

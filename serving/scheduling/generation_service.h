@@ -101,6 +101,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   ServingMetrics& metrics() { return metrics_; }
   // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
   void Stop();
+  // Any thread. Ends a WaitForWork, also one that is about to begin.
+  void Nudge();
 
   // Compute thread.
   std::unique_ptr<pipeline::Sequence> Take() override;

@@ -39,7 +39,8 @@ class CacheTest(unittest.TestCase):
 
     def server(self, *options, cache=True):
         given = ["--cache-dir", str(self.cache)] if cache else []
-        return Server(OPTIONS.larder, OPTIONS.model, "-c", str(CONTEXT), "--slots", "2", *given, *options)
+        slots = [] if "--slots" in options else ["--slots", "2"]
+        return Server(OPTIONS.larder, OPTIONS.model, "-c", str(CONTEXT), *slots, *given, *options)
 
     def answer(self, server, prompt, seed=0, tokens=60):
         """The text, how many tokens the prompt had, and how many of them were not computed."""
@@ -148,6 +149,48 @@ class CacheTest(unittest.TestCase):
                 self.assertLessEqual(sum(path.stat().st_size for path in self.files()), limit)
             until(lambda: metric(server, "larder_kv_files_written_total") > 3, 30, lambda: "nothing written")
             self.assertLessEqual(metric(server, "larder_kv_file_bytes"), limit)
+
+    def slots(self, server, number, action, name=None, status=200):
+        got, body = server.post(f"/slots/{number}?action={action}", {"filename": name} if name else b"")
+        self.assertEqual(got, status, body)
+        return json.loads(body)
+
+    def test_slots_are_saved_restored_and_erased(self):
+        saved = self.folder / "slots"
+        saved.mkdir()
+        beginning = "The cat and the dog went to the park. " * 40
+        with self.server(cache=False) as server:
+            expected = self.answer(server, beginning + SAID[0])[0]
+            self.slots(server, 0, "erase", status=501)
+        with self.server("--slot-save-path", str(saved), "--slots", "1", cache=False) as server:
+            tokens = self.answer(server, beginning, tokens=3)[1]
+            reply = self.slots(server, 0, "save", "park.bin")
+            self.assertEqual((reply["id_slot"], reply["filename"], reply["n_saved"]), (0, "park.bin", tokens + 2))
+            self.assertEqual(reply["n_written"], (saved / "park.bin").stat().st_size)
+            self.assertEqual(self.slots(server, 0, "erase")["n_erased"], tokens + 2)
+            self.assertEqual(self.answer(server, beginning, tokens=3)[2], 0, "erased")
+            for number, action, name, status in ((0, "keep", "a", 400), (1, "save", "a", 400), (0, "save", "../a", 400), (0, "save", None, 400),
+                                                 (0, "restore", "none", 400), ("x", "erase", None, 400), (-1, "erase", None, 400)):
+                self.slots(server, number, action, name, status)
+        with self.server("--slot-save-path", str(saved), "--slots", "1", cache=False) as server:  # another process
+            self.assertEqual(self.slots(server, 0, "restore", "park.bin")["n_restored"], tokens + 2)
+            text, _, reused = self.answer(server, beginning + SAID[0])
+            self.assertGreaterEqual(reused, tokens - 8)
+            self.assertEqual(text, expected)
+            # Beside requests that use all chunks there are.
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                texts = pool.map(lambda at: self.answer(server, f"{at} " + beginning + SAID[0], tokens=100)[0], range(6))
+                done = [server.post("/slots/0?action=restore", {"filename": "park.bin"})[0] for _ in range(20)]
+                texts = list(texts)
+            self.assertLessEqual(set(done), {200, 503})
+        with self.server(cache=False) as server:
+            self.assertEqual(texts, [self.answer(server, f"{at} " + beginning + SAID[0], tokens=100)[0] for at in range(6)])
+        data = bytearray((saved / "park.bin").read_bytes())
+        data[len(data) // 2] ^= 1
+        (saved / "park.bin").write_bytes(data)
+        with self.server("--slot-save-path", str(saved), cache=False) as server:
+            self.assertIn("its checksum is wrong", self.slots(server, 0, "restore", "park.bin", 400)["error"]["message"])
+            self.assertEqual(self.answer(server, beginning + SAID[0])[::2], (expected, 0))
 
     def refusal(self, *options):
         done = subprocess.run([OPTIONS.larder, "serve", "-m", OPTIONS.model, "--port", "0", "--text-port", "0", *options],

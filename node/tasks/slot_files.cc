@@ -1,0 +1,50 @@
+#include "node/tasks/slot_files.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+
+namespace larder::node::inline tasks {
+namespace {
+
+constexpr int kMostWaitMs = 5000;  // for a moment between steps
+
+}  // namespace
+
+serving::SlotActions MakeSlotActions(const std::string& folder, const pipeline::SlotFileOptions& options,
+                                     pipeline::Scheduler& scheduler, std::function<void()> nudge) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    throw Error("--slot-save-path {}: expected a folder that exists", folder);
+  return [folder, options, &scheduler, nudge = std::move(nudge)](
+             int32_t slot, const std::string& action, const std::string& name) -> serving::SlotActionResult {
+    using Kind = pipeline::SlotOrder::Kind;
+    pipeline::SlotOrder order = {.kind = action == "save"      ? Kind::kSave
+                                         : action == "restore" ? Kind::kRestore
+                                                               : Kind::kErase,
+                                 .slot = SlotId(slot),
+                                 .contents = {},
+                                 .error = {}};
+    if (static_cast<size_t>(slot) >= scheduler.slots().size())
+      return {.status = 400,
+              .error = fmt::format("there is no slot {}; there are {}", slot, scheduler.slots().size())};
+    const std::string path = folder + "/" + name;
+    if (order.kind != Kind::kErase) {
+      if (const std::string why = pipeline::WhyNotFileName(name); !why.empty())
+        return {.status = 400, .error = "filename: " + why};
+    }
+    try {
+      if (order.kind == Kind::kRestore) order.contents = pipeline::ReadSlotFile(path, options);
+      scheduler.Execute(order, nudge, kMostWaitMs);
+      if (!order.error.empty()) return {.status = 503, .error = order.error};
+      size_t bytes = order.contents.bytes.size();
+      if (order.kind == Kind::kSave) bytes = pipeline::WriteSlotFile(path, options, order.contents);
+      return {.tokens = order.tokens, .bytes = bytes, .error = {}};
+    } catch (const Error& failed) {
+      return {.status = order.kind == Kind::kRestore ? 400 : 500, .error = failed.what()};
+    }
+  };
+}
+
+}  // namespace larder::node::tasks

@@ -1,0 +1,112 @@
+#include "pipeline/kv_store/slot_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#define XXH_INLINE_ALL  // no library to link
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/descriptor.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/new_file.h"
+
+namespace larder::pipeline::inline kv_store {
+namespace {
+
+// Changes whenever the same tokens would give other bytes: the format of pages, or the arithmetic.
+constexpr uint32_t kSlotVersion = 1;
+constexpr size_t kMostNameBytes = 200;
+
+struct SlotHeader {
+  char magic[8] = {'L', 'A', 'R', 'D', 'E', 'R', 'S', 'L'};
+  uint32_t version = kSlotVersion;
+  uint32_t chunk_positions = 0;
+  uint64_t model = 0, tenant = 0;
+  uint64_t tokens = 0, chunk_bytes = 0;
+  uint64_t checksum = 0;  // XXH3 of what is before it, the tokens and the chunks
+};
+static_assert(sizeof(SlotHeader) == 56);
+
+uint64_t SlotChecksumOf(const SlotHeader& header, const SlotContents& contents) {
+  uint64_t sum = XXH3_64bits(&header, offsetof(SlotHeader, checksum));
+  sum = XXH3_64bits_withSeed(contents.tokens.data(), contents.tokens.size() * sizeof(int32_t), sum);
+  return XXH3_64bits_withSeed(contents.bytes.data(), contents.bytes.size(), sum);
+}
+
+}  // namespace
+
+std::string WhyNotFileName(const std::string& name) {
+  const bool good = !name.empty() && name.size() <= kMostNameBytes && name.front() != '.' &&
+                    std::ranges::all_of(name, [](char c) {
+                      return c > ' ' && c < 0x7f && c != '/' && c != '\\' && c != ':';
+                    });
+  if (good) return "";
+  return fmt::format(
+      "expected 1 to {} printable ASCII characters without spaces, slashes and colons, the first no dot",
+      kMostNameBytes);
+}
+
+size_t WriteSlotFile(const std::string& path, const SlotFileOptions& options, const SlotContents& contents) {
+  LARDER_CHECK(contents.bytes.size() ==
+               CeilDiv(contents.tokens.size(), options.chunk_positions) * options.chunk_bytes);
+  SlotHeader header = {.chunk_positions = static_cast<uint32_t>(options.chunk_positions),
+                       .model = options.model,
+                       .tenant = contents.tenant,
+                       .tokens = contents.tokens.size(),
+                       .chunk_bytes = options.chunk_bytes};
+  header.checksum = SlotChecksumOf(header, contents);
+  const size_t token_bytes = contents.tokens.size() * sizeof(int32_t);
+  NewFile file(path);
+  file.Write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.Write(reinterpret_cast<const char*>(contents.tokens.data()), token_bytes);
+  file.Write(reinterpret_cast<const char*>(contents.bytes.data()), contents.bytes.size());
+  file.Commit();
+  return sizeof header + token_bytes + contents.bytes.size();
+}
+
+SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& options) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat about {};
+  if (!file || ::fstat(file.get(), &about) != 0) throw Error("{}: {}", path, std::strerror(errno));
+  const auto read_all = [&](void* to, size_t bytes) {
+    for (auto* at = static_cast<char*>(to); bytes > 0;) {
+      const ssize_t got = ::read(file.get(), at, bytes);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) throw Error("{}: it is too short", path);
+      at += got;
+      bytes -= static_cast<size_t>(got);
+    }
+  };
+  SlotHeader header, expected;
+  read_all(&header, sizeof header);
+  if (std::memcmp(header.magic, expected.magic, sizeof header.magic) != 0)
+    throw Error("{}: it is no saved slot", path);
+  if (header.version != kSlotVersion)
+    throw Error("{}: it is of format {}; this larder reads {}", path, header.version, kSlotVersion);
+  if (header.model != options.model) throw Error("{}: it is another model's", path);
+  if (header.chunk_positions != options.chunk_positions || header.chunk_bytes != options.chunk_bytes)
+    throw Error("{}: its KV cache is laid out otherwise", path);
+  if (header.tokens == 0 || header.tokens > options.context)
+    throw Error("{}: its {} tokens do not fit the context of {} tokens", path, header.tokens,
+                options.context);
+  const size_t chunk_bytes = CeilDiv(header.tokens, options.chunk_positions) * options.chunk_bytes;
+  // Before memory is taken for what it says that it has.
+  if (static_cast<uint64_t>(about.st_size) != sizeof header + header.tokens * sizeof(int32_t) + chunk_bytes)
+    throw Error("{}: its length is wrong", path);
+  SlotContents contents;
+  contents.tenant = header.tenant;
+  contents.tokens.resize(header.tokens);
+  contents.bytes.resize(chunk_bytes);
+  read_all(contents.tokens.data(), header.tokens * sizeof(int32_t));
+  read_all(contents.bytes.data(), chunk_bytes);
+  if (header.checksum != SlotChecksumOf(header, contents)) throw Error("{}: its checksum is wrong", path);
+  return contents;
+}
+
+}  // namespace larder::pipeline::kv_store

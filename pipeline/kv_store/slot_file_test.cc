@@ -1,0 +1,88 @@
+// A saved slot is read as it was written, and not at all if anything is wrong with it.
+#include "pipeline/kv_store/slot_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/temporary_folder_testing.h"
+
+namespace larder::pipeline::inline kv_store {
+namespace {
+
+const SlotFileOptions kOptions = {.model = 7, .context = 64, .chunk_positions = 16, .chunk_bytes = 100};
+
+SlotContents Contents(size_t tokens) {
+  SlotContents contents;
+  contents.tenant = 5;
+  for (size_t i = 0; i < tokens; ++i) contents.tokens.push_back(static_cast<int32_t>(i * 3));
+  contents.bytes.resize((tokens + 15) / 16 * 100);
+  for (size_t i = 0; i < contents.bytes.size(); ++i) contents.bytes[i] = static_cast<uint8_t>(i * 7);
+  return contents;
+}
+
+std::string Bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(SlotFileTest, IsReadAsItWasWritten) {
+  const TemporaryFolder folder;
+  for (const size_t tokens : {1, 16, 33, 64}) {
+    const SlotContents contents = Contents(tokens);
+    const std::string path = folder / "slot";
+    EXPECT_EQ(WriteSlotFile(path, kOptions, contents), std::filesystem::file_size(path));
+    const SlotContents read = ReadSlotFile(path, kOptions);
+    EXPECT_EQ(read.tokens, contents.tokens);
+    EXPECT_EQ(read.bytes, contents.bytes);
+    EXPECT_EQ(read.tenant, contents.tenant);
+  }
+}
+
+TEST(SlotFileTest, EveryChangedByteAndEveryOtherLengthIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "slot";
+  WriteSlotFile(path, kOptions, Contents(20));
+  const std::string whole = Bytes(path);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 4);
+    std::ofstream(path, std::ios::binary) << damaged;
+    EXPECT_THROW(ReadSlotFile(path, kOptions), Error) << "byte " << at;
+  }
+  for (const size_t bytes : {size_t{0}, size_t{10}, size_t{56}, whole.size() - 1}) {
+    std::ofstream(path, std::ios::binary) << whole.substr(0, bytes);
+    EXPECT_THROW(ReadSlotFile(path, kOptions), Error) << bytes;
+  }
+  std::ofstream(path, std::ios::binary) << whole << "x";
+  EXPECT_THROW(ReadSlotFile(path, kOptions), Error);
+}
+
+TEST(SlotFileTest, OfAnotherModelOrServerIsRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "slot";
+  WriteSlotFile(path, kOptions, Contents(20));
+  const auto refused = [&](auto&& change) {
+    SlotFileOptions other = kOptions;
+    change(other);
+    EXPECT_THROW(ReadSlotFile(path, other), Error);
+  };
+  refused([](SlotFileOptions& o) { o.model = 8; });
+  refused([](SlotFileOptions& o) { o.context = 19; });
+  refused([](SlotFileOptions& o) { o.chunk_positions = 32; });
+  refused([](SlotFileOptions& o) { o.chunk_bytes = 99; });
+  EXPECT_THROW(ReadSlotFile(folder / "none", kOptions), Error);
+}
+
+TEST(SlotFileTest, NamesStayInTheFolder) {
+  for (const char* name : {"a", "chat-1.bin", "x..y", "(1)"}) EXPECT_EQ(WhyNotFileName(name), "") << name;
+  for (const char* name :
+       {"", ".", "..", "../a", "a/b", "/etc/passwd", ".hidden", "a b", "a\n", "a\\b", "C:x", "\xc3\xa4"})
+    EXPECT_NE(WhyNotFileName(name), "") << name;
+  EXPECT_NE(WhyNotFileName(std::string(201, 'a')), "");
+}
+
+}  // namespace
+}  // namespace larder::pipeline::kv_store

@@ -1,0 +1,103 @@
+// What somebody orders to be done with a slot's KV cache: Scheduler::Execute.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "pipeline/scheduler/scheduler.h"
+
+namespace larder::pipeline::inline scheduler {
+
+void Scheduler::Execute(SlotOrder& order, const std::function<void()>& nudge, int most_ms) {
+  std::unique_lock lock(order_mutex_);
+  order_ = &order;
+  ordered_.store(true, std::memory_order_relaxed);
+  lock.unlock();
+  nudge();
+  lock.lock();
+  order_done_.wait_for(lock, std::chrono::milliseconds(most_ms), [this] { return order_ == nullptr; });
+  if (std::exchange(order_, nullptr) != nullptr) order.error = "the server is too busy to do it now";
+  ordered_.store(false, std::memory_order_relaxed);
+}
+
+// Called between steps. Keys and values are read and written here, so nothing else may be writing any.
+void Scheduler::TakeOrder() {
+  if (!ordered_.load(std::memory_order_relaxed) || in_flight_ > 0) return;
+  // A copy that the next micro-batch is to make must find its source.
+  const auto is_copy = [](const model::KvUpdate& update) { return update.copied_positions > 0; };
+  if (std::ranges::any_of(kv_.updates(), is_copy)) return;
+  const std::lock_guard lock(order_mutex_);
+  if (order_ == nullptr) return;
+  Do(*order_);
+  order_ = nullptr;
+  order_done_.notify_all();
+  ShowKvChunks();
+}
+
+void Scheduler::Do(SlotOrder& order) {
+  if (order.slot < SlotId(0) || order.slot >= end_of_slots()) {
+    order.error = fmt::format("there is no slot {}; there are {}", order.slot.value, limits_.slots);
+  } else if (slots_[order.slot.index()].active) {
+    order.error = fmt::format("slot {} is in use; try again later", order.slot.value);
+  } else if (order.kind == SlotOrder::Kind::kErase) {
+    order.tokens = slots_[order.slot.index()].tokens.size();
+    Forget(order.slot);
+  } else if (engine_.kv_memory(0).empty()) {
+    order.error = "the KV cache is in other processes or in several stages: it can't be saved or restored";
+  } else if (order.kind == SlotOrder::Kind::kSave) {
+    Save(order);
+  } else {
+    RestoreSaved(order);
+  }
+}
+
+void Scheduler::Save(SlotOrder& order) {
+  const Slot& slot = slots_[order.slot.index()];
+  const size_t tokens = std::min(slot.tokens.size(), kv_.length(order.slot));
+  const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
+  if (tokens == 0) {
+    order.error = fmt::format("slot {} has no tokens", order.slot.value);
+    return;
+  }
+  order.contents.tokens.assign(slot.tokens.begin(),
+                               slot.tokens.begin() + static_cast<std::ptrdiff_t>(tokens));
+  order.contents.tenant = slot.tenant;
+  order.contents.bytes.reserve(chunks * engine_.kv_memory(0).size());
+  for (size_t i = 0; i < chunks; ++i) {
+    const std::span<const uint8_t> memory = engine_.kv_memory(kv_.chunk(order.slot, i));
+    order.contents.bytes.insert(order.contents.bytes.end(), memory.begin(), memory.end());
+  }
+  order.tokens = tokens;
+}
+
+void Scheduler::RestoreSaved(SlotOrder& order) {
+  const SlotId id = order.slot;
+  Slot& slot = slots_[id.index()];
+  const size_t tokens = order.contents.tokens.size();
+  const size_t chunks = CeilDiv(tokens, kv_.shape().chunk_positions);
+  Forget(id);
+  const AttentionId socket = kv_.socket_of(id);
+  while (kv_.free(socket) < chunks && (ShortenOldest(socket, id, id) || DropStores())) {
+  }
+  if (kv_.Grow(id, chunks) < chunks) {
+    Forget(id);
+    order.error = fmt::format("there is no room for its {} tokens now; try again later", tokens);
+    return;
+  }
+  const uint8_t* from = order.contents.bytes.data();
+  for (size_t i = 0; i < chunks; ++i) {
+    const std::span<uint8_t> memory = engine_.kv_memory(kv_.chunk(id, i));
+    std::memcpy(memory.data(), from, memory.size());
+    from += memory.size();
+  }
+  kv_.Extend(id, tokens);
+  slot.tokens.assign(order.contents.tokens.begin(), order.contents.tokens.end());
+  slot.tenant = order.contents.tenant;
+  slot.last_used = ++uses_;
+  slot_status_[id.index()].cached_tokens.store(static_cast<uint32_t>(tokens), std::memory_order_relaxed);
+  order.tokens = tokens;
+}
+
+}  // namespace larder::pipeline::scheduler

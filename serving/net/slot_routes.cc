@@ -1,0 +1,70 @@
+#include "serving/net/slot_routes.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "serving/fields/json_fields.h"
+
+namespace larder::serving::inline net {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kPath = "/slots/";
+
+// The number of /slots/NUMBER.
+int32_t SlotOf(const std::string& path) {
+  const std::string_view text = std::string_view(path).substr(kPath.size());
+  int32_t slot = -1;
+  const char* end = text.data() + text.size();
+  const auto [stop, failed] = std::from_chars(text.data(), end, slot);
+  if (failed != std::errc() || stop != end || slot < 0)
+    throw Refused(400, "the slot is {}: expected its number", Excerpt(std::string(text))).On("id_slot");
+  return slot;
+}
+
+// The value of "action" in the target's query.
+std::string ActionOf(const std::string& target) {
+  const size_t query = target.find('?');
+  for (size_t at = query; at != std::string::npos; at = target.find('&', at + 1)) {
+    const std::string_view rest = std::string_view(target).substr(at + 1);
+    if (rest.starts_with("action=")) return std::string(rest.substr(7, rest.find('&') - 7));
+  }
+  return "";
+}
+
+}  // namespace
+
+HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state) {
+  if (state.service == nullptr) throw Refused(503, "Loading model");
+  if (!state.slot_action)
+    throw Refused(501,
+                  "slots are neither saved, restored nor erased here; start larder with --slot-save-path");
+  const int32_t slot = SlotOf(request.path);
+  const std::string action = ActionOf(request.target);
+  if (action != "save" && action != "restore" && action != "erase")
+    throw Refused(400, "action is {}: expected save, restore or erase", Excerpt(action)).On("action");
+  std::string name;
+  if (action != "erase") {
+    const Json body = ParseJson(request.body);
+    name = JsonFields(body).String("filename", "");
+  }
+  const int64_t begin_ns = NowNs();
+  const SlotActionResult result = state.slot_action(slot, action, name);
+  if (!result.error.empty()) throw Refused(result.status, "{}", result.error);
+  const double ms = SecondsSince(begin_ns) * 1e3;
+  json reply = {{"id_slot", slot}};
+  if (action == "erase") {
+    reply["n_erased"] = result.tokens;
+  } else {
+    const bool saves = action == "save";
+    reply["filename"] = name;
+    reply[saves ? "n_saved" : "n_restored"] = result.tokens;
+    reply[saves ? "n_written" : "n_read"] = result.bytes;
+    reply["timings"] = {{saves ? "save_ms" : "restore_ms", ms}};
+  }
+  return {.body = Dump(reply), .headers = {}};
+}
+
+}  // namespace larder::serving::net

@@ -1,0 +1,15 @@
+// POST /slots/{id}?action=save|restore|erase, as llama-server has it. What they do takes a while, so they are
+// answered on the background thread.
+#pragma once
+
+#include <string>
+
+#include "serving/http/http_parser.h"
+#include "serving/net/http_routes.h"
+
+namespace larder::serving::inline net {
+
+// Throws Refused.
+HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state);
+
+}  // namespace larder::serving::net
