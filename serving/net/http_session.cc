@@ -177,10 +177,10 @@ void HttpSession::Prepare(std::optional<Protocol> generating, size_t bytes, cons
 void HttpSession::Answer(const Route* route) {
   auto request = std::make_shared<HttpRequest>();
   std::swap(request->body, request_.body);
-  const size_t bytes = route == nullptr      ? 0
-                       : route->is_slow      ? kInBackground
-                       : route->reads_body   ? ServerState::BytesToPrepare(request->body)
-                                             : 0;
+  const size_t bytes = route == nullptr    ? 0
+                       : route->is_slow    ? kInBackground
+                       : route->reads_body ? ServerState::BytesToPrepare(request->body)
+                                           : 0;
   request->target = request_.target;
   request->method = request_.method;
   request->path = request_.path;
