@@ -28,6 +28,8 @@ constexpr size_t kHashesPerBlock =
 // 64 codes would get none of the table's 256 slots.
 constexpr double kOutermost = 1.8;
 
+}  // namespace
+
 // A block as numbers, before it is packed.
 struct Numbers {
   std::array<uint8_t, kMaxElements> codes{};
@@ -35,6 +37,8 @@ struct Numbers {
   uint16_t d = 0, dmin = 0;                               // f16; the minimum is subtracted
   uint8_t exponent = 0;                                   // E8M0
 };
+
+namespace {
 
 void Store(uint16_t value, uint8_t* at) { std::memcpy(at, &value, sizeof value); }
 

@@ -113,6 +113,8 @@ CmId NewId(rdma_event_channel* channel, const std::string& what) {
   return CmId(id);
 }
 
+}  // namespace
+
 // An IPv4 or IPv6 address; as 16 bytes it has the form of a GID, with IPv4 mapped.
 struct Address {
   sockaddr_storage value = {};
@@ -158,6 +160,8 @@ struct Address {
     reinterpret_cast<sockaddr_in*>(&value)->sin_port = htons(port);
   }
 };
+
+namespace {
 
 // The IP address that a RoCE GID contains.
 Address AddressOfGid(const ibv_gid_entry& entry) {

@@ -38,23 +38,23 @@ TEST(ConstraintsTest, OneTextIsCompiledOnce) {
 }
 
 TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
-  struct Wrong {
+  struct Unreadable {
     const char *text, *field, *says;
   };
-  for (const Wrong& wrong : {
-           Wrong{R"({"grammar":"root ::= x"})", "grammar", "grammar: 1:10: rule 'x' is not defined"},
-           Wrong{R"({"grammar":3})", "grammar", "a string"},
-           Wrong{R"({"response_format":"json"})", "response_format", "an object with a type"},
-           Wrong{R"({"response_format":{"type":"xml"}})", "response_format.type", "\"json_schema\""},
-           Wrong{R"({"response_format":{"type":"json_schema"}})", "response_format",
-                 "json_schema is missing"},
-           Wrong{R"({"json_schema":{"properties":{"a":{"not":{}}}}})", "json_schema",
-                 "json_schema: schema at /properties/a: not is not supported"},
-           Wrong{R"({"json_schema":"{"})", "json_schema", "a JSON schema"},
-           Wrong{R"({"guided_choice":[]})", "guided_choice", "an array of texts"},
-           Wrong{R"({"guided_regex":"("})", "guided_regex", "a ( without )"},
-           Wrong{R"({"grammar":"root ::= \"a\"","guided_regex":"a"})", "guided_regex",
-                 "expected only one of them"},
+  for (const Unreadable& wrong : {
+           Unreadable{R"({"grammar":"root ::= x"})", "grammar", "grammar: 1:10: rule 'x' is not defined"},
+           Unreadable{R"({"grammar":3})", "grammar", "a string"},
+           Unreadable{R"({"response_format":"json"})", "response_format", "an object with a type"},
+           Unreadable{R"({"response_format":{"type":"xml"}})", "response_format.type", "\"json_schema\""},
+           Unreadable{R"({"response_format":{"type":"json_schema"}})", "response_format",
+                      "json_schema is missing"},
+           Unreadable{R"({"json_schema":{"properties":{"a":{"not":{}}}}})", "json_schema",
+                      "json_schema: schema at /properties/a: not is not supported"},
+           Unreadable{R"({"json_schema":"{"})", "json_schema", "a JSON schema"},
+           Unreadable{R"({"guided_choice":[]})", "guided_choice", "an array of texts"},
+           Unreadable{R"({"guided_regex":"("})", "guided_regex", "a ( without )"},
+           Unreadable{R"({"grammar":"root ::= \"a\"","guided_regex":"a"})", "guided_regex",
+                      "expected only one of them"},
        }) {
     try {
       Form(wrong.text);

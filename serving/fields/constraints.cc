@@ -139,7 +139,7 @@ std::shared_ptr<const Grammar> GrammarOfGbnf(const std::string& text) {
 }
 
 std::shared_ptr<const Grammar> GrammarOfSchema(const Json& schema) {
-  return Kept().Of("s" + schema.dump(-1, ' ', false, Json::error_handler_t::replace),
+  return Kept().Of(fmt::format("s{}", schema.dump(-1, ' ', false, Json::error_handler_t::replace)),
                    [&] { return Grammar::FromJsonSchema(schema); });
 }
 
