@@ -66,6 +66,7 @@ void WarmUp(const BenchServeOptions& o, LoadSpec load) {
   load.requests = RandomPrompts(o.warmups, o.input_words, o.output_tokens, ~load.seed);
   load.requests_per_s = INFINITY;
   load.max_concurrency = 1;
+  load.next = nullptr;
   const LoadRun run = RunLoad(load, [](size_t) { return Interrupts() == 0; });
   for (const RequestResult& result : run.results) {
     if (!result.ok && Interrupts() == 0) {

@@ -33,7 +33,8 @@ TEST(SlotFileTest, IsReadAsItWasWritten) {
   for (const size_t tokens : {1, 16, 33, 64}) {
     const SlotContents contents = Contents(tokens);
     const std::string path = folder / "slot";
-    EXPECT_EQ(WriteSlotFile(path, kOptions, contents), std::filesystem::file_size(path));
+    const size_t written = WriteSlotFile(path, kOptions, contents);
+    EXPECT_EQ(written, std::filesystem::file_size(path));
     const SlotContents read = ReadSlotFile(path, kOptions);
     EXPECT_EQ(read.tokens, contents.tokens);
     EXPECT_EQ(read.bytes, contents.bytes);
