@@ -21,7 +21,8 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wshadow", "-Wno-mi
          '-DLARDER_SOURCE_DIR="."', '-DLARDER_BINARY_DIR="."', '-DLARDER_PROGRAM="."']  # what tests get from cmake/larder.cmake
 
 
-COMMON = Path("base/error.h")  # with {fmt}, a second of compiling
+# Each takes a second or more to compile.
+COMMON = ["base/error.h", "nlohmann/json.hpp", "gtest/gtest.h"]  # the first with {fmt}
 
 
 def compile_alone(compiler, root, path, parsed):
@@ -34,23 +35,31 @@ def compile_alone(compiler, root, path, parsed):
     return [f"{path}: does not compile alone: {(errors or run.stderr.splitlines() or ['?'])[0]}"]
 
 
-def parse_once(compiler, root, folder):
-    """The options that give a unit COMMON as if it had included it first; none of another compiler than clang."""
-    if "clang" not in compiler or not (root / COMMON).exists():
-        return []
-    parsed = f"{folder}/common.pch"
-    run = subprocess.run([compiler, *(flag for flag in FLAGS if flag != "-fsyntax-only"), f"-I{root}", "-x", "c++-header", root / COMMON,
-                          "-o", parsed], capture_output=True, check=False)
-    return ["-include-pch", parsed] if run.returncode == 0 else []
+class Parsed:
+    """The options that give a unit those of COMMON that it includes as if it had included them first; none of another compiler than clang."""
+
+    def __init__(self, compiler, root, folder):
+        self.compiler, self.root, self.folder, self.made = compiler, root, folder, {}
+
+    def of(self, included):
+        names = tuple(name for name in COMMON if name in included)
+        if not names or "clang" not in self.compiler:
+            return []
+        if names not in self.made:
+            parsed = f"{self.folder}/common{len(self.made)}.pch"
+            run = subprocess.run([self.compiler, *(flag for flag in FLAGS if flag != "-fsyntax-only"), f"-I{self.root}", "-x", "c++-header", "-",
+                                  "-o", parsed], input="".join(f"#include <{name}>\n" for name in names), text=True, capture_output=True, check=False)
+            self.made[names] = ["-include-pch", parsed] if run.returncode == 0 else []
+        return self.made[names]
 
 
 def includes(root, path, known):
-    """Of the project, directly or not."""
+    """What a file includes, directly or not."""
     if path not in known:
         known[path] = set()
-        text = (root / path).read_text() if (root / path).exists() else ""
-        for name in re.findall(r'^#include "(.*)"', text, re.MULTILINE):
-            known[path] |= {Path(name)} | includes(root, Path(name), known)
+        if (root / path).is_file():
+            for name in re.findall(r'^#include ["<](.*)[">]', (root / path).read_text(), re.MULTILINE):
+                known[path] |= {name} | includes(root, name, known)
     return known[path]
 
 
@@ -78,8 +87,9 @@ def main():
     alone = [path for path in paths if not proven(root, path, bundled)]
     known = {}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
-        parsed = parse_once(compiler, root, folder)
-        results = pool.map(lambda path: compile_alone(compiler, root, path, parsed if COMMON in includes(root, path, known) else []), alone)
+        parsed = Parsed(compiler, root, folder)
+        options = [parsed.of(includes(root, path.as_posix(), known)) for path in alone]
+        results = pool.map(lambda path, given: compile_alone(compiler, root, path, given), alone, options)
         found = [line for lines in results for line in lines]
     tree.finish("headers", found, len(paths))
 
