@@ -82,6 +82,7 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   const bool required = request.tool_choice.kind == ToolUse::Kind::kRequired;
   if (!request.offers_tools()) {
     if (spec.grammar != nullptr) spec.grammar_triggers = EndOfThought(answer);
+    spec.grammar_required = true;
     return;
   }
   if (spec.grammar != nullptr && required)
@@ -104,6 +105,7 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   if (grammar.gbnf.empty()) return;
   spec.grammar = GrammarOfGbnf(both ? WithSchema(grammar.gbnf, request.schema) : grammar.gbnf);
   spec.grammar_triggers = std::move(grammar.triggers);
+  spec.grammar_required = kind == ToolChoice::Kind::kRequired;
 }
 
 }  // namespace

@@ -5,8 +5,11 @@
 
 namespace larder::serving::inline constraint {
 
-Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::string> triggers)
-    : automaton_(std::move(automaton)), triggers_(std::move(triggers)), state_(automaton_->start()) {
+Constraint::Constraint(std::shared_ptr<Automaton> automaton, std::vector<std::string> triggers, bool required)
+    : automaton_(std::move(automaton)),
+      triggers_(std::move(triggers)),
+      required_(required),
+      state_(automaton_->start()) {
   std::erase(triggers_, "");
   active_ = triggers_.empty();
   for (const std::string& trigger : triggers_) longest_trigger_ = std::max(longest_trigger_, trigger.size());
@@ -17,6 +20,7 @@ Constraint::Constraint(const Constraint& other)
     : automaton_(other.automaton_),
       triggers_(other.triggers_),
       longest_trigger_(other.longest_trigger_),
+      required_(other.required_),
       active_(other.active_),
       state_(other.state_),
       tail_(other.tail_),
@@ -58,6 +62,10 @@ Constraint::Allowed Constraint::Mask(std::span<uint64_t> mask) {
   if (active_) return automaton_->Mask(state_, mask) ? Allowed::kSome : Allowed::kTooMuchWork;
   std::vector<TokenId> banned;
   FindBanned(banned);
+  if (required_) {
+    const std::span<const TokenId> ends = automaton_->vocabulary().end_of_generation();
+    banned.insert(banned.end(), ends.begin(), ends.end());
+  }
   if (banned.empty()) return Allowed::kAll;
   std::fill(mask.begin(), mask.end(), ~uint64_t{0});
   for (const TokenId token : banned)

@@ -17,7 +17,8 @@ namespace larder::serving::inline constraint {
 
 class Constraint {
  public:
-  Constraint(std::shared_ptr<Automaton>, std::vector<std::string> triggers);
+  // required: the text may not end before a trigger.
+  Constraint(std::shared_ptr<Automaton>, std::vector<std::string> triggers, bool required = false);
   Constraint(const Constraint&);
   Constraint& operator=(const Constraint&) = delete;
   ~Constraint();
@@ -33,8 +34,8 @@ class Constraint {
   // is another's Turn; then nothing happened. The caller has no Turn.
   bool AcceptKnown(TokenId, std::span<uint64_t> mask);
 
-  // Whether the text may end here. Always, before a trigger.
-  bool complete() const { return !active_ || automaton_->complete(state_); }
+  // Whether the text may end here. Before a trigger: unless one is required.
+  bool complete() const { return active_ ? automaton_->complete(state_) : !required_; }
   // No text can follow, nor may it end.
   bool dead() const { return state_ <= Automaton::kTooMany; }
   bool active() const { return active_; }  // a trigger was seen, or there is none
@@ -48,6 +49,7 @@ class Constraint {
   std::shared_ptr<Automaton> automaton_;
   std::vector<std::string> triggers_;
   size_t longest_trigger_ = 0;
+  bool required_;
   bool active_;
   StateId state_;
   std::string tail_;  // of the free text: what may be the start of a trigger

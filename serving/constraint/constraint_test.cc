@@ -212,6 +212,24 @@ TEST(Constraint, AKnownTokenHasTheMaskOfAnyOther) {
   }
 }
 
+TEST(Constraint, ARequiredTriggerComesBeforeTheEnd) {
+  const auto vocabulary = JsonVocabulary();
+  const TokenId end = vocabulary->end_of_generation()[0];
+  const auto automaton = std::make_shared<Automaton>(Grammar::FromGbnf("root ::= \"b\"?"), vocabulary);
+  for (const bool required : {false, true}) {
+    Constraint constraint(automaton, {"<call>"}, required);
+    std::vector<uint64_t> mask(vocabulary->words(), ~uint64_t{0});
+    EXPECT_EQ(constraint.Mask(mask), required ? Constraint::Allowed::kSome : Constraint::Allowed::kAll);
+    EXPECT_EQ(Bit(mask, end), !required);
+    EXPECT_TRUE(Bit(mask, 'a'));
+    EXPECT_EQ(constraint.complete(), !required);
+    for (const char c : std::string("a<call>")) ASSERT_TRUE(constraint.Accept(c));
+    ASSERT_EQ(constraint.Mask(mask), Constraint::Allowed::kSome);
+    EXPECT_TRUE(Bit(mask, end));
+    EXPECT_TRUE(constraint.complete());
+  }
+}
+
 TEST(MaskThread, GivesTheMasksOfItsSequences) {
   const auto tokenizer = JsonTokenizer();
   const size_t vocab = tokenizer->size();

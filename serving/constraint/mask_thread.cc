@@ -30,6 +30,7 @@ sync::WaitPolicy Waiting() {
 struct MaskJob {
   std::shared_ptr<const Grammar> grammar;
   std::vector<std::string> triggers;
+  bool required = false;
   uint32_t asked = 0;  // compute thread
   std::optional<Constraint> constraint;
 
@@ -131,10 +132,11 @@ MaskThread::~MaskThread() {
 }
 
 std::unique_ptr<MaskedSequence> MaskThread::Open(std::shared_ptr<const Grammar> grammar,
-                                                 std::vector<std::string> triggers) {
+                                                 std::vector<std::string> triggers, bool required) {
   auto job = std::make_shared<MaskJob>();
   job->grammar = std::move(grammar);
   job->triggers = std::move(triggers);
+  job->required = required;
   job->asked = 1;
   Post({job, Message::Kind::kOpen, 0});
   return std::unique_ptr<MaskedSequence>(new MaskedSequence(shared_from_this(), std::move(job)));
@@ -166,7 +168,7 @@ void MaskThread::Run() {
         if (message.kind == Message::Kind::kOpen) {
           const std::shared_ptr<Automaton> automaton = automata.Of(job->grammar, vocabulary);
           const Automaton::Turn turn(*automaton);
-          job->constraint.emplace(automaton, std::move(job->triggers));
+          job->constraint.emplace(automaton, std::move(job->triggers), job->required);
           job->mask.resize(vocabulary->words());
         } else {
           done = job->ready.Load() + 1;

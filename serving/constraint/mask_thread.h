@@ -63,7 +63,9 @@ class MaskThread : public std::enable_shared_from_this<MaskThread> {
   MaskThread(std::shared_ptr<const model::Tokenizer>, size_t vocab, size_t sequences);
   ~MaskThread();
 
-  std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>, std::vector<std::string> triggers);
+  // required: the text may not end before a trigger.
+  std::unique_ptr<MaskedSequence> Open(std::shared_ptr<const Grammar>, std::vector<std::string> triggers,
+                                       bool required = false);
 
  private:
   friend class MaskedSequence;

@@ -109,7 +109,8 @@ void ComputeSide::Admitted(size_t reused) {
   // A sequence that is admitted again has chosen no token yet: its mask is still the first one.
   if (generation_->spec.grammar != nullptr && masked_ == nullptr) {
     LARDER_CHECK(masks_ != nullptr);
-    masked_ = masks_->Open(generation_->spec.grammar, generation_->spec.grammar_triggers);
+    masked_ = masks_->Open(generation_->spec.grammar, generation_->spec.grammar_triggers,
+                           generation_->spec.grammar_required);
   }
   GenerationEvent event = NewEvent(GenerationEvent::Kind::kAdmitted);
   event.reused = reused;

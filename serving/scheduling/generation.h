@@ -29,7 +29,8 @@ struct GenerationSpec {
   std::shared_ptr<const Grammar> grammar;  // what the text must match; null: anything
   // Not empty: the text is free up to the first of these, and must match the grammar behind it.
   std::vector<std::string> grammar_triggers;
-  Tenant tenant = kEverybody;  // who asked for it
+  bool grammar_required = false;  // the text may not end before a trigger
+  Tenant tenant = kEverybody;     // who asked for it
   // Not kNone: nothing is generated; GenerationEnd::embedding is the prompt's.
   model::Pooling pooling = model::Pooling::kNone;
   uint64_t salt = 0;  // hash of the request's cache_salt; 0: it has none
