@@ -233,6 +233,18 @@ def check_cmake(root, folder, used):
     return found
 
 
+_MOST_ENTRIES = 28  # of a folder: more want rooms
+
+
+def check_sizes(paths):
+    """Folders with so many sources that nobody finds anything."""
+    counts = {}
+    for path in paths:
+        counts.setdefault(path.parent, []).append(path)
+    return [f"{folder}/: {len(found)} sources; above {_MOST_ENTRIES} it wants rooms" for folder, found in sorted(counts.items())
+            if len(found) > _MOST_ENTRIES]
+
+
 def main():
     root = tree.root_from_args()
     found, used, checked = [], {}, 0
@@ -247,6 +259,7 @@ def main():
         used.setdefault(folder, set()).update(includes)
     for folder in FLOORS:
         found += check_cmake(root, folder, used.get(folder))
+    found += check_sizes(tree.files(root, tree.SOURCE))
     tree.finish("includes", found, checked)
 
 

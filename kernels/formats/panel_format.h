@@ -124,6 +124,13 @@ struct PanelFormat {
     return group_offset(block) + header_bytes + group_blocks * scale_bytes +
            block % group_blocks * weight_bytes;
   }
+  // Of a block's stored vector; of kSixBits, of the first vector of half `half`.
+  constexpr size_t vector_offset(size_t block, size_t vector) const {
+    return weight_offset(block) + vector * kVectorBytes;
+  }
+  constexpr size_t half_offset(size_t block, size_t half) const {
+    return vector_offset(block, half * kTripleVectors);
+  }
 };
 
 namespace q8_panel {
@@ -252,6 +259,7 @@ inline constexpr size_t kDOffset = 0, kDminOffset = 32, kWordOffset = 64;
 inline constexpr size_t kWords = 3, kWordNumbers = 5, kNumberBits = 6;
 inline constexpr size_t kNumbers = 2 * model::kSuperBlocks;  // the last one is split
 inline constexpr size_t kBytes = kWordOffset + kWords * kVectorBytes;
+constexpr size_t word_offset(size_t word) { return kWordOffset + word * kVectorBytes; }
 }  // namespace six_bit_words
 inline constexpr PanelFormat kQ4KPanel = [] {
   PanelFormat format = kQ4_0Panel;

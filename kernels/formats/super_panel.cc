@@ -68,15 +68,13 @@ void PackWords(const Block& from, size_t row, uint8_t* group) {
   std::memcpy(group + kDOffset + row * sizeof(from.d), &from.d, sizeof(from.d));
   std::memcpy(group + kDminOffset + row * sizeof(from.dmin), &from.dmin, sizeof(from.dmin));
   const Words words = WordsOf(from.scales);
-  for (size_t w = 0; w < kWords; ++w)
-    StoreWord(words[w], group + kWordOffset + w * kVectorBytes + row * sizeof(uint32_t));
+  for (size_t w = 0; w < kWords; ++w) StoreWord(words[w], group + word_offset(w) + row * sizeof(uint32_t));
 }
 
 void UnpackWords(const uint8_t* group, size_t block, size_t row, PanelBlock* out) {
   using namespace six_bit_words;
   Words words;
-  for (size_t w = 0; w < kWords; ++w)
-    words[w] = LoadWord(group + kWordOffset + w * kVectorBytes + row * sizeof(uint32_t));
+  for (size_t w = 0; w < kWords; ++w) words[w] = LoadWord(group + word_offset(w) + row * sizeof(uint32_t));
   out->scale[0] = out->scale[1] = LoadHalf(group + kDOffset + row * sizeof(uint16_t)) *
                                   static_cast<float>(NumberAt(words, block % kSuperBlocks));
   out->minimum = LoadHalf(group + kDminOffset + row * sizeof(uint16_t)) *
@@ -160,8 +158,7 @@ void PackQ6K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) 
         PackD(from.d, 1 / kQ6KTimes, row, group);
         for (size_t half = 0; half < kHalves; ++half) {
           PackScale(from.scales[half], group + kQ6KPanel.int8_offset(half / 2, half % 2) + row);
-          uint8_t* to = group + kQ6KPanel.weight_offset(half / 2) + half % 2 * kTripleVectors * kVectorBytes +
-                        row * kVectorInputs;
+          uint8_t* to = group + kQ6KPanel.half_offset(half / 2, half % 2) + row * kVectorInputs;
           std::array<uint32_t, kHalfVectors> words;
           for (size_t j = 0; j < kHalfVectors; ++j) words[j] = SixBitCodes(from, half, j);
           PackSixBits(words, to);
@@ -173,8 +170,7 @@ void UnpackQ6K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) 
   out->minimum = 0;
   for (size_t h = 0; h < 2; ++h) {
     out->scale[h] = ScaleAt(kQ6KPanel, panel, block, h, row) * kQ6KTimes;
-    const uint8_t* at =
-        panel + kQ6KPanel.weight_offset(block) + h * kTripleVectors * kVectorBytes + row * kVectorInputs;
+    const uint8_t* at = panel + kQ6KPanel.half_offset(block, h) + row * kVectorInputs;
     for (size_t i = 0; i < kHalfInputs; ++i)
       out->q[h * kHalfInputs + i] = static_cast<int8_t>(static_cast<int>(SixBitsAt(at, i)) - 32);
   }

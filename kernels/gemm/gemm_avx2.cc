@@ -69,9 +69,7 @@ class Avx2Tile final : public GemmTile {
                    const x86::Ymm* flip = nullptr) {
     const bool high = j >= kNibbleVectors;
     const size_t half = static_cast<size_t>(h) * (kVectorBytes / kHalves);
-    const auto vector = [&](size_t i) {
-      return Panel(0, format().weight_offset(b) + i * kVectorBytes + half);
-    };
+    const auto vector = [&](size_t i) { return Panel(0, format().vector_offset(b, i) + half); };
     const x86::Mem codes = vector(j % kNibbleVectors);
     const auto shifted = [&](const x86::Ymm& into, size_t i, uint32_t by, uint32_t mask) {
       a_.vmovdqa(into, vector(i));
@@ -201,8 +199,7 @@ class Avx2Tile final : public GemmTile {
   // to = half h of number n of the group's words times d or dmin.
   void LoadNumber(const x86::Ymm& to, const x86::Ymm& other, size_t n, size_t factor, int h) {
     const auto word = [&](size_t w) {
-      return Panel(0, six_bit_words::kWordOffset + w * kVectorBytes +
-                          static_cast<size_t>(h) * (kVectorBytes / kHalves));
+      return Panel(0, six_bit_words::word_offset(w) + static_cast<size_t>(h) * (kVectorBytes / kHalves));
     };
     if (n + 1 == six_bit_words::kNumbers) {
       a_.vmovdqa(to, word(2));
@@ -389,9 +386,7 @@ class Avx2Tile final : public GemmTile {
     for (size_t j = 0; j < kBlockVectors; ++j) {
       for (int h = 0; h < kHalves; ++h) {
         LoadWeights(vector, other, b, j, h, flips ? &flip : nullptr);
-        a_.vmovdqa(
-            Unpacked(unpacked().weight_offset(b) + j * kVectorBytes + static_cast<size_t>(h) * half_bytes),
-            vector);
+        a_.vmovdqa(Unpacked(unpacked().vector_offset(b, j) + static_cast<size_t>(h) * half_bytes), vector);
       }
     }
     const size_t parts = format().half_scales() ? 2 : 1;

@@ -170,7 +170,7 @@ class Avx512Tile final : public GemmTile {
 
   // Vector i of the codes of block b. Fresh: if it is to be loaded now, where codes are kept.
   asmjit::Operand CodesAt(int p, size_t b, size_t i, bool fresh) {
-    const x86::Mem at = Panel(p, format().weight_offset(b) + i * kVectorBytes);
+    const x86::Mem at = Panel(p, format().vector_offset(b, i));
     if (codes_.empty()) return at;
     const x86::Zmm kept = Codes(p, static_cast<int>(i) % CodeVectors());
     if (fresh) a_.vmovdqa64(kept, at);
@@ -187,7 +187,7 @@ class Avx512Tile final : public GemmTile {
       switch (format().codes) {
         case PanelCodes::kBytes:
         case PanelCodes::kUnpacked:
-          a_.vmovdqa64(Weight(p), Panel(p, format().weight_offset(b) + j * kVectorBytes));
+          a_.vmovdqa64(Weight(p), Panel(p, format().vector_offset(b, j)));
           break;
         case PanelCodes::kNibbles: {
           const asmjit::Operand codes = CodesAt(p, b, j % kNibbleVectors, !high);
@@ -335,7 +335,7 @@ class Avx512Tile final : public GemmTile {
   }
   // Scale(p) = number n of the group's words times d (factor 0) or dmin (1). Uses Weight(p).
   void LoadNumber(int p, size_t n, int factor) {
-    const auto word = [&](size_t w) { return Panel(p, six_bit_words::kWordOffset + w * kVectorBytes); };
+    const auto word = [&](size_t w) { return Panel(p, six_bit_words::word_offset(w)); };
     const x86::Zmm number = Scale(p), other = Weight(p);
     if (n + 1 == six_bit_words::kNumbers) {
       a_.vpsrld(number, word(2), 30);
@@ -414,7 +414,7 @@ class Avx512Tile final : public GemmTile {
       for (size_t i = 0; i < part_vectors; ++i) {
         const size_t j = InOrder(part * part_vectors + i);
         LoadWeights(b, j);
-        a_.vmovdqa64(Unpacked(unpacked().weight_offset(b) + j * kVectorBytes), Weight(0));
+        a_.vmovdqa64(Unpacked(unpacked().vector_offset(b, j)), Weight(0));
       }
       LoadScales(b, static_cast<int>(part));
       a_.vmovaps(Unpacked(unpacked().scale_offset(b) + part * vector_bytes()), Scale(0));

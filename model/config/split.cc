@@ -153,7 +153,7 @@ void CheckHolds(const GgufFile& file, const ModelConfig& config, size_t first_la
   const ModelPart& part = config.part;
   if (part.kind == ModelPart::Kind::kWhole) return;
   if (serving && part.kind != ModelPart::Kind::kServing) {
-    throw Error("{}: is {}; expected the serving part, or the whole model, for embedding and output head",
+    throw Error("{}: is {}; expected the serving part, or the whole model, for embedding and lm_head",
                 file.path(), Describe(part));
   }
   const bool has = part.kind == ModelPart::Kind::kStage && first_layer >= part.first_layer &&

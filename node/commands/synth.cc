@@ -121,7 +121,7 @@ Command AddSynth(CLI::App& program) {
   add("--head-size", o->head_size, "elements of a head (default: dim / heads)");
   add("--vocab", o->vocab, "tokens, at least 259");
   add("--context", o->context, "tokens of context");
-  command->add_flag("--tied", o->tied, "the output head is the embedding table")->group("Dimensions");
+  command->add_flag("--tied", o->tied, "lm_head is the embedding table")->group("Dimensions");
   command->add_option("--arch", o->architecture, "llama, qwen2 or qwen3 (default: llama)")
       ->check(CLI::IsMember({"llama", "qwen2", "qwen3"}).description(""))
       ->type_name("NAME")

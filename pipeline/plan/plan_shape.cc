@@ -133,10 +133,10 @@ void Predict(Plan& plan, const Speeds& speeds) {
     return p.Times(stage, 1).stage_us <= serving_us;
   });
   if (!plan.single() && slowest && !p.stages.back().weights_in_l3) {
-    plan.notes.push_back(fmt::format(
-        "the output head ({:.1f} MB, read from memory) takes longer than a stage; a serving socket with "
-        "that much L3 to spare would be faster",
-        static_cast<double>(plan.lm_head_bytes) * 1e-6));
+    plan.notes.push_back(
+        fmt::format("lm_head ({:.1f} MB, read from memory) takes longer than a stage; a serving socket with "
+                    "that much L3 to spare would be faster",
+                    static_cast<double>(plan.lm_head_bytes) * 1e-6));
   }
 }
 

@@ -84,7 +84,8 @@ class AttentionClient {
   const sync::WaitPolicy wait_;
   SegmentShape shape_;
   uint32_t frames_ = 0, pings_ = 0;
-  // The current micro-batch's, for Hung(); relaxed.
+  // The current micro-batch's, for Hung(); relaxed. Written once a micro-batch and read once a second by the
+  // watch: sharing their line costs nothing.
   std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::atomic<AttentionId> pinged_{};  // the socket whose answer is awaited
   rdma::SharedMemory memory_;

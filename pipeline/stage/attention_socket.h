@@ -66,7 +66,9 @@ class AttentionSocket {
   std::vector<uint32_t> position_;
   std::vector<model::KvUpdate> kv_update_;
   const Exchange& exchange_;
-  std::atomic<uint32_t> base_epoch_{0}, halves_{1};  // the current micro-batch's, for Hangs(); relaxed
+  // The current micro-batch's, for Hangs(); relaxed. Written once a micro-batch, read once a second by the
+  // watch.
+  std::atomic<uint32_t> base_epoch_{0}, halves_{1};
   std::unique_ptr<threadpool::Pool> pool_;
   std::unique_ptr<attention_node::AttentionNode> node_;
   // [half][kv_head]: flags of the weight threads that project the head.

@@ -88,6 +88,11 @@ class Includes(CheckTest):
     def test_clean(self):
         self.expect_clean("check_includes.py")
 
+    def test_a_folder_of_many_sources_wants_rooms(self):
+        status, output = self.run_check("check_includes.py", {f"base/part_{i}.h": "#pragma once\n" for i in range(29)})
+        self.assertEqual(status, 1)
+        self.assertIn("it wants rooms", output)
+
     def test_empty(self):
         self.expect_empty_is_an_error("check_includes.py")
 
