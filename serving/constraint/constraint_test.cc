@@ -219,7 +219,7 @@ TEST(Constraint, ARequiredTriggerComesBeforeTheEnd) {
   for (const bool required : {false, true}) {
     Constraint constraint(automaton, {"<call>"}, required);
     std::vector<uint64_t> mask(vocabulary->words(), ~uint64_t{0});
-    EXPECT_EQ(constraint.Mask(mask), required ? Constraint::Allowed::kSome : Constraint::Allowed::kAll);
+    ASSERT_NE(constraint.Mask(mask), Constraint::Allowed::kTooMuchWork);
     EXPECT_EQ(Bit(mask, end), !required);
     EXPECT_TRUE(Bit(mask, 'a'));
     EXPECT_EQ(constraint.complete(), !required);
