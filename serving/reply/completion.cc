@@ -52,7 +52,9 @@ struct Completion::Choice : GenerationListener {
 
   void OnEnd(const GenerationEnd& end) override {
     if (parser && !IsFailure(end.reason)) {
-      for (const AnswerDelta& delta : parser->Finish()) Take(delta, nullptr);
+      const auto with = [&] { return held.empty() ? nullptr : &held; };  // Take empties it
+      for (const AnswerDelta& delta : parser->Finish()) Take(delta, with());
+      if (!held.empty()) Take(whole_text, with());  // tokens whose text is no part of the answer
       completion.results_[index].called = parser->called();
     }
     completion.ChoiceEnded(*this, end);
