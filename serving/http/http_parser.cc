@@ -16,13 +16,15 @@ namespace {
 // What a chunked body ends with, at least. Beast asserts that it sees all of it once it has seen the zero.
 constexpr std::string_view kShortestEnd = "0\r\n\r\n";
 
+std::string PathOf(const std::string& target) { return target.substr(0, target.find('?')); }
+
 // The request without its body.
 HttpRequest Head(const http::request<http::string_body>& message) {
   const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
   HttpRequest request;
   request.method = text(message.method_string());
   request.target = text(message.target());
-  request.path = request.target.substr(0, request.target.find('?'));
+  request.path = PathOf(request.target);
   request.authorization = text(message[http::field::authorization]);
   request.api_key = text(message["X-Api-Key"]);
   request.origin = text(message[http::field::origin]);
@@ -123,6 +125,10 @@ bool HttpParser::begun() const { return impl_->parser.has_value(); }
 
 size_t HttpParser::held_bytes() const {
   return head_.size() + (impl_->parser ? impl_->parser->get().body().size() : 0);
+}
+
+std::string HttpParser::path() const {
+  return impl_->parser ? PathOf(std::string(impl_->parser->get().target())) : "";
 }
 
 bool HttpParser::wants_continue() {

@@ -38,6 +38,7 @@ class HttpParser {
   bool begun() const;         // a part of a request has been parsed
   HttpRequest Take();         // only when done(); then ready for the next request
   size_t held_bytes() const;  // bytes of an incomplete request
+  std::string path() const;   // of an incomplete or a refused request; empty: not known
   // The request without its body, once per request, as soon as its header is complete.
   std::optional<HttpRequest> NewHead();
   // Whether an Expect: 100-continue wants its answer; true once per request.

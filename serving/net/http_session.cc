@@ -70,7 +70,7 @@ void HttpSession::Proceed() {
       }
     }
     if (parser_.error_status() != 0) {
-      Refuse(ErrorReply(parser_.error_status(), parser_.error()));
+      Refuse(ErrorReply(parser_.error_status(), parser_.error(), {}, parser_.path()));
       break;
     }
     if (!parser_.done()) {  // refused by its head: a client that is not admitted need not send the body
@@ -328,7 +328,8 @@ void HttpSession::Refuse(const HttpReply& reply) {
 }
 
 void HttpSession::OnTimeout() {
-  if (turn() == Turn::kReceiving) Refuse(ErrorReply(408, "the request took too long to arrive"));
+  if (turn() == Turn::kReceiving)
+    Refuse(ErrorReply(408, "the request took too long to arrive", {}, parser_.path()));
 }
 
 // A comment of the stream, which clients and proxies take as a sign of life. (The HTML standard, "Server-sent
@@ -344,7 +345,7 @@ void HttpSession::OnQuiet() {
 
 void HttpSession::OnNoRoom(Scope scope) {
   const Refused why = TooMuch(scope, "large requests");
-  if (!answering_) Refuse(ErrorReply(why.status(), why.what()));
+  if (!answering_) Refuse(ErrorReply(why.status(), why.what(), {}, parser_.path()));
 }
 
 }  // namespace larder::serving::net
