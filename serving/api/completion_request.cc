@@ -163,6 +163,13 @@ CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
   return request;
 }
 
+size_t CountPromptTokens(CompletionRequest& request, const CompletionDefaults& defaults) {
+  CompletionDefaults unbounded = defaults;
+  unbounded.context = SIZE_MAX;  // what a text is checked against before it is tokenized
+  if (request.is_chat()) return ChatTokens(request, unbounded).size();
+  return request.prompts.empty() ? 0 : PromptTokens(request.prompts[0], unbounded).size();
+}
+
 std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const CompletionDefaults& defaults) {
   std::vector<std::vector<TokenId>> prompts;
   const bool chat = request.is_chat();

@@ -105,6 +105,8 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const Compl
 // The template's text; what it can do, as llama-server's chat_template_caps.
 std::string ChatTemplateText(const CompletionDefaults&);
 nlohmann::json ChatCapsJson(const CompletionDefaults&);
+// The tokens of the first prompt, which need not fit the context. Throws Refused.
+size_t CountPromptTokens(CompletionRequest&, const CompletionDefaults&);
 // Tokenizes. The specs are ordered by prompt, then by choice. Throws Refused.
 std::vector<GenerationSpec> MakeSpecs(CompletionRequest&, const CompletionDefaults&);
 // The bytes of the longest text of any token.

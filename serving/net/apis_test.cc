@@ -67,6 +67,22 @@ TEST_F(Apis, EachStreamHasItsFraming) {
   EXPECT_EQ(json::parse(last)["done_reason"], "length");
 }
 
+TEST_F(Apis, AStreamHasTheLogprobsOfAllTokens) {
+  const std::string asked = R"("max_tokens":8,"logprobs":true,"messages":[{"role":"user","content":"hell"}],)"
+                            R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  const json whole = Body(Http(Post("/v1/chat/completions", "{" + asked + "}")));
+  const json wanted = whole["choices"][0]["logprobs"]["content"];
+  EXPECT_EQ(wanted.size(), 8u);
+  const std::string stream = Parts(Http(Post("/v1/chat/completions", R"({"stream":true,)" + asked + "}")));
+  json got = json::array();
+  for (size_t at = stream.find("data: {"); at != std::string::npos; at = stream.find("data: {", at + 1)) {
+    const json logprobs =
+        json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6))["choices"][0]["logprobs"];
+    if (logprobs.is_object()) got.insert(got.end(), logprobs["content"].begin(), logprobs["content"].end());
+  }
+  EXPECT_EQ(got, wanted);
+}
+
 TEST_F(Apis, WholeAnswers) {
   const std::string user = R"("messages":[{"role":"user","content":"hell"}])";
   const json message = Body(Http(Post("/v1/messages", R"({"max_tokens":2,)" + user + "}")));
@@ -94,6 +110,23 @@ TEST_F(Apis, ErrorsHaveEachApisForm) {
   EXPECT_EQ(Http("GET /v1/messages HTTP/1.1\r\n\r\n").substr(9, 3), "405");
 }
 
+TEST_F(Apis, WhatIsRefusedByItsHeadHasItsApisFormToo) {
+  const auto large = [](const std::string& path) {
+    return "POST " + path + " HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n";
+  };
+  const std::string message = Http(large("/v1/messages?beta=true"));
+  EXPECT_EQ(message.substr(9, 3), "413");
+  EXPECT_EQ(Body(message)["type"], "error");
+  EXPECT_EQ(Body(message)["error"]["type"], "request_too_large");
+  EXPECT_TRUE(Body(Http(large("/api/chat")))["error"].is_string());
+  EXPECT_EQ(Body(Http(large("/v1/chat/completions")))["error"]["type"], "invalid_request_error");
+  TestWire wire;
+  HttpSession session(wire, test_.state, {});
+  session.OnBytes("POST /v1/messages HTTP/1.1\r\nContent-Length: 90\r\n\r\n");
+  session.OnTimeout();
+  EXPECT_EQ(Body(wire.written)["error"]["type"], "timeout_error");
+}
+
 TEST_F(Apis, AKeyMayComeAsAnthropicsClientsSendIt) {
   test_.state.api_keys = std::vector<std::string>{"key-number-1"};
   const std::string body = R"({"max_tokens":1,"messages":[{"role":"user","content":"hell"}]})";
@@ -113,6 +146,11 @@ TEST_F(Apis, CountsTokensAsTheAnswerWould) {
   EXPECT_EQ(Body(Http(Post("/v1/chat/completions/input_tokens", "{" + user + "}")))["input_tokens"], tokens);
   EXPECT_EQ(Body(Http(Post("/v1/responses/input_tokens", R"({"input":"hello world"})")))["input_tokens"],
             tokens);
+  std::string words;
+  for (size_t i = 0; i < 400; ++i) words += "hello world ";
+  const json more = Body(Http(
+      Post("/v1/messages/count_tokens", R"({"messages":[{"role":"user","content":")" + words + "\"}]}")));
+  EXPECT_GT(more["input_tokens"].get<size_t>(), TestState::kContext) << "clients ask before they send it";
   const json applied = Body(Http(Post("/apply-template", "{" + user + "}")));
   EXPECT_NE(applied["prompt"].get<std::string>().find("hello world"), std::string::npos);
 }

@@ -179,8 +179,7 @@ HttpReply CountTokens(const HttpRequest& request, ServerState& state) {
   WantReady(state);
   const Dialect dialect = FindRoute(request.path)->dialect;
   CompletionRequest asked = ReadCompletionRequest(ParseJson(request.body), dialect, state.defaults);
-  asked.n = 1;
-  const size_t tokens = MakeSpecs(asked, state.defaults).at(0).prompt.size();
+  const size_t tokens = CountPromptTokens(asked, state.defaults);
   if (dialect == Dialect::kMessages) return JsonReply({{"input_tokens", tokens}});
   return JsonReply({{"object", "response.input_tokens"}, {"input_tokens", tokens}});
 }
