@@ -101,15 +101,14 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, 
 void ReadForm(const JsonFields& fields, CompletionRequest& request) {
   request.spec.grammar = ReadConstraint(fields);
   const Json* format = fields.Find("response_format");
-  if (request.spec.grammar == nullptr || format == nullptr) return;
-  // ReadConstraint has checked it.
-  const Json& named = format->contains("json_schema") ? (*format)["json_schema"] : *format;
-  request.schema = named.contains("schema") ? named["schema"] : Json{{"type", "object"}};
+  if (format != nullptr)
+    request.schema = ReadFormat(*format, "response_format").schema;  // its grammar is kept
 }
 
-void SetForm(const Json& response_format, CompletionRequest& request) {
-  const Json body = {{"response_format", response_format}};
-  ReadForm(JsonFields(body), request);
+void SetForm(const Json& format, const char* name, CompletionRequest& request) {
+  TextForm form = ReadFormat(format, name);
+  request.spec.grammar = std::move(form.grammar);
+  request.schema = std::move(form.schema);
 }
 
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,

@@ -19,8 +19,8 @@ std::vector<std::string> ReadStops(const char* name, const Json& field);
 // What the text must match: response_format, json_schema, grammar, vLLM's guided_*
 // (serving/fields/constraints.h).
 void ReadForm(const JsonFields& fields, CompletionRequest& request);
-// The same for a response_format that the dialect has elsewhere.
-void SetForm(const Json& response_format, CompletionRequest& request);
+// The same for a response_format that the dialect has in a field of another name.
+void SetForm(const Json& format, const char* name, CompletionRequest& request);
 // The limit of tokens: the last of these fields that is there.
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,
                const CompletionDefaults& defaults, CompletionRequest& request);

@@ -21,6 +21,7 @@ TEST(ConstraintsTest, FieldsThatAskForAForm) {
       {R"({"response_format":{"type":"json_object"}})",
        R"({"response_format":{"type":"json_object","schema":{"type":"integer"}}})",
        R"({"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}})",
+       R"({"response_format":{"type":"json_schema","json_schema":{"name":"n"}}})",
        R"({"json_schema":{"type":"integer"}})", R"({"grammar":"root ::= \"a\""})",
        R"({"guided_json":"{\"type\":\"integer\"}"})", R"({"guided_regex":"a+"})",
        R"({"guided_choice":["a","b\n"]})", R"({"guided_grammar":"root ::= \"a\""})",
@@ -63,6 +64,35 @@ TEST(ConstraintsTest, WrongOnesAreRefusedByName) {
       EXPECT_EQ(why.param(), wrong.field) << wrong.text;
       EXPECT_NE(std::string(why.what()).find(wrong.says), std::string::npos) << why.what();
       EXPECT_EQ(why.status(), 400);
+    }
+  }
+}
+
+TEST(ConstraintsTest, EachDialectsFieldIsNamedInItsErrors) {
+  const std::string schema = R"({"properties":{"a":{"not":{}}}})", says = ": schema at /properties/a: not is";
+  const std::string user = R"("messages":[{"role":"user","content":"a"}],)";
+  struct Case {
+    Dialect dialect;
+    std::string field, text;
+  };
+  for (const Case& one : {
+           Case{Dialect::kChat, "response_format",
+                "{" + user + R"("response_format":{"type":"json_schema","json_schema":{"schema":)" + schema +
+                    "}}}"},
+           Case{Dialect::kResponses, "text.format",
+                R"({"input":"a","text":{"format":{"type":"json_schema","schema":)" + schema + "}}}"},
+           Case{Dialect::kMessages, "output_config.format",
+                "{" + user + R"("output_config":{"format":{"type":"json_schema","schema":)" + schema + "}}}"},
+           Case{Dialect::kMessages, "output_format",
+                "{" + user + R"("output_format":{"type":"json_schema","schema":)" + schema + "}}"},
+           Case{Dialect::kOllamaChat, "format", "{" + user + R"("format":)" + schema + "}"},
+       }) {
+    try {
+      ReadCompletionRequest(ParseJson(one.text), one.dialect, {});
+      ADD_FAILURE() << one.text;
+    } catch (const Refused& why) {
+      EXPECT_EQ(why.param(), one.field);
+      EXPECT_TRUE(std::string(why.what()).starts_with(one.field + says)) << why.what();
     }
   }
 }

@@ -177,9 +177,9 @@ void ReadMessages(const JsonFields& fields, const CompletionDefaults& defaults, 
   if (const Json* config = fields.Find("output_config")) {
     const JsonFields output(*config, "output_config");
     SetEffort(request, "output_config.effort", output.String("effort", ""));
-    if (const Json* format = output.Find("format")) SetForm(*format, request);
+    if (const Json* format = output.Find("format")) SetForm(*format, "output_config.format", request);
   }
-  if (const Json* format = fields.Find("output_format")) SetForm(*format, request);
+  if (const Json* format = fields.Find("output_format")) SetForm(*format, "output_format", request);
   ReadTemplateKwargs(fields, request);
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"max_tokens"}, defaults, request);

@@ -102,11 +102,11 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, Co
   if (request.spec.max_tokens < 0) request.spec.max_tokens = -1;
   if (const Json* stop = options.Find("stop")) request.spec.stops = ReadStops("options.stop", *stop);
   if (const Json* format = fields.Find("format"); format != nullptr && *format != "") {
-    if (format->is_string() && *format != "json")
+    if (*format != "json" && !format->is_object())
       JsonFields::Fail("format", *format, "\"json\" or a JSON schema");
     SetForm(format->is_string() ? Json{{"type", "json_object"}}
                                 : Json{{"type", "json_object"}, {"schema", *format}},
-            request);
+            "format", request);
   }
   request.stream = fields.Bool("stream", true);
   options.Ignore({"num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap",

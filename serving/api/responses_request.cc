@@ -98,7 +98,7 @@ void ReadResponses(const JsonFields& fields, const CompletionDefaults& defaults,
   if (const Json* stop = fields.Find("stop")) request.spec.stops = ReadStops("stop", *stop);
   if (const Json* text = fields.Find("text")) {
     const JsonFields form(*text, "text");
-    if (const Json* format = form.Find("format")) SetForm(*format, request);
+    if (const Json* format = form.Find("format")) SetForm(*format, "text.format", request);
     form.Ignore({"verbosity"});
   }
   request.stream = fields.Bool("stream", false);

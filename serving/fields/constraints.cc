@@ -76,26 +76,43 @@ Json SchemaIn(const Json& field, const std::string& name) {
   return field;
 }
 
-std::shared_ptr<const Grammar> OfResponseFormat(const JsonFields& fields) {
-  const Json& format = *fields.Find("response_format");
-  if (!format.is_object()) JsonFields::Fail("response_format", format, "an object with a type");
+// The schema of a response_format under its field's `name`; null: any text.
+Json SchemaOfFormat(const Json& format, const std::string& name) {
+  if (!format.is_object()) JsonFields::Fail(name, format, "an object with a type");
+  const auto has = [](const Json& in, const char* field) {
+    return in.contains(field) && !in[field].is_null();
+  };
   const Json type = format.value("type", Json("text"));
   if (type == "text") return nullptr;
   if (type == "json_object")  // llama-server's may have a schema
-    return GrammarOfSchema(format.contains("schema") ? SchemaIn(format["schema"], "response_format.schema")
-                                                     : AnyObject());
+    return has(format, "schema") ? SchemaIn(format["schema"], name + ".schema") : AnyObject();
   if (type != "json_schema")
-    JsonFields::Fail("response_format.type", type, "\"text\", \"json_object\" or \"json_schema\"");
-  if (!format.contains("json_schema")) {  // OpenAI's Responses have it flat
-    if (format.contains("schema"))
-      return GrammarOfSchema(SchemaIn(format["schema"], "response_format.schema"));
-    throw Refused(400, "response_format.json_schema is missing: expected {{\"name\":...,\"schema\":{{...}}}}")
-        .On("response_format");
+    JsonFields::Fail(name + ".type", type, "\"text\", \"json_object\" or \"json_schema\"");
+  if (!has(format, "json_schema")) {  // OpenAI's Responses have it flat
+    if (has(format, "schema")) return SchemaIn(format["schema"], name + ".schema");
+    const char* field = name == "response_format" ? "json_schema" : "schema";
+    throw Refused(400, "{}.{} is missing: expected {}", name, field,
+                  name == "response_format" ? "{\"name\":...,\"schema\":{...}}" : "a JSON schema")
+        .On(name);
   }
   const Json& named = format["json_schema"];
-  if (!named.is_object() || !named.contains("schema"))
-    JsonFields::Fail("response_format.json_schema", named, "an object with a schema");
-  return GrammarOfSchema(SchemaIn(named["schema"], "response_format.json_schema.schema"));
+  if (!named.is_object()) JsonFields::Fail(name + ".json_schema", named, "an object with a schema");
+  // OpenAI's may leave it out.
+  return has(named, "schema") ? SchemaIn(named["schema"], name + ".json_schema.schema") : AnyObject();
+}
+
+// What `compile` makes of the field; its errors name the field.
+template <typename Compile>
+std::shared_ptr<const Grammar> Named(const std::string& name, Compile compile) {
+  try {
+    return compile();
+  } catch (const Refused&) {
+    throw;
+  } catch (const Error& error) {
+    const std::string why = error.what();
+    if (why.starts_with(name + ":")) throw Refused(400, "{}", why).On(name);
+    throw Refused(400, "{}: {}", name, why).On(name);
+  }
 }
 
 using Reader = std::shared_ptr<const Grammar> (*)(const Json&, const std::string&);
@@ -151,26 +168,26 @@ bool MayAskForForm(std::string_view request) {
   return false;
 }
 
+TextForm ReadFormat(const Json& format, const std::string& name) {
+  TextForm form;
+  form.schema = SchemaOfFormat(format, name);
+  if (!form.schema.is_null()) form.grammar = Named(name, [&] { return GrammarOfSchema(form.schema); });
+  return form;
+}
+
 std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
   std::shared_ptr<const Grammar> grammar;
   std::string first;
   const auto read = [&](const std::string& name, auto compile) {
-    try {
-      std::shared_ptr<const Grammar> one = compile();
-      if (one == nullptr) return;
-      if (grammar != nullptr)
-        throw Refused(400, "{} and {}: expected only one of them", first, name).On(name);
-      grammar = std::move(one);
-      first = name;
-    } catch (const Refused&) {
-      throw;
-    } catch (const Error& error) {
-      const std::string why = error.what();
-      if (why.starts_with(name + ":")) throw Refused(400, "{}", why).On(name);
-      throw Refused(400, "{}: {}", name, why).On(name);
-    }
+    std::shared_ptr<const Grammar> one = Named(name, compile);
+    if (one == nullptr) return;
+    if (grammar != nullptr) throw Refused(400, "{} and {}: expected only one of them", first, name).On(name);
+    grammar = std::move(one);
+    first = name;
   };
-  if (fields.Has("response_format")) read("response_format", [&] { return OfResponseFormat(fields); });
+  if (fields.Has("response_format"))
+    read("response_format",
+         [&] { return ReadFormat(*fields.Find("response_format"), "response_format").grammar; });
   for (const Field& field : kFields) {
     if (!fields.Has(field.name)) continue;
     const Json value(*fields.Find(field.name));

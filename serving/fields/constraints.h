@@ -16,6 +16,14 @@ namespace larder::serving::inline fields {
 // fields ask for one.
 std::shared_ptr<const Grammar> ReadConstraint(const JsonFields&);
 
+// A JSON schema and its grammar; both null: any text.
+struct TextForm {
+  Json schema;
+  std::shared_ptr<const Grammar> grammar;
+};
+// OpenAI's response_format, which other dialects have in a field of this name. Throws as ReadConstraint.
+TextForm ReadFormat(const Json& format, const std::string& name);
+
 // Whether a request's JSON may ask for a form, by its text alone: compiling one takes longer than the I/O
 // thread may be busy.
 bool MayAskForForm(std::string_view request);

@@ -52,7 +52,8 @@ Json ParseJson(std::string_view text) {
 
 std::string Excerpt(const Json& value) {
   constexpr size_t kMost = 60;
-  if (value.is_structured()) return value.is_array() ? "an array" : "an object";
+  if (value.is_array()) return value.empty() ? "an empty array" : fmt::format("an array of {}", value.size());
+  if (value.is_object()) return value.empty() ? "an empty object" : "an object";
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
   return text;
