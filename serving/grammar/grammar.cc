@@ -34,7 +34,7 @@ std::shared_ptr<const Grammar> Grammar::FromGbnf(std::string_view text) {
 
 std::shared_ptr<const Grammar> Grammar::FromJsonSchema(const nlohmann::ordered_json& schema) {
   Syntax syntax;
-  const ExprId expr = AddJsonSchema(syntax, schema);
+  const ExprId expr = AddJsonSchema(syntax, schema, /*wants_text=*/true);
   return Compiled(WithRoot(std::move(syntax), expr), "schema");
 }
 

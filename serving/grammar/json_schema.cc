@@ -1,3 +1,4 @@
+// One class in over 600 lines: every keyword's reader reads the schemas in it, and makes rules of one Syntax.
 #include "serving/grammar/json_schema.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "serving/grammar/json_number.h"
 #include "serving/grammar/schema_merge.h"
 #include "serving/grammar/schema_strings.h"
+#include "serving/grammar/syntax_facts.h"
 
 namespace larder::serving::inline grammar {
 namespace {
@@ -43,6 +45,18 @@ class SchemaReader {
   SchemaReader(Syntax& syntax, const Json& root) : syntax_(syntax), root_(root) {}
 
   ExprId Run() { return Value(root_, "", 0); }
+
+  // Throws Error with the innermost schema that no text matches, if that is why none matches the whole.
+  void WantText() const {
+    const std::vector<bool> productive = FindProductive(syntax_);
+    const auto never = [&](const Read& read) { return !productive[read.expr]; };
+    if (!never(reads_[0])) return;
+    size_t at = 0;
+    for (size_t i = 1; i < reads_.size(); ++i) {
+      if (reads_[i].parent == at && never(reads_[i])) at = i;
+    }
+    FailAt(reads_[at].path, "it matches no text");
+  }
 
  private:
   ExprId Text(const char* text) { return syntax_.Text(text); }
@@ -166,6 +180,23 @@ class SchemaReader {
   // --- one schema ---
 
   ExprId Value(const Json& schema, const std::string& path, size_t depth) {
+    const size_t at = reads_.size();
+    reads_.push_back({path.substr(0, kMostPathBytes), syntax_.Never(), parent_});
+    const size_t parent = std::exchange(parent_, at);
+    const ExprId expr = ReadValue(schema, path, depth);
+    parent_ = parent;
+    reads_[at].expr = expr;
+    return expr;
+  }
+  // One without which its parent has texts too.
+  ExprId OptionalValue(const Json& schema, const std::string& path, size_t depth) {
+    const size_t before = reads_.size();
+    const ExprId expr = Value(schema, path, depth);
+    reads_.resize(before);
+    return expr;
+  }
+
+  ExprId ReadValue(const Json& schema, const std::string& path, size_t depth) {
     if (depth > kMostSchemaDepth) FailAt(path, fmt::format("nested more than {} deep", kMostSchemaDepth));
     if (++values_ > kMostValues) FailAt(path, fmt::format("the schema has more than {} parts", kMostValues));
     if (schema.is_boolean()) return schema.get<bool>() ? AnyValue() : syntax_.Never();
@@ -208,12 +239,17 @@ class SchemaReader {
     });
     if (!alone) return Value(Dereferenced(schema, path), path, depth + 1);
     const std::string name = RefOf(ref, path);
-    const auto [place, is_new] = references_.try_emplace(name, 0);
-    if (!is_new) return syntax_.Rule(place->second);
-    const RuleId rule = place->second = syntax_.AddRule(name);
+    const auto [place, is_new] = references_.try_emplace(name);
+    Referred& referred = place->second;
+    if (!is_new) {
+      if (referred.braces == braces_) FailAt(path, "$ref leads to itself");
+      return syntax_.Rule(referred.rule);
+    }
+    referred = {syntax_.AddRule(name), braces_};
     const Json& target = Resolve(name, path);
-    syntax_.Define(rule, Value(target, name.substr(1), depth + 1));
-    return syntax_.Rule(rule);
+    syntax_.Define(referred.rule, Value(target, name.substr(1), depth + 1));
+    referred.braces = kClosed;
+    return syntax_.Rule(referred.rule);
   }
 
   ExprId AllOf(Json merged, const Json& all, const std::string& path, size_t depth) {
@@ -289,8 +325,12 @@ class SchemaReader {
       if (!bounds.least && !bounds.most) return type == "integer" ? AnyInteger() : AnyNumber();
       return Named("number", type == "integer" ? AddInteger(syntax_, bounds) : AddNumber(syntax_, bounds));
     }
-    if (type == "array") return Array(schema, path, depth);
-    if (type == "object") return Object(schema, path, depth);
+    if (type == "array" || type == "object") {
+      ++braces_;
+      const ExprId expr = type == "array" ? Array(schema, path, depth) : Object(schema, path, depth);
+      --braces_;
+      return expr;
+    }
     FailAt(
         path,
         fmt::format("type: '{}' is no type: expected string, number, integer, boolean, null, array or object",
@@ -380,6 +420,10 @@ class SchemaReader {
 
   // --- arrays ---
 
+  ExprId ItemValue(bool needed, const Json& schema, const std::string& path, size_t depth) {
+    return needed ? Value(schema, path, depth) : OptionalValue(schema, path, depth);
+  }
+
   ExprId Array(const Json& schema, const std::string& path, size_t depth) {
     const uint32_t least = ReadCount(schema, "minItems", 0, path);
     const uint32_t most = ReadCount(schema, "maxItems", kUnbounded, path);
@@ -392,13 +436,16 @@ class SchemaReader {
       if (!tuple->is_array()) FailAt(path, "prefixItems: expected an array");
       const std::string under = Under(path, old_tuple ? "items" : "prefixItems");
       for (size_t i = 0; i < tuple->size(); ++i)
-        prefix.push_back(Named("item", Value((*tuple)[i], Under(under, std::to_string(i)), depth + 1)));
+        prefix.push_back(
+            Named("item", ItemValue(i < least, (*tuple)[i], Under(under, std::to_string(i)), depth + 1)));
     }
     const char* rest_keyword = old_tuple ? "additionalItems" : "items";
     const auto rest = schema.find(rest_keyword);
     if (prefix.empty() && rest == schema.end() && least == 0 && most == kUnbounded) return AnyArray();
     const ExprId item =
-        rest == schema.end() ? AnyValue() : Named("item", Value(*rest, Under(path, rest_keyword), depth + 1));
+        rest == schema.end()
+            ? AnyValue()
+            : Named("item", ItemValue(prefix.size() < least, *rest, Under(path, rest_keyword), depth + 1));
     const bool never = rest != schema.end() && *rest == false;
     if (prefix.empty()) {
       const ExprId list =
@@ -474,8 +521,8 @@ class SchemaReader {
     if (const auto listed = schema.find("properties"); listed != schema.end()) {
       if (!listed->is_object()) FailAt(path, "properties: expected an object");
       for (const auto& [name, value] : listed->items()) {
-        const ExprId expr = Value(value, Under(Under(path, "properties"), name), depth + 1);
         const bool needed = std::binary_search(required.begin(), required.end(), name);
+        const ExprId expr = ItemValue(needed, value, Under(Under(path, "properties"), name), depth + 1);
         if (expr == syntax_.Never() && !needed) continue;
         properties.push_back({name, Member(Key(name), expr), needed});
       }
@@ -503,7 +550,8 @@ class SchemaReader {
         FailAt(path, "patternProperties is supported alone only, with one pattern");
       const auto only = patterns->begin();
       const ExprId key = AddString(syntax_, Json{{"pattern", only.key()}}, Under(path, "patternProperties"));
-      return Member(key, Value(only.value(), Under(Under(path, "patternProperties"), only.key()), depth + 1));
+      return Member(
+          key, OptionalValue(only.value(), Under(Under(path, "patternProperties"), only.key()), depth + 1));
     }
     // Where properties are listed and nothing is said of others, a model had better not make them up.
     if (additional == schema.end() || *additional == false) return syntax_.Never();
@@ -511,7 +559,7 @@ class SchemaReader {
     if (const auto listed = schema.find("properties"); listed != schema.end()) {
       for (const auto& item : listed->items()) all.push_back(item.key());  // those that are false too
     }
-    const ExprId value = Value(*additional, Under(path, "additionalProperties"), depth + 1);
+    const ExprId value = OptionalValue(*additional, Under(path, "additionalProperties"), depth + 1);
     return value == syntax_.Never() ? value : Member(AddOtherKey(syntax_, all), value);
   }
 
@@ -533,7 +581,22 @@ class SchemaReader {
   size_t values_ = 0;
   RuleId space_ = kNone, string_ = kNone, number_ = kNone, integer_ = kNone, value_ = kNone, object_ = kNone,
          array_ = kNone;
-  std::map<std::string, RuleId> references_;
+  static constexpr size_t kClosed = SIZE_MAX;
+  struct Referred {
+    RuleId rule = kNone;
+    size_t braces = kClosed;  // around it, while it is being read
+  };
+  std::map<std::string, Referred> references_;
+  size_t braces_ = 0;  // arrays and objects around what is being read
+  // A schema that was read; what its parent can do without is left out. Parents come before their parts.
+  struct Read {
+    std::string path;
+    ExprId expr;
+    size_t parent;
+  };
+  static constexpr size_t kMostPathBytes = 200;  // that errors show
+  std::vector<Read> reads_;
+  size_t parent_ = SIZE_MAX;  // of the next in reads_
 };
 
 size_t DepthOf(const Json& json) {
@@ -565,10 +628,13 @@ Json ParseSchemaText(std::string_view text) {
   }
 }
 
-ExprId AddJsonSchema(Syntax& syntax, const Json& schema) {
+ExprId AddJsonSchema(Syntax& syntax, const Json& schema, bool wants_text) {
   if (schema.is_structured() && DepthOf(schema) > 4 * kMostSchemaDepth) FailAt("", "nested too deep");
   try {
-    return SchemaReader(syntax, schema).Run();
+    SchemaReader reader(syntax, schema);
+    const ExprId expr = reader.Run();
+    if (wants_text) reader.WantText();
+    return expr;
   } catch (const Json::exception& error) {  // an index of the wrong type that no check has named
     throw Error("schema: {}", error.what());
   }

@@ -15,6 +15,7 @@ namespace larder::serving::inline grammar {
 nlohmann::ordered_json ParseSchemaText(std::string_view text);
 
 // The expression of one JSON text. Throws Error: "schema at /properties/age: multipleOf is not supported".
-ExprId AddJsonSchema(Syntax&, const nlohmann::ordered_json& schema);
+// `wants_text`: also if no text matches it, with the path of the part that is why.
+ExprId AddJsonSchema(Syntax&, const nlohmann::ordered_json& schema, bool wants_text = false);
 
 }  // namespace larder::serving::grammar
