@@ -63,6 +63,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.architecture = config.architecture_name;
   defaults.parameters = config.parameters();
   defaults.strict_model = answers.strict_model;
+  defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
   defaults.pooling =
       answers.pooling.empty() ? model::ReadPooling(file) : *model::PoolingByName(answers.pooling);

@@ -26,9 +26,10 @@ int ReadLogprobs(const JsonFields& fields, Dialect dialect) {
   return -1;
 }
 
-std::vector<TokenId> PromptTokens(const Prompt& prompt, const CompletionDefaults& defaults) {
+std::vector<TokenId> PromptTokens(const Prompt& prompt, const std::string& name,
+                                  const CompletionDefaults& defaults) {
   if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) return *tokens;
-  CheckTextFits(std::get<std::string>(prompt).size(), "prompt", defaults);
+  CheckTextFits(std::get<std::string>(prompt).size(), name.c_str(), defaults);
   return defaults.tokenizer->Encode(std::get<std::string>(prompt), defaults.tokenizer->wants_bos(),
                                     /*parse_special=*/true);
 }
@@ -56,6 +57,7 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
     ReadChat(fields, request);
   } else {
     request.prompts = ReadPrompts(*prompt, defaults);
+    request.prompts_listed = request.prompts.size() > 1;
   }
   ReadSampling(fields, defaults, request);
   ReadLimit(fields, {"n_predict", "max_tokens", "max_completion_tokens"}, defaults, request);
@@ -89,6 +91,11 @@ void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, Co
 
 // A tree of small values is some 16 times larger than its text.
 size_t CompletionRequest::held_bytes() const { return 16 * tool_bytes * (choices() + 1); }
+
+std::string CompletionRequest::NameOf(size_t prompt) const {
+  if (is_chat()) return "messages";
+  return prompts_listed ? fmt::format("{}[{}]", prompts_field, prompt) : prompts_field;
+}
 
 std::string ChatTemplateText(const CompletionDefaults& defaults) {
   return defaults.chat_template == nullptr ? "" : defaults.chat_template->source();
@@ -167,7 +174,7 @@ size_t CountPromptTokens(CompletionRequest& request, const CompletionDefaults& d
   CompletionDefaults unbounded = defaults;
   unbounded.context = SIZE_MAX;  // what a text is checked against before it is tokenized
   if (request.is_chat()) return ChatTokens(request, unbounded).size();
-  return request.prompts.empty() ? 0 : PromptTokens(request.prompts[0], unbounded).size();
+  return request.prompts.empty() ? 0 : PromptTokens(request.prompts[0], request.NameOf(0), unbounded).size();
 }
 
 std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const CompletionDefaults& defaults) {
@@ -176,16 +183,22 @@ std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const Completi
   if (chat) {
     prompts.push_back(ChatTokens(request, defaults));
   } else {
-    for (const Prompt& prompt : request.prompts) prompts.push_back(PromptTokens(prompt, defaults));
+    for (size_t i = 0; i < request.prompts.size(); ++i)
+      prompts.push_back(PromptTokens(request.prompts[i], request.NameOf(i), defaults));
   }
   GenerationSpec spec = request.spec;  // with what ChatTokens set
   if (request.ignore_eos) BanEndOfGeneration(defaults, spec.sampling);
   spec.continues = !chat || request.continue_last;
   std::vector<GenerationSpec> specs;
   std::random_device random;
-  for (std::vector<TokenId>& prompt : prompts) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    std::vector<TokenId>& prompt = prompts[i];
     const std::string problem = pipeline::PromptProblem(prompt.size(), defaults.context);
-    if (!problem.empty()) throw Refused(400, "{}", problem).On(chat ? "messages" : "prompt");
+    if (!problem.empty()) {
+      const std::string name = request.NameOf(i);
+      if (request.prompts_listed) throw Refused(400, "{}: {}", name, problem).On(name);
+      throw Refused(400, "{}", problem).On(name);
+    }
     spec.prompt = std::move(prompt);
     for (size_t k = 0; k < request.n; ++k) {
       // The choices of one request differ from each other; with a seed they are the same each time.

@@ -37,6 +37,7 @@ struct CompletionDefaults {
   uint64_t parameters = 0;                           // weights
   std::vector<std::string> aliases;                  // other names that are accepted for it
   bool strict_model = false;                         // a request that names another model is refused
+  size_t dim = 0;                                    // of embeddings; 0: not known
   model::Pooling pooling = model::Pooling::kNone;    // kNone: embeddings are refused
   std::shared_ptr<const model::RankHead> rank_head;  // null: relevance is refused
   std::string rank_template;                         // with {query} and {document}; empty: none
@@ -63,6 +64,8 @@ struct EmbeddingForm {
 struct CompletionRequest {
   Dialect dialect = Dialect::kCompletion;
   std::vector<Prompt> prompts;
+  const char* prompts_field = "prompt";  // what the client calls them
+  bool prompts_listed = false;           // they are items of an array
   // Instead of prompts: a conversation in the form of OpenAI's chat completions. Contents are strings or
   // null, tool_calls have an id and a text of arguments.
   Json messages;                 // array; null: there are prompts
@@ -91,6 +94,7 @@ struct CompletionRequest {
   bool is_chat() const { return !messages.is_null(); }
   // What the running answer holds beside its specs: for each choice the tools, as trees.
   size_t held_bytes() const;
+  std::string NameOf(size_t prompt) const;  // "input[1]"; of a chat "messages"
   size_t choices() const { return n * std::max<size_t>(prompts.size(), 1); }
 };
 

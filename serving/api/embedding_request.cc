@@ -11,7 +11,7 @@ constexpr size_t kMostTextBytes = size_t{16} << 20;  // of all texts of a reques
 
 // Text of clients: nothing in it is a control token. The end of text that the file wants behind each text is
 // added, whether or not it wants a beginning.
-std::vector<TokenId> EmbeddedTokens(const std::string& text, const char* field,
+std::vector<TokenId> EmbeddedTokens(const std::string& text, const std::string& field,
                                     const CompletionDefaults& defaults) {
   const model::Tokenizer& tokenizer = *defaults.tokenizer;
   if (text.size() / defaults.longest_token_bytes > defaults.context)
@@ -32,6 +32,7 @@ const Json& Required(const JsonFields& fields, const char* name, const char* exp
 
 void AddInputs(const Json& field, const char* name, const CompletionDefaults& defaults,
                CompletionRequest& request) {
+  request.prompts_field = name;
   constexpr const char* kExpected = "a string, an array of strings, of token ids, or of arrays of these";
   const auto tokens_of = [&](const Json& ids) {
     std::vector<TokenId> tokens;
@@ -51,13 +52,15 @@ void AddInputs(const Json& field, const char* name, const CompletionDefaults& de
   }
   if (field.size() > kMostEmbedded)
     throw Refused(400, "{} has {} texts: expected at most {}", name, field.size(), kMostEmbedded).On(name);
+  request.prompts_listed = true;
   for (const Json& one : field) {
+    const std::string at = request.NameOf(request.prompts.size());
     if (one.is_string()) {
-      request.prompts.emplace_back(EmbeddedTokens(one.get<std::string>(), name, defaults));
+      request.prompts.emplace_back(EmbeddedTokens(one.get<std::string>(), at, defaults));
     } else if (one.is_array() && !one.empty()) {
       request.prompts.emplace_back(tokens_of(one));
     } else {
-      JsonFields::Fail(name, one, kExpected);
+      JsonFields::Fail(at, one, "a string, or an array of token ids");
     }
   }
 }
@@ -128,8 +131,8 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
   if (encoding != "float" && encoding != "base64")
     JsonFields::Fail("encoding_format", Json(encoding), "\"float\" or \"base64\"");
   request.embedding.base64 = encoding == "base64";
-  request.embedding.dimensions =
-      static_cast<size_t>(fields.Integer("dimensions", 0, 1, static_cast<int64_t>(1) << 20));
+  const int64_t most = defaults.dim > 0 ? static_cast<int64_t>(defaults.dim) : int64_t{1} << 20;
+  request.embedding.dimensions = static_cast<size_t>(fields.Integer("dimensions", 0, 1, most));
   fields.Ignore({"user", "truncate", "options", "keep_alive", "input_type"});
 }
 
@@ -143,6 +146,8 @@ void ReadRerank(const JsonFields& fields, const CompletionDefaults& defaults, Co
   const Json& documents = Required(fields, name, "an array of texts");
   if (!documents.is_array() || documents.empty() || documents.size() > kMostEmbedded)
     JsonFields::Fail(name, documents, fmt::format("an array of 1 to {} texts", kMostEmbedded));
+  request.prompts_field = name;
+  request.prompts_listed = true;
   const bool returns = fields.Bool("return_documents", false) || fields.Bool("return_text", false);
   size_t bytes = 0;
   for (const Json& one : documents) {

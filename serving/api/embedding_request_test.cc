@@ -77,6 +77,22 @@ TEST(EmbeddingRequestTest, WrongOnesAreRefusedByName) {
   EXPECT_NE(Refusal(R"({"input":[100000]})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":"a","encoding_format":"int8"})", Dialect::kEmbeddings, defaults), "");
   EXPECT_NE(Refusal(R"({"input":"a","dimensions":0})", Dialect::kEmbeddings, defaults), "");
+  CompletionDefaults bare = EmbeddingDefaults();
+  bare.dim = 8;
+  model::TokenizerData data = model::TinySpm();
+  data.add_bos = false;
+  bare.tokenizer = model::Tokenizer::FromData(data);
+  EXPECT_EQ(Refusal(R"({"input":["a",""]})", Dialect::kEmbeddings, bare),
+            "400 input[1]: the prompt has no tokens; give it some text");
+  std::string words;
+  for (size_t i = 0; i < 100; ++i) words += "a b ";
+  EXPECT_TRUE(Refusal((R"({"input":["a",")" + words + "\"]}").c_str(), Dialect::kEmbeddings, bare)
+                  .starts_with("400 input[1]: the prompt's "));
+  words = std::string(100'000, 'a');
+  EXPECT_TRUE(Refusal((R"({"input":["a",")" + words + "\"]}").c_str(), Dialect::kEmbeddings, bare)
+                  .starts_with("400 input[1]: a text of 100000 bytes"));
+  EXPECT_EQ(Refusal(R"({"input":"a","dimensions":9})", Dialect::kEmbeddings, bare),
+            "400 dimensions is 9: expected a whole number from 1 to 8");
   CompletionDefaults none = EmbeddingDefaults();
   none.pooling = model::Pooling::kNone;
   none.rank_head = nullptr;
