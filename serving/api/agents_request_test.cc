@@ -230,6 +230,15 @@ TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {
                     {middle}}));
 }
 
+TEST(AgentsRequest, OllamasNegativeLimitsAreNone) {
+  for (const int limit : {-1, -2, -100}) {
+    const std::string text = fmt::format(
+        R"({{"messages":[{{"role":"user","content":"a"}}],"options":{{"num_predict":{}}}}})", limit);
+    EXPECT_EQ(Read(Dialect::kOllamaChat, text).spec.max_tokens, -1) << limit;
+  }
+  EXPECT_NE(WhyNot(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"max_tokens":-2})"), "");
+}
+
 TEST(AgentsRequest, UnknownFieldsAreCounted) {
   EXPECT_EQ(Read(Dialect::kChat, R"({"messages":[{"role":"user","content":"a"}],"service_tier":"auto",
     "store":true,"metadata":{},"user":"u","frobnicate":1,"quux":2,"nothing":null})")

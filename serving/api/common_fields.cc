@@ -74,11 +74,17 @@ void ReadParams(const JsonFields& fields, const CompletionDefaults& defaults, Sa
 
 }  // namespace
 
-void CheckModel(const JsonFields& fields, const CompletionDefaults& defaults) {
-  const std::string name = fields.String("model", "");
-  if (!defaults.strict_model || name.empty() || name == defaults.model) return;
+bool IsModel(std::string_view name, const CompletionDefaults& defaults) {
   const auto& aliases = defaults.aliases;
-  if (std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return;
+  return name == defaults.model || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+}
+
+void CheckModel(const std::string& name, Dialect dialect, const CompletionDefaults& defaults) {
+  if (!defaults.strict_model || name.empty() || IsModel(name, defaults)) return;
+  constexpr std::string_view kLatest = ":latest";  // the tag that Ollama's clients add to a name without one
+  if (IsOllama(dialect) && name.ends_with(kLatest) &&
+      IsModel(std::string_view(name).substr(0, name.size() - kLatest.size()), defaults))
+    return;
   throw Refused(404, "the model {} does not exist here; this server has {}", Excerpt(name),
                 Excerpt(defaults.model))
       .On("model");
@@ -114,8 +120,10 @@ void SetForm(const Json& format, const char* name, CompletionRequest& request) {
 void ReadLimit(const JsonFields& fields, std::initializer_list<const char*> names,
                const CompletionDefaults& defaults, CompletionRequest& request) {
   int64_t limit = defaults.max_tokens;
-  for (const char* name : names) limit = fields.Integer(name, limit, -1, std::numeric_limits<int64_t>::max());
-  request.spec.max_tokens = limit;
+  const int64_t least = IsOllama(request.dialect) ? std::numeric_limits<int64_t>::min() : -1;
+  for (const char* name : names)
+    limit = fields.Integer(name, limit, least, std::numeric_limits<int64_t>::max());
+  request.spec.max_tokens = std::max(limit, int64_t{-1});
 }
 
 std::vector<std::string> ReadStops(const char* name, const Json& field) {

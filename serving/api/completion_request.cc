@@ -131,7 +131,7 @@ CompletionRequest PlainRequest(std::string prompt, const CompletionDefaults& def
 CompletionRequest ReadCompletionRequest(const Json& body, Dialect dialect,
                                         const CompletionDefaults& defaults) {
   const JsonFields fields(body);
-  CheckModel(fields, defaults);
+  CheckModel(fields.String("model", ""), dialect, defaults);
   CompletionRequest request;
   request.dialect = dialect;
   request.spec.sampling = defaults.sampling;
@@ -178,6 +178,7 @@ size_t CountPromptTokens(CompletionRequest& request, const CompletionDefaults& d
 }
 
 std::vector<GenerationSpec> MakeSpecs(CompletionRequest& request, const CompletionDefaults& defaults) {
+  if (request.at_once != AtOnce::kNo) return {};
   std::vector<std::vector<TokenId>> prompts;
   const bool chat = request.is_chat();
   if (chat) {

@@ -61,6 +61,14 @@ struct EmbeddingForm {
   std::vector<std::string> documents;  // to be returned with their relevance; empty: they are not
 };
 
+// Requests of Ollama's API that ask the model for nothing.
+enum class AtOnce {
+  kNo,
+  kLoad,       // a request without a prompt loads the model, which is always loaded
+  kUnload,     // or, to be kept for no time, unloads it; it stays
+  kNoVectors,  // of no texts
+};
+
 struct CompletionRequest {
   Dialect dialect = Dialect::kCompletion;
   std::vector<Prompt> prompts;
@@ -84,6 +92,7 @@ struct CompletionRequest {
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
+  AtOnce at_once = AtOnce::kNo;               // otherwise there are no specs
   EmbeddingForm embedding;                    // if spec.pooling is not kNone
   std::optional<AnswerParserOptions> answer;  // MakeSpecs: how to read the answer; nullopt: it is text
   Json echoed = Json::object();               // fields of the request that the dialect's answer repeats
@@ -95,13 +104,15 @@ struct CompletionRequest {
   // What the running answer holds beside its specs: for each choice the tools, as trees.
   size_t held_bytes() const;
   std::string NameOf(size_t prompt) const;  // "input[1]"; of a chat "messages"
-  size_t choices() const { return n * std::max<size_t>(prompts.size(), 1); }
+  size_t choices() const { return at_once != AtOnce::kNo ? 0 : n * std::max<size_t>(prompts.size(), 1); }
 };
 
 inline constexpr size_t kMostChoices = 64;
 inline constexpr size_t kMostEmbedded = 2048;  // texts of a request, as OpenAI's
 inline constexpr int kMostLogprobs = 20;
 
+// Whether it is the model's name or an alias of it.
+bool IsModel(std::string_view name, const CompletionDefaults&);
 // Throws a Refused that names the field, its value and what was expected.
 CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&);
 // The prompt that the template makes of a chat. Throws Refused.

@@ -40,6 +40,11 @@ constexpr Framing FramingOf(Dialect dialect) {
   }
 }
 
+constexpr bool IsOllama(Dialect dialect) {
+  return dialect == Dialect::kOllamaChat || dialect == Dialect::kOllamaGenerate ||
+         dialect == Dialect::kOllamaEmbed || dialect == Dialect::kOllamaEmbedding;
+}
+
 // The JSON of errors.
 enum class ErrorShape { kOpenAi, kAnthropic, kOllama };
 

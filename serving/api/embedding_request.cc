@@ -121,11 +121,21 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
       break;
     }
     case Dialect::kOllamaEmbedding:
-      AddInputs(Required(fields, "prompt", "a text"), "prompt", defaults, request);
+      if (const Json* prompt = fields.Find("prompt"); prompt != nullptr && *prompt == "") {
+        request.at_once = AtOnce::kNoVectors;
+      } else {
+        AddInputs(Required(fields, "prompt", "a text"), "prompt", defaults, request);
+      }
       request.embedding.normalize = false;
       break;
-    default:
-      AddInputs(Required(fields, "input", "a text, or an array of texts"), "input", defaults, request);
+    default: {
+      const Json& input = Required(fields, "input", "a text, or an array of texts");
+      if (request.dialect == Dialect::kOllamaEmbed && input.is_array() && input.empty()) {
+        request.at_once = AtOnce::kNoVectors;
+      } else {
+        AddInputs(input, "input", defaults, request);
+      }
+    }
   }
   const std::string encoding = fields.String("encoding_format", "float");
   if (encoding != "float" && encoding != "base64")

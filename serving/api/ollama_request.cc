@@ -74,16 +74,34 @@ void ReadGenerate(const JsonFields& fields, CompletionRequest& request) {
   request.messages.push_back({{"role", "user"}, {"content", prompt}});
 }
 
+// keep_alive: 0, "0", "0s"
+bool IsKeptForNoTime(const Json* keep_alive) {
+  if (keep_alive == nullptr) return false;
+  if (keep_alive->is_number()) return *keep_alive == 0;
+  if (!keep_alive->is_string()) return false;
+  const auto& text = keep_alive->get_ref<const std::string&>();
+  return text.starts_with('0') && text.find_first_of("123456789") == std::string::npos;
+}
+
+bool AsksForNothing(const JsonFields& fields, Dialect dialect) {
+  if (dialect == Dialect::kOllamaGenerate) return fields.String("prompt", "").empty();
+  const Json* messages = fields.Find("messages");
+  return messages == nullptr || (messages->is_array() && messages->empty());
+}
+
 }  // namespace
 
 void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
+  if (AsksForNothing(fields, request.dialect)) {
+    request.at_once = IsKeptForNoTime(fields.Find("keep_alive")) ? AtOnce::kUnload : AtOnce::kLoad;
+    fields.Ignore({"stream", "options", "format", "think", "tools", "system", "template", "raw", "context",
+                   "suffix", "images", "truncate", "shift"});
+    return;
+  }
   if (request.dialect == Dialect::kOllamaGenerate) {
     ReadGenerate(fields, request);
   } else {
-    const Json* messages = fields.Find("messages");
-    if (messages == nullptr)
-      throw Refused(400, "messages is missing: expected an array of messages").On("messages");
-    ReadOllamaMessages(*messages, request);
+    ReadOllamaMessages(*fields.Find("messages"), request);
     ReadChatTools(fields, request);
   }
   FinishTools(request);
@@ -99,7 +117,6 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, Co
   const JsonFields options(given == nullptr ? none : *given, "options");
   ReadSampling(options, defaults, request);
   ReadLimit(options, {"num_predict"}, defaults, request);
-  if (request.spec.max_tokens < 0) request.spec.max_tokens = -1;
   if (const Json* stop = options.Find("stop")) request.spec.stops = ReadStops("options.stop", *stop);
   if (const Json* format = fields.Find("format"); format != nullptr && *format != "") {
     if (*format != "json" && !format->is_object())

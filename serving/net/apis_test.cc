@@ -104,7 +104,7 @@ TEST_F(Apis, WholeAnswers) {
 TEST_F(Apis, ErrorsHaveEachApisForm) {
   EXPECT_EQ(Body(Http(Post("/v1/messages", "{}")))["type"], "error");
   EXPECT_EQ(Body(Http(Post("/v1/messages", "{}")))["error"]["type"], "invalid_request_error");
-  EXPECT_TRUE(Body(Http(Post("/api/chat", "{}")))["error"].is_string());
+  EXPECT_TRUE(Body(Http(Post("/api/chat", "[]")))["error"].is_string());
   EXPECT_EQ(Body(Http(Post("/v1/responses", "{}")))["error"]["param"], "input");
   EXPECT_EQ(Http(Post("/v1/embeddings", R"({"input":"a"})")).substr(9, 3), "501");
   EXPECT_EQ(Http("GET /v1/messages HTTP/1.1\r\n\r\n").substr(9, 3), "405");
@@ -165,6 +165,50 @@ TEST_F(Apis, WhatClientsAskAboutTheServer) {
   EXPECT_TRUE(get("/slots").is_array());
   const json pieces = Body(Http(Post("/tokenize", R"({"content":"hello","with_pieces":true})")));
   EXPECT_TRUE(pieces["tokens"][0].contains("piece"));
+}
+
+TEST_F(Apis, NamesOfTheModel) {
+  test_.state.defaults.aliases = {"org/tiny.gguf"};
+  const auto status = [&](const std::string& request) { return Http(request).substr(9, 3); };
+  const auto get = [&](const char* name) {
+    return status(fmt::format("GET /v1/models/{} HTTP/1.1\r\n\r\n", name));
+  };
+  EXPECT_EQ(get("tiny"), "200");
+  EXPECT_EQ(get("%74iny"), "200");
+  EXPECT_EQ(get("org%2Ftiny.gguf"), "200");
+  EXPECT_EQ(get("org/tiny.gguf"), "200");
+  EXPECT_EQ(get("tiny%"), "404");
+  EXPECT_EQ(get("tiny:latest"), "404");
+  EXPECT_EQ(status(Post("/api/show", R"({"model":"tiny:latest"})")), "200");
+  EXPECT_EQ(status(Post("/api/show", R"({"name":"tiny"})")), "200");
+  EXPECT_EQ(status(Post("/api/show", R"({"model":"huge"})")), "404");
+  EXPECT_EQ(status(Post("/api/show", "tiny")), "400");
+  EXPECT_EQ(status(Post("/api/generate", R"({"model":"tiny:latest"})")), "200");
+  EXPECT_EQ(status(Post("/api/generate", R"({"model":"huge:latest"})")), "404");
+  EXPECT_EQ(status(Post("/completion", R"({"model":"tiny:latest","prompt":"hello"})")), "404");
+}
+
+TEST_F(Apis, OllamasRequestsForNothingAreAnsweredAtOnce) {
+  const auto answer = [&](const std::string& path, const std::string& body) {
+    json got = Body(Http(Post(path, body)));
+    got.erase("created_at");
+    return got;
+  };
+  EXPECT_EQ(answer("/api/generate", R"({"model":"tiny"})"),
+            json::parse(R"({"model":"tiny","response":"","done":true,"done_reason":"load"})"));
+  EXPECT_EQ(answer("/api/generate", R"({"prompt":"","keep_alive":0})")["done_reason"], "unload");
+  EXPECT_EQ(
+      answer("/api/chat", R"({"messages":[]})"),
+      json::parse(
+          R"({"model":"tiny","message":{"role":"assistant","content":""},"done":true,"done_reason":"load"})"));
+  EXPECT_EQ(answer("/api/chat", R"({"messages":[],"keep_alive":"0s"})")["done_reason"], "unload");
+  EXPECT_EQ(answer("/api/chat", R"({"messages":[],"keep_alive":"10m"})")["done_reason"], "load");
+  test_.state.defaults.pooling = model::Pooling::kMean;
+  EXPECT_EQ(answer("/api/embed", R"({"input":[]})"), json::parse(R"({"model":"tiny","embeddings":[]})"));
+  EXPECT_EQ(answer("/api/embeddings", R"({"prompt":""})"), json::parse(R"({"embedding":[]})"));
+  EXPECT_EQ(Body(Http(Post("/api/show", "{}")))["capabilities"].back(), "embedding");
+  test_.state.defaults.pooling = model::Pooling::kRank;
+  EXPECT_NE(Body(Http(Post("/api/show", "{}")))["capabilities"].back(), "embedding");
 }
 
 TEST_F(Apis, QuietStreamsSaySoInTheirOwnWay) {

@@ -1,8 +1,10 @@
 #include "serving/net/http_routes.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/clock.h"
+#include "serving/api/common_fields.h"
 #include "serving/api/completion_request.h"
 #include "serving/net/slot_routes.h"
 #include "serving/net/text_session.h"
@@ -53,10 +55,27 @@ HttpReply Models(const HttpRequest&, ServerState& state) {
   return JsonReply({{"object", "list"}, {"data", json::array({one})}});
 }
 
+// %2F is a slash: names of models have some.
+std::string Decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned byte = 0;
+    const char* digits = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      out += static_cast<char>(byte);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 HttpReply Model(const HttpRequest& request, ServerState& state) {
-  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  const std::string name = Decoded(request.path.substr(std::string_view("/v1/models/").size()));
   json all = json::parse(Models(request, state).body);
-  if (name != state.defaults.model)
+  if (!IsModel(name, state.defaults))
     throw Refused(404, "the model {} does not exist here; this server has {}", Excerpt(name),
                   Excerpt(state.defaults.model))
         .On("model");
@@ -232,13 +251,18 @@ HttpReply OllamaVersion(const HttpRequest&, ServerState&) {
   return JsonReply({{"version", "0.13.0"}});
 }
 
-HttpReply OllamaShow(const HttpRequest&, ServerState& state) {
+HttpReply OllamaShow(const HttpRequest& request, ServerState& state) {
   WantReady(state);
+  const Json body = ParseJson(request.body);
+  const JsonFields fields(body);
+  CheckModel(fields.String("model", fields.String("name", "")), Dialect::kOllamaChat, state.defaults);
   json capabilities = json::array({"completion"});
   const json caps = ChatCapsJson(state.defaults);
   if (caps.value("supports_tools", false)) capabilities.push_back("tools");
   if (caps.value("supports_thinking", false)) capabilities.push_back("thinking");
-  if (state.defaults.pooling != model::Pooling::kNone) capabilities.push_back("embedding");
+  const model::Pooling pooling = state.defaults.pooling;
+  if (pooling != model::Pooling::kNone && pooling != model::Pooling::kRank)
+    capabilities.push_back("embedding");
   return JsonReply({{"modelfile", ""},
                     {"parameters", ""},
                     {"template", ChatTemplateText(state.defaults)},

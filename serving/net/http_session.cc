@@ -204,6 +204,9 @@ void HttpSession::Generate(PreparedRequest& prepared, bool ok) {
     if (!ok) throw Refused(500, "{}", kInternalError);
     if (prepared.refused) throw *prepared.refused;
     if (state_.metrics != nullptr) state_.metrics->IgnoredFields(prepared.request.ignored_fields);
+    if (prepared.request.at_once != AtOnce::kNo)
+      return Send(
+          {.body = Dump(AnswerAtOnce(state_.NewHead(prepared.dialect), prepared.request)), .headers = {}});
     for (GenerationSpec& spec : prepared.specs) spec.tenant = tenant_;
     admitted_ = ServerState::Admit(wire_.client(), prepared.request, prepared.specs);
     CompletionSink& sink = *this;

@@ -100,6 +100,23 @@ class OllamaEncoder : public ReplyEncoder {
 
 }  // namespace
 
+json AnswerAtOnce(const ReplyHead& head, const CompletionRequest& request) {
+  if (request.at_once == AtOnce::kNoVectors) {
+    if (head.dialect == Dialect::kOllamaEmbedding) return {{"embedding", json::array()}};
+    return {{"model", head.model}, {"embeddings", json::array()}};
+  }
+  json answer = {{"model", head.model},
+                 {"created_at", Rfc3339(head.created)},
+                 {"done", true},
+                 {"done_reason", request.at_once == AtOnce::kUnload ? "unload" : "load"}};
+  if (head.dialect == Dialect::kOllamaChat) {
+    answer["message"] = {{"role", "assistant"}, {"content", ""}};
+  } else {
+    answer["response"] = "";
+  }
+  return answer;
+}
+
 std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink) {
   return std::make_unique<OllamaEncoder>(std::move(head), sink);
 }

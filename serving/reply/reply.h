@@ -88,6 +88,9 @@ std::unique_ptr<ReplyEncoder> MakeMessagesEncoder(ReplyHead head, EventSink& sin
 std::unique_ptr<ReplyEncoder> MakeOllamaEncoder(ReplyHead head, EventSink& sink);
 std::unique_ptr<ReplyEncoder> MakeEmbeddingEncoder(ReplyHead head);
 
+// The answer to a request that has no choices.
+nlohmann::json AnswerAtOnce(const ReplyHead&, const CompletionRequest&);
+
 struct Usage {
   size_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
 };
