@@ -161,6 +161,24 @@ TEST(AgentsRequest, OlderNamesOfToolsWork) {
   EXPECT_EQ(allowed.tool_choice.names, std::vector<std::string>{"f"});
 }
 
+TEST(AgentsRequest, ChoicesOfHostedToolsAreSkipped) {
+  const std::string response =
+      R"({"input":"a","tools":[{"type":"function","name":"f"},{"type":"web_search"}],)"
+      R"("tool_choice":)";
+  const auto some =
+      Read(Dialect::kResponses, response + R"({"type":"allowed_tools","mode":"required","tools":)"
+                                           R"([{"type":"web_search"},{"type":"function","name":"f"}]}})");
+  EXPECT_EQ(some.tool_choice.kind, ToolUse::Kind::kRequired);
+  EXPECT_EQ(some.tool_choice.names, std::vector<std::string>{"f"});
+  const auto none =
+      Read(Dialect::kResponses, response + R"({"type":"allowed_tools","tools":[{"type":"web_search"}]}})");
+  EXPECT_FALSE(none.offers_tools()) << "of those that are here none is allowed";
+  const auto search = Read(Dialect::kResponses, response + R"({"type":"web_search"}})");
+  EXPECT_EQ(search.tool_choice.kind, ToolUse::Kind::kAuto);
+  EXPECT_TRUE(search.offers_tools());
+  EXPECT_NE(WhyNot(Dialect::kResponses, response + R"({"type":"required"}})"), "");
+}
+
 // What each dialect calls the form of the answer becomes a grammar; a forced call too.
 TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   const auto grammar = [](Dialect dialect, const std::string& text) {

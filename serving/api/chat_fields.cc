@@ -96,7 +96,15 @@ std::string NameOf(const char* field, const JsonFields& fields) {
   return JsonFields(*function, field).String("name", "");
 }
 
-void ReadChoice(const char* field, const Json& value, ToolUse& choice) {
+// Tools that run on a vendor's servers are skipped where they are offered, and so are choices of them. The
+// names of modes are no types.
+bool IsHosted(const std::string& type) {
+  return type != "function" && type != "auto" && type != "none" && type != "required" && type != "any" &&
+         type != "tool";
+}
+
+void ReadChoice(const char* field, const Json& value, CompletionRequest& request) {
+  ToolUse& choice = request.tool_choice;
   constexpr const char* kExpected = "\"auto\", \"none\", \"required\" or an object that names a function";
   if (value.is_string()) {
     if (value == "none") {
@@ -122,7 +130,17 @@ void ReadChoice(const char* field, const Json& value, ToolUse& choice) {
     const Json* tools = allowed.Find("tools");
     if (tools == nullptr || !tools->is_array() || tools->size() > kMostTools)
       JsonFields::Fail(field, value, kExpected);
-    for (const Json& tool : *tools) choice.names.push_back(NameOf(field, JsonFields(tool, field)));
+    for (const Json& one : *tools) {
+      const JsonFields tool(one, field);
+      if (IsHosted(tool.String("type", "function"))) {
+        ++request.ignored_fields;
+      } else {
+        choice.names.push_back(NameOf(field, tool));
+      }
+    }
+    if (choice.names.empty() && !tools->empty()) choice.kind = ToolUse::Kind::kNone;  // of these tools
+  } else if (IsHosted(type)) {
+    ++request.ignored_fields;
   } else {
     JsonFields::Fail(field, type, kExpected);
   }
@@ -249,7 +267,7 @@ void ReadChatTools(const JsonFields& fields, CompletionRequest& request) {
 
 void ReadToolChoice(const JsonFields& fields, CompletionRequest& request) {
   for (const char* name : {"function_call", "tool_choice"}) {
-    if (const Json* choice = fields.Find(name)) ReadChoice(name, *choice, request.tool_choice);
+    if (const Json* choice = fields.Find(name)) ReadChoice(name, *choice, request);
   }
   request.tool_choice.parallel = fields.Bool("parallel_tool_calls", true);
   FinishTools(request);
