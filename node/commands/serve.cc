@@ -147,7 +147,8 @@ void Describe(CLI::App& command, ServeOptions& o) {
       ->type_name("BYTES")
       ->check(NotBytes)
       ->group(requests);
-  AddCount(command, "--queue", o.queue, "requests that may wait for a slot; more get 503 (default: 256)")
+  AddCount(command, "--queue", o.queue,
+           "requests that may wait for a slot; more get 429 with Retry-After (default: 256)")
       ->group(requests);
   command
       .add_option("--patience", o.patience_s,

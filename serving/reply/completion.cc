@@ -1,5 +1,6 @@
 #include "serving/reply/completion.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace larder::serving::inline reply {
@@ -86,8 +87,14 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
       stream_(request.stream),
       service_(service),
       protocol_(protocol),
+      most_at_once_(std::min(kMostChoices, service.most_at_once())),
       results_(specs.size()),
       specs_(std::move(specs)) {
+  // Texts to embed may follow each other, choices are wanted at once.
+  if (request.spec.pooling == model::Pooling::kNone && specs_.size() > most_at_once_)
+    throw Refused(400, "{} choices: expected at most {}, which are the slots and the queue of this server",
+                  specs_.size(), most_at_once_)
+        .On(request.n > 1 ? "n" : "prompt");
   for (size_t i = 0; i < specs_.size(); ++i) {
     choices_.push_back(std::make_unique<Choice>(*this, i));
     Choice& choice = *choices_.back();
@@ -117,7 +124,7 @@ Completion::Completion(GenerationService& service, const CompletionRequest& requ
 
 // As many as a request may have that generates; of one with thousands of texts the next follow as others end.
 void Completion::StartMore() {
-  for (; started_ < choices_.size() && started_ - (choices_.size() - left_) < kMostChoices; ++started_) {
+  for (; started_ < choices_.size() && started_ - (choices_.size() - left_) < most_at_once_; ++started_) {
     Choice& choice = *choices_[started_];
     choice.handle = service_.Start(std::move(specs_[started_]), protocol_, &choice);
   }

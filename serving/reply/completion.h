@@ -50,6 +50,7 @@ class Completion {
   bool cancelled_ = false;  // by the client, not by the server
   GenerationService& service_;
   const Protocol protocol_;
+  const size_t most_at_once_;      // choices that run or wait
   size_t started_ = 0, left_ = 0;  // choices that were started; that have not ended
   std::vector<std::unique_ptr<Choice>> choices_;
   std::vector<ChoiceResult> results_;

@@ -97,6 +97,8 @@ class GenerationService : public pipeline::Intake, private ComputeSide::Sink {
   }
   size_t live() const { return live_.size(); }  // started and not ended
   size_t waiting() const { return waiting_; }   // without a slot
+  // Generations that an idle service takes at once.
+  size_t most_at_once() const { return options_.slots + options_.queue_limit; }
   const GenerationServiceOptions& options() const { return options_; }
   ServingMetrics& metrics() { return metrics_; }
   // Any thread. Makes WaitForWork return false as soon as there is nothing to do.
