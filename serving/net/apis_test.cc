@@ -162,9 +162,23 @@ TEST_F(Apis, WhatClientsAskAboutTheServer) {
   EXPECT_TRUE(get("/api/version")["version"].is_string());
   EXPECT_EQ(Body(Http(Post("/api/show", R"({"model":"tiny"})")))["capabilities"][0], "completion");
   EXPECT_EQ(get("/props")["default_generation_settings"]["n_ctx"], TestState::kContext);
+  const json params = get("/props")["default_generation_settings"]["params"];
+  EXPECT_EQ(params["samplers"].size(), DefaultSamplers().size());
+  for (const char* name : {"typical_p", "dry_multiplier", "xtc_probability", "mirostat", "dynatemp_range"})
+    EXPECT_TRUE(params.contains(name)) << name;
   EXPECT_TRUE(get("/slots").is_array());
   const json pieces = Body(Http(Post("/tokenize", R"({"content":"hello","with_pieces":true})")));
   EXPECT_TRUE(pieces["tokens"][0].contains("piece"));
+}
+
+TEST_F(Apis, ChoicesThatCanNeverWaitTogetherAreNotToTryAgain) {
+  const auto choices = [&](size_t n) {
+    return Http(Post("/v1/completions", fmt::format(R"({{"prompt":"hello","max_tokens":1,"n":{}}})", n)));
+  };
+  EXPECT_EQ(choices(6).substr(9, 3), "200");
+  const std::string refused = choices(7);
+  EXPECT_EQ(refused.substr(9, 3), "400");
+  EXPECT_EQ(Body(refused)["error"]["param"], "n");
 }
 
 TEST_F(Apis, NamesOfTheModel) {

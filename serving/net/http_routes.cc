@@ -101,7 +101,25 @@ HttpReply Status(const HttpRequest&, ServerState& state) {
 
 json ParamsJson(const CompletionDefaults& defaults) {
   const SamplingParams& p = defaults.sampling;
-  return {{"temperature", p.temperature},
+  json samplers = json::array();
+  for (const SamplerStep step : p.samplers) samplers.push_back(SamplerName(step));
+  return {{"samplers", samplers},
+          {"typical_p", p.typical_p},
+          {"top_n_sigma", p.top_n_sigma},
+          {"min_keep", p.min_keep},
+          {"xtc_probability", p.xtc_probability},
+          {"xtc_threshold", p.xtc_threshold},
+          {"dry_multiplier", p.dry_multiplier},
+          {"dry_base", p.dry_base},
+          {"dry_allowed_length", p.dry_allowed_length},
+          {"dry_penalty_last_n", p.dry_penalty_last_n},
+          {"dry_sequence_breakers", p.dry_sequence_breakers},
+          {"dynatemp_range", p.dynatemp_range},
+          {"dynatemp_exponent", p.dynatemp_exponent},
+          {"mirostat", p.mirostat},
+          {"mirostat_tau", p.mirostat_tau},
+          {"mirostat_eta", p.mirostat_eta},
+          {"temperature", p.temperature},
           {"top_k", p.top_k},
           {"top_p", p.top_p},
           {"min_p", p.min_p},

@@ -35,7 +35,8 @@ class NativeEncoder : public ReplyEncoder {
     for (size_t i = 0; i < results.size(); ++i) {
       all.push_back(Last(i, results[i].Text(), results[i].end));
       if (results[i].with_logprobs)
-        all.back()["completion_probabilities"] = TokenList(*head_.tokenizer, results[i].logprobs);
+        all.back()["completion_probabilities"] =
+            TokenList(*head_.tokenizer, results[i].logprobs, /*with_ids=*/true);
     }
     return all.size() == 1 ? all[0] : all;
   }
@@ -51,7 +52,7 @@ class NativeEncoder : public ReplyEncoder {
       return;
     }
     json chunk = Piece(at, delta.text);
-    chunk["completion_probabilities"] = TokenList(*head_.tokenizer, *logprobs);
+    chunk["completion_probabilities"] = TokenList(*head_.tokenizer, *logprobs, /*with_ids=*/true);
     sink_.OnEvent(nullptr, Dump(chunk));
   }
 

@@ -116,6 +116,12 @@ TEST(OpenAiReply, LogprobsInBothForms) {
     encoder->Delta(0, TextDelta(piece), &logprobs, 7, {});
     return events.all.back().second["choices"][0]["logprobs"];
   };
+  ChoiceResult result;
+  result.with_logprobs = true;
+  result.logprobs = logprobs;
+  const json native = WholeOf(TestHead(Dialect::kNative), {result})["completion_probabilities"][0];
+  EXPECT_EQ(native["id"], hello);
+  EXPECT_EQ(native["top_logprobs"][1]["id"], 5);
   const json old = of(Dialect::kCompletion);
   EXPECT_EQ(old["tokens"][0], piece);
   EXPECT_EQ(old["token_logprobs"][0], -0.5);
@@ -123,6 +129,7 @@ TEST(OpenAiReply, LogprobsInBothForms) {
   EXPECT_EQ(old["top_logprobs"][0].size(), 2u);
   const json chat = of(Dialect::kChat);
   EXPECT_EQ(chat["content"][0]["token"], piece);
+  EXPECT_FALSE(chat["content"][0].contains("id"));
   EXPECT_EQ(chat["content"][0]["bytes"].size(), piece.size());
   EXPECT_EQ(chat["content"][0]["top_logprobs"][1]["logprob"], -2.0);
 }

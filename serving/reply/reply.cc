@@ -109,21 +109,24 @@ json TimingsJson(const GenerationStats& stats) {
 
 namespace {
 
-json TokenJson(const model::Tokenizer& tokenizer, TokenId token, float logprob) {
+json TokenJson(const model::Tokenizer& tokenizer, TokenId token, float logprob, bool with_id) {
   const std::string piece = tokenizer.Piece(token, true);
   json bytes = json::array();
   for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", piece}, {"logprob", logprob}, {"bytes", bytes}};
+  json entry = {{"token", piece}, {"logprob", logprob}, {"bytes", bytes}};
+  if (with_id) entry["id"] = token;
+  return entry;
 }
 
 }  // namespace
 
-json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs) {
+json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprobs>& logprobs, bool with_ids) {
   json list = json::array();
   for (const TokenLogprobs& one : logprobs) {
     json top = json::array();
-    for (const auto& [token, logprob] : one.top) top.push_back(TokenJson(tokenizer, token, logprob));
-    json entry = TokenJson(tokenizer, one.token, one.logprob);
+    for (const auto& [token, logprob] : one.top)
+      top.push_back(TokenJson(tokenizer, token, logprob, with_ids));
+    json entry = TokenJson(tokenizer, one.token, one.logprob, with_ids);
     entry["top_logprobs"] = std::move(top);
     list.push_back(std::move(entry));
   }

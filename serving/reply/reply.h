@@ -97,8 +97,8 @@ struct Usage {
 Usage UsageOf(const std::vector<ChoiceResult>&);
 std::string Rfc3339(int64_t seconds);                // since 1970: "2026-11-24T20:33:00Z"
 nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
-// OpenAI's list of tokens with log-probabilities.
-nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&);
+// OpenAI's list of tokens with log-probabilities; llama-server's has their ids too.
+nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&, bool with_ids = false);
 // The arguments of a call as an object; {} if the text is no JSON object, as that of a call that was cut.
 Json ArgumentsObject(const std::string& text);
 
