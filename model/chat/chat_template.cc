@@ -1,12 +1,14 @@
 #include "model/chat/chat_template.h"
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "base/error.h"
 #include "model/chat/builtin_templates.h"
+#include "model/chat/conversation.h"
 #include "model/jinja_language/text.h"
 
 namespace larder::model::inline chat {
@@ -109,6 +111,14 @@ void CutBehind(std::vector<TextPiece>& pieces, std::string_view content, const s
       name);
 }
 
+std::string Day(int64_t now_s) {
+  const auto now = static_cast<std::time_t>(now_s);
+  std::tm local{};
+  char text[32];
+  if (localtime_r(&now, &local) == nullptr) return "";
+  return {text, std::strftime(text, sizeof text, "%b %d %Y", &local)};
+}
+
 Json Message(const char* role, Json content) { return {{"role", role}, {"content", std::move(content)}}; }
 
 Json CallMessage(Json content, Json arguments) {
@@ -118,6 +128,18 @@ Json CallMessage(Json content, Json arguments) {
                     {"type", "function"},
                     {"function", {{"name", "probe_call"}, {"arguments", std::move(arguments)}}}}});
   return message;
+}
+
+Json ProbeTools() {
+  return Json::array(
+      {{{"type", "function"},
+        {"function",
+         {{"name", "probe_tool"},
+          {"description", "probe"},
+          {"parameters",
+           {{"type", "object"},
+            {"properties", {{"probe_argument", {{"type", "string"}, {"description", "probe"}}}}},
+            {"required", Json::array({"probe_argument"})}}}}}}});
 }
 
 bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
@@ -175,6 +197,16 @@ std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, cons
   variables.now_s = input.now_s;
   variables.most_steps = most_steps;
   variables.data.emplace_back("documents", &null);
+  // Fireworks' names, which transformers does not give: the tools' text and the day.
+  Json functions, datetime;
+  if (jinja.Mentions("functions")) {
+    functions = input.tools.empty() ? "" : input.tools.dump(2, ' ', false, Json::error_handler_t::replace);
+    variables.data.emplace_back("functions", &functions);
+  }
+  if (jinja.Mentions("datetime")) {
+    datetime = Day(input.now_s);
+    variables.data.emplace_back("datetime", &datetime);
+  }
   for (const auto& [name, value] : input.kwargs.items()) variables.data.emplace_back(name, &value);
   variables.data.emplace_back("messages", &input.messages);
   variables.data.emplace_back("tools", input.tools.empty() ? &null : &input.tools);
@@ -185,6 +217,8 @@ std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, cons
 
 ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const {
   ChatInput out = input;
+  if (caps.calls && !caps.parallel_calls) out.messages = SplitCalls(out.messages);
+  if (caps.short_ids) out.messages = WithShortIds(out.messages);
   if (!caps.system) MergeSystem(out.messages);
   for (Json& message : out.messages) {
     if (!message.is_object()) continue;
@@ -199,29 +233,43 @@ ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const 
   return out;
 }
 
+std::vector<TextPiece> ChatTemplate::RenderAdapted(const JinjaTemplate& jinja, const Caps& caps,
+                                                   const ChatInput& input) const {
+  ChatInput adapted = Adapted(input, caps);
+  if (!input.continue_last) return RenderWith(jinja, adapted);
+  const Json& last = input.messages.back();
+  const Json& said = Of(last, "content");
+  const std::string content = said.is_string() ? said.get<std::string>() : FlatText(said);
+  if (Of(last, "role") != "assistant")
+    throw Error("chat: the last message is not the assistant's, so that no answer goes on from it");
+  if (Stripped(content).empty()) {  // nothing to go on from: an answer begins
+    adapted.messages.erase(adapted.messages.size() - 1);
+    adapted.continue_last = false;
+    adapted.add_generation_prompt = true;
+    return RenderWith(jinja, adapted);
+  }
+  std::vector<TextPiece> pieces = RenderWith(jinja, adapted);
+  CutBehind(pieces, content, name_);
+  return pieces;
+}
+
 std::vector<TextPiece> ChatTemplate::Render(const ChatInput& input) const {
   if (!input.messages.is_array() || input.messages.empty())
     throw Error("chat: no messages, expected at least one");
   const bool with_tools = tool_use_ != nullptr && !input.tools.empty();
   const JinjaTemplate& jinja = with_tools ? *tool_use_ : *main_;
-  ChatInput adapted = Adapted(input, with_tools ? tool_use_caps_ : caps_);
-  std::string content;
-  if (input.continue_last) {
-    const Json& last = input.messages.back();
-    const Json& said = Of(last, "content");
-    content = said.is_string() ? said.get<std::string>() : FlatText(said);
-    if (Of(last, "role") != "assistant")
-      throw Error("chat: the last message is not the assistant's, so that no answer goes on from it");
-    if (Stripped(content).empty()) {  // nothing to go on from: an answer begins
-      adapted.messages.erase(adapted.messages.size() - 1);
-      adapted.continue_last = false;
-      adapted.add_generation_prompt = true;
-      return RenderWith(jinja, adapted);
+  const Caps& caps = CapsFor(with_tools);
+  try {
+    return RenderAdapted(jinja, caps, input);
+  } catch (const Error&) {
+    ChatInput merged = input;
+    if (!MergeUsers(merged.messages)) throw;
+    try {
+      return RenderAdapted(jinja, caps, merged);
+    } catch (const Error&) {  // what was asked for says more than this
     }
+    throw;
   }
-  std::vector<TextPiece> pieces = RenderWith(jinja, adapted);
-  if (input.continue_last) CutBehind(pieces, content, name_);
-  return pieces;
 }
 
 std::string ChatTemplate::TryRender(const JinjaTemplate& jinja, const ChatInput& input) const {
@@ -266,15 +314,7 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
       render({user, CallMessage(Json(), caps.object_arguments ? object : Json(object.dump()))});
   caps.null_content = Has(null_content, "probe_call") && !Has(null_content, "None");
 
-  input.tools =
-      Json::array({{{"type", "function"},
-                    {"function",
-                     {{"name", "probe_tool"},
-                      {"description", "probe"},
-                      {"parameters",
-                       {{"type", "object"},
-                        {"properties", {{"probe_argument", {{"type", "string"}, {"description", "probe"}}}}},
-                        {"required", Json::array({"probe_argument"})}}}}}}});
+  input.tools = ProbeTools();
   caps.tools = Has(render({user}), "probe_tool") || Has(render({system, user}), "probe_tool");
   input.tools = nullptr;
 
@@ -285,7 +325,46 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
     thought["reasoning_content"] = "probe-thought";
     caps.thinking = Has(render({user, thought}), "probe-thought");
   }
+  ProbeCalls(jinja, caps);
   return caps;
+}
+
+void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
+  caps.parallel_calls = true;  // Adapted leaves the conversations as they are
+  const auto call = [](const char* id, const char* value) -> Json {
+    return {{"id", id},
+            {"type", "function"},
+            {"function", {{"name", "probe_call"}, {"arguments", Json{{"probe_argument", value}}.dump()}}}};
+  };
+  const auto result = [](const char* id, const char* content) -> Json {
+    return {{"role", "tool"}, {"content", content}, {"tool_call_id", id}, {"name", "probe_call"}};
+  };
+  ChatInput input;
+  const auto render = [&](Json calls, std::initializer_list<Json> results) {
+    input.messages = Json::array({Message("user", "probe-user"), Message("assistant", Json())});
+    input.messages[1]["tool_calls"] = std::move(calls);
+    for (const Json& one : results) input.messages.push_back(one);
+    input.tools = ProbeTools();
+    std::string text = TryRender(jinja, Adapted(input, caps));
+    if (text.empty()) {
+      input.tools = nullptr;
+      text = TryRender(jinja, Adapted(input, caps));
+    }
+    return text;
+  };
+  constexpr const char *kShort = "abcDEF123", *kOther = "abcDEF124", *kLong = "call_abc123def";
+  const Json one = Json::array({call(kShort, "probe-value")});
+  const std::string alone = render(one, {}), answered = render(one, {result(kShort, "probe-result")});
+  caps.calls = Has(alone, "probe-value") || Has(answered, "probe-value");
+  caps.results = Has(answered, "probe-result");
+  caps.parallel_calls = false;
+  if (!caps.calls) return;
+  caps.short_ids = !answered.empty() &&
+                   render(Json::array({call(kLong, "probe-value")}), {result(kLong, "probe-result")}).empty();
+  caps.parallel_calls = true;
+  const std::string both = render(Json::array({call(kShort, "probe-value"), call(kOther, "probe-other")}),
+                                  {result(kShort, "probe-result"), result(kOther, "probe-result")});
+  caps.parallel_calls = Has(both, "probe-value") && Has(both, "probe-other");
 }
 
 }  // namespace larder::model::chat

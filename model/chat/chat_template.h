@@ -2,8 +2,9 @@
 // immutable, thread-safe.
 //
 // Templates differ in what they take: arguments of calls as objects or as JSON text, contents as text or as
-// parts, a system message or none. What this one takes is found by rendering small conversations when it is
-// parsed, and Render gives it that form.
+// parts, a system message or none, several calls in a message or one, ids of any form or Mistral's. What this
+// one takes is found by rendering small conversations when it is parsed, and Render gives it that form. A
+// conversation that it refuses is rendered once more with its user's messages merged: some want turns.
 #pragma once
 
 #include <cstdint>
@@ -54,20 +55,33 @@ class ChatTemplate {
   bool supports_tools() const { return caps_.tools; }
   bool supports_thinking() const { return caps_.thinking; }  // it has a switch or writes earlier thoughts
   bool supports_system() const { return caps_.system; }
+  // Of the template for chats with tools, or without them: whether an earlier call is in the prompt, whether
+  // a result is, and whether the template takes several calls in a message (else Render splits them).
+  bool writes_calls(bool with_tools) const { return CapsFor(with_tools).calls; }
+  bool writes_results(bool with_tools) const { return CapsFor(with_tools).results; }
+  bool writes_parallel_calls(bool with_tools) const { return CapsFor(with_tools).parallel_calls; }
 
  private:
   struct Caps {
     bool tools = false, thinking = false, system = true;
-    bool object_arguments = false;  // calls want arguments as objects
-    bool typed_content = false;     // contents must be parts
-    bool text_content = true;       // contents may be text; else parts are made of it
-    bool null_content = true;       // a message with calls may have no content
+    bool object_arguments = false;        // calls want arguments as objects
+    bool typed_content = false;           // contents must be parts
+    bool text_content = true;             // contents may be text; else parts are made of it
+    bool null_content = true;             // a message with calls may have no content
+    bool calls = false, results = false;  // earlier ones are in the prompt
+    bool parallel_calls = false;          // several calls of one message are
+    bool short_ids = false;               // of calls: nine letters or digits
   };
 
   ChatTemplate() = default;
+  const Caps& CapsFor(bool with_tools) const {
+    return with_tools && tool_use_ != nullptr ? tool_use_caps_ : caps_;
+  }
   Caps Probe(const JinjaTemplate&) const;
+  void ProbeCalls(const JinjaTemplate&, Caps&) const;
   std::string TryRender(const JinjaTemplate&, const ChatInput&) const;  // "" where it fails
   std::vector<TextPiece> RenderWith(const JinjaTemplate&, const ChatInput&, uint64_t most_steps = 0) const;
+  std::vector<TextPiece> RenderAdapted(const JinjaTemplate&, const Caps&, const ChatInput&) const;
   ChatInput Adapted(const ChatInput&, const Caps&) const;
 
   std::string name_, bos_, eos_;

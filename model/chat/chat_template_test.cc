@@ -170,6 +170,87 @@ TEST(ChatTemplateTest, VariablesReachTheTemplate) {
   EXPECT_EQ(Text(*chat, input), "<s>low1True1970False");
 }
 
+Json TwoCalls() {
+  return Json::parse(R"([{"role":"user","content":"u"},{"role":"assistant","content":"c","tool_calls":[
+    {"id":"call_a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},
+    {"id":"call_b","type":"function","function":{"name":"g","arguments":"{\"x\":2}"}}]},
+    {"role":"tool","content":"two","tool_call_id":"call_b"},
+    {"role":"tool","content":"one","tool_call_id":"call_a"}])");
+}
+
+TEST(ChatTemplateTest, WhatATemplateWritesOfCallsIsFound) {
+  EXPECT_FALSE(BuiltIn("chatml")->writes_calls(true));
+  EXPECT_TRUE(BuiltIn("chatml")->writes_results(true));
+  EXPECT_FALSE(BuiltIn("mistral")->writes_results(true));
+  EXPECT_TRUE(BuiltIn("qwen3")->writes_calls(true));
+  EXPECT_TRUE(BuiltIn("qwen3")->writes_parallel_calls(true));
+  EXPECT_TRUE(BuiltIn("llama3")->writes_calls(true));
+  EXPECT_FALSE(BuiltIn("llama3")->writes_parallel_calls(true));
+}
+
+TEST(ChatTemplateTest, CallsComeOneByOneWhereATemplateTakesNoMore) {
+  const std::string one =
+      "{% for m in messages %}{% if m.tool_calls %}{% if m.tool_calls|length > 1 %}"
+      "{{ raise_exception('one') }}{% endif %}{{ m.content }}{% for c in m.tool_calls %}"
+      "[{{ c.function.name }}{{ c.function.arguments }}]{% endfor %}{% else %}"
+      "{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}";
+  EXPECT_EQ(Text(*Parse(one), Said(TwoCalls())), "user:u;c[f{\"x\":1}]tool:one;[g{\"x\":2}]tool:two;");
+  Json without = TwoCalls();
+  for (const size_t result : {2, 3}) without[result].erase("tool_call_id");
+  EXPECT_EQ(Text(*Parse(one), Said(without)), "user:u;c[f{\"x\":1}]tool:two;[g{\"x\":2}]tool:one;")
+      << "by their order";
+}
+
+TEST(ChatTemplateTest, IdsAreShortWhereATemplateTakesNoOthers) {
+  const auto chat = Parse(
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}"
+      "{{ raise_exception('nine') }}{% endif %}{{ c.id }}={{ c.function.arguments }} {% endfor %}"
+      "{% if m.role == 'tool' %}{% if m.tool_call_id|length != 9 %}{{ raise_exception('nine') }}{% endif %}"
+      "{{ m.tool_call_id }}={% endif %}{{ m.content }} {% endfor %}");
+  const auto id_before = [](const std::string& text, const std::string& what) {
+    const size_t at = text.find("=" + what);
+    return at == std::string::npos || at < 9 ? text : text.substr(at - 9, 9);
+  };
+  const std::string text = Text(*chat, Said(TwoCalls()));
+  EXPECT_EQ(id_before(text, "{\"x\":1}"), id_before(text, "one"));
+  EXPECT_EQ(id_before(text, "{\"x\":2}"), id_before(text, "two"));
+  EXPECT_NE(id_before(text, "one"), id_before(text, "two"));
+  Json without = TwoCalls();
+  for (const size_t result : {2, 3}) without[result].erase("tool_call_id");
+  for (Json& call : without[1]["tool_calls"]) call.erase("id");
+  const std::string ordered = Text(*chat, Said(without));
+  EXPECT_EQ(id_before(ordered, "{\"x\":1}"), id_before(ordered, "two")) << ordered;
+  Json fits = TwoCalls();
+  fits[1]["tool_calls"][0]["id"] = fits[3]["tool_call_id"] = "abcDEF123";
+  EXPECT_EQ(id_before(Text(*chat, Said(fits)), "one"), "abcDEF123");
+}
+
+TEST(ChatTemplateTest, UsersAreMergedWhereATemplateWantsTurns) {
+  const auto chat = BuiltIn("mistral");
+  const Json users = Json::parse(R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])");
+  EXPECT_EQ(Text(*chat, Said(users)), "<s>[INST] a\n\nb [/INST]");
+  EXPECT_EQ(Text(*BuiltIn("vicuna"), Said(users)), "USER: a\nUSER: b\nASSISTANT:")
+      << "others see them as given";
+  Json assistants = users;
+  for (Json& message : assistants) message["role"] = "assistant";
+  assistants.push_back(users[0]);
+  assistants.push_back(users[1]);
+  EXPECT_NE(Refusal(*chat, Said(assistants)).find("message 0"), std::string::npos)
+      << "the error is the first: " << Refusal(*chat, Said(assistants));
+}
+
+TEST(ChatTemplateTest, FireworksVariablesAreGiven) {
+  ChatInput input = Said(Json::parse(R"([{"role":"user","content":"x"}])"));
+  input.now_s = 43200;
+  const auto chat = Parse("{{ functions }}{{ datetime }}");
+  EXPECT_EQ(Text(*chat, input), "Jan 01 1970");
+  input.tools = Json::parse(R"([{"type":"function"}])");
+  EXPECT_EQ(Text(*chat, input), "[\n  {\n    \"type\": \"function\"\n  }\n]Jan 01 1970");
+  for (const TextPiece& piece : chat->Render(input)) EXPECT_FALSE(piece.trusted) << piece.text;
+  input.kwargs = {{"datetime", "today"}};
+  EXPECT_TRUE(Text(*chat, input).ends_with("today"));
+}
+
 TEST(ChatTemplateTest, ErrorsNameTheTemplate) {
   EXPECT_EQ(Refusal(*Parse("{{ messages[0].content }}\n{{ raise_exception('no ' + messages[0].role) }}"),
                     Said(Json::parse(R"([{"role":"user","content":"x"}])"))),
