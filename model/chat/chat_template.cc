@@ -354,7 +354,12 @@ void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
   };
   constexpr const char *kShort = "abcDEF123", *kOther = "abcDEF124", *kLong = "call_abc123def";
   const Json one = Json::array({call(kShort, "probe-value")});
-  const std::string alone = render(one, {}), answered = render(one, {result(kShort, "probe-result")});
+  const std::string alone = render(one, {});
+  std::string answered = render(one, {result(kShort, "probe-result")});
+  if (answered.empty() && caps.null_content) {  // QwQ's takes it in the last message only
+    caps.null_content = false;
+    answered = render(one, {result(kShort, "probe-result")});
+  }
   caps.calls = Has(alone, "probe-value") || Has(answered, "probe-value");
   caps.results = Has(answered, "probe-result");
   caps.parallel_calls = false;

@@ -514,4 +514,13 @@ std::string MakeToolInstructions(const Json& tools) {
   return text;
 }
 
+std::string MakeCallText(AnswerFormat format, const std::string& name, const std::string& arguments) {
+  const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  const std::string call = fmt::format("{{\"name\": \"{}\", \"arguments\": {}}}", InJson(name),
+                                       parsed.is_object() ? arguments : DumpJson(arguments));
+  if (format == AnswerFormat::kHermes) return "<tool_call>\n" + call + "\n</tool_call>";
+  if (format == AnswerFormat::kLfm2) return "<|tool_call_start|>[" + call + "]<|tool_call_end|>";
+  return "{\"tool_call\": " + call + "}";
+}
+
 }  // namespace larder::serving::answer

@@ -1,5 +1,6 @@
 // MakeToolGrammar: what a model may write when it has to call a tool, as GBNF with %json atoms (see
-// serving/grammar). MakeToolInstructions: tells a model about tools whose template does not. Any thread.
+// serving/grammar). MakeToolInstructions and MakeCallText: tell a model about tools and its earlier calls
+// where its template does not. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -39,5 +40,9 @@ ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, c
 
 // A text for the system message that lists the tools and says how to call them in the generic form.
 std::string MakeToolInstructions(const nlohmann::ordered_json& tools);
+
+// A call as its model would have written it, for templates that leave earlier calls out: in the generic form,
+// or in the format's own where that is JSON in markers. `arguments`: JSON text.
+std::string MakeCallText(AnswerFormat, const std::string& name, const std::string& arguments);
 
 }  // namespace larder::serving::answer

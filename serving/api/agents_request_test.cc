@@ -2,7 +2,13 @@
 // came as; what can't be is refused in one line.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/test_data_testing.h"
 #include "model/tokenizer/tokenizer_fixture.h"
+#include "serving/answer/answer_testing.h"
 #include "serving/api/chat_fields.h"
 #include "serving/api/completion_request.h"
 #include "serving/api/dialect_readers.h"
@@ -210,6 +216,132 @@ TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
                                               R"(}],"tool_choice":{"type":"any"}})"));
   EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":"json"})"));
   EXPECT_TRUE(grammar(Dialect::kOllamaChat, "{" + user + R"(,"format":)" + schema + "}"));
+}
+
+// The prompt of a chat with the tools, in this template; "refused: ..." if there is none.
+std::string PromptOf(std::shared_ptr<const model::ChatTemplate> chat, const Json& messages,
+                     bool with_tools = true) {
+  CompletionDefaults defaults = AgentDefaults();
+  defaults.answer_format = DetectAnswerFormat(chat->source());
+  defaults.chat_template = std::move(chat);
+  Json body = {{"messages", messages}};
+  if (with_tools) {
+    body["tools"] = kTools;
+    body["tools"][0]["function"]["parameters"]["properties"]["city"]["description"] = "A town.";
+  }
+  try {
+    return model::JoinPieces(RenderedChat(Read(Dialect::kChat, body.dump()), defaults));
+  } catch (const Refused& why) {
+    return std::string("refused: ") + why.what();
+  }
+}
+
+std::shared_ptr<const model::ChatTemplate> BuiltIn(std::string_view name) {
+  return model::ChatTemplate::Parse(std::string(model::BuiltInTemplate(name)), std::string(name), "<s>",
+                                    "</s>");
+}
+
+bool Has(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
+
+Json CallOf(const char* id, const char* city) {
+  return {{"id", id},
+          {"type", "function"},
+          {"function", {{"name", "get_weather"}, {"arguments", Json{{"city", city}}.dump()}}}};
+}
+
+// Conversations of agents: a call and its result, the user's words behind a result, two calls at once, two
+// messages of the user, ids of other servers and none.
+std::vector<Json> AgentsConversations() {
+  const Json user = {{"role", "user"}, {"content", "Weather?"}};
+  const auto calls = [](Json all) {
+    return Json{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", std::move(all)}};
+  };
+  const auto result = [](const char* id, const char* text) {
+    return Json{{"role", "tool"}, {"content", text}, {"tool_call_id", id}};
+  };
+  const Json one = calls(Json::array({CallOf("call_abc", "Bern")})), found = result("call_abc", "4 degrees");
+  std::vector<Json> all;
+  all.push_back(Json::array({user, one, found}));
+  all.push_back(Json::array({user, one, found, {{"role", "user"}, {"content", "And the wind?"}}}));
+  all.push_back(Json::array({{{"role", "user"}, {"content", "Hello."}}, user, one, found}));
+  all.push_back(Json::array({user, calls(Json::array({CallOf("", "Bern")})), result("", "4 degrees")}));
+  all.push_back(Json::array({user, calls(Json::array({CallOf("call_a", "Bern"), CallOf("call_b", "Rome")})),
+                             result("call_b", "20 degrees"), result("call_a", "4 degrees")}));
+  all.push_back(Json::array({user,
+                             one,
+                             found,
+                             {{"role", "assistant"}, {"content", "Cold."}},
+                             user,
+                             calls(Json::array({CallOf("call_b", "Rome")})),
+                             result("call_b", "20 degrees")}));
+  return all;
+}
+
+void ExpectAllIsThere(const std::shared_ptr<const model::ChatTemplate>& chat) {
+  const bool needs_tools = Has(chat->name(), "tool_use");
+  for (const Json& messages : AgentsConversations()) {
+    for (const bool with_tools : {true, false}) {
+      if (needs_tools && !with_tools) continue;
+      const std::string prompt = PromptOf(chat, messages, with_tools);
+      EXPECT_FALSE(Has(prompt, "refused: ")) << chat->name() << messages << "\n" << prompt;
+      for (const char* what : {"Hello.", "Weather?", "Bern", "Rome", "4 degrees", "20 degrees", "wind"})
+        EXPECT_EQ(Has(prompt, what), Has(messages.dump(), what)) << chat->name() << messages << "\n"
+                                                                 << prompt;
+    }
+  }
+}
+
+TEST(AgentsRequest, BuiltInTemplatesShowCallsAndResults) {
+  for (const std::string_view name : model::BuiltInTemplateNames()) ExpectAllIsThere(BuiltIn(name));
+}
+
+TEST(AgentsRequest, PublishedTemplatesShowCallsAndResults) {
+  const std::filesystem::path folder = TestData("templates");
+  LARDER_NEEDS_TEST_DATA(folder);
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".jinja") continue;
+    if (entry.path().stem() == "MiroThinker") continue;  // it fails in Jinja2, too
+    std::ifstream file(entry.path(), std::ios::binary);
+    ExpectAllIsThere(model::ChatTemplate::Parse({std::istreambuf_iterator<char>(file), {}},
+                                                entry.path().filename(), "<s>", "</s>"));
+  }
+}
+
+TEST(AgentsRequest, CallsThatATemplateLeavesOutAreTheTextThatIsParsed) {
+  const std::string prompt = PromptOf(BuiltIn("gemma"), AgentsConversations()[1]);
+  const std::string call = R"({"tool_call": {"name": "get_weather", "arguments": {"city":"Bern"}}})";
+  EXPECT_TRUE(Has(prompt, "<start_of_turn>model\n" + call +
+                              "<end_of_turn>\n<start_of_turn>user\n"
+                              "The result of get_weather:\n4 degrees\n\nAnd the wind?<end_of_turn>\n"))
+      << prompt;
+  const ParsedAnswer answer = ParseAnswer({.format = AnswerFormat::kGeneric, .tools = kTools}, call);
+  ASSERT_EQ(answer.calls.size(), 1u);
+  EXPECT_EQ(answer.calls[0].arguments, R"({"city":"Bern"})");
+}
+
+TEST(AgentsRequest, ToolsWithSchemasThatAreNoneAreRefusedByName) {
+  const auto why = [](const std::string& parameters, const std::string& rest) {
+    CompletionDefaults defaults = AgentDefaults();
+    defaults.context = 4096;
+    defaults.chat_template = BuiltIn("qwen2");
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"g"}},)"
+        R"({"type":"function","function":{"name":"f","parameters":)" +
+        parameters + "}}]" + rest + "}";
+    try {
+      CompletionRequest request = ReadCompletionRequest(ParseJson(body), Dialect::kChat, defaults);
+      MakeSpecs(request, defaults);
+    } catch (const Refused& refused) {
+      return std::string(refused.what());
+    }
+    return std::string();
+  };
+  EXPECT_TRUE(Has(why(R"({"type":"string"})", ""), R"(tools[1].function.parameters.type is "string")"))
+      << why(R"({"type":"string"})", "");
+  EXPECT_EQ(why(R"({"type":["object","null"]})", ""), "");
+  const std::string wrong =
+      why(R"({"type":"object","properties":{"a":{"type":"wizard"}}})", R"(,"tool_choice":"required")");
+  EXPECT_TRUE(wrong.starts_with("tools[1] f: schema at /properties/a")) << wrong;
 }
 
 TEST(AgentsRequest, InfillPutsTheTextsBetweenTheTokens) {

@@ -22,6 +22,13 @@ void CheckName(const std::string& field, const std::string& name) {
                      fmt::format("1 to {} bytes without spaces, quotes and backslashes", kMostNameBytes));
 }
 
+// A call's arguments are an object.
+bool IsOfObjects(const Json& schema) {
+  const auto type = schema.find("type");
+  return type == schema.end() || *type == "object" ||
+         (type->is_array() && std::find(type->begin(), type->end(), "object") != type->end());
+}
+
 // The arguments of a call: OpenAI has their JSON text, some clients send the object.
 std::string ArgumentsText(const Json* arguments) {
   if (arguments == nullptr) return "{}";
@@ -180,7 +187,11 @@ void AddTool(CompletionRequest& request, const std::string& name, const std::str
   Json function = {{"name", name}, {"description", description}};
   request.tool_bytes += name.size() + description.size();
   if (!parameters.is_null()) {
-    if (!parameters.is_object()) JsonFields::Fail("tools.function.parameters", parameters, "a JSON schema");
+    const std::string field = fmt::format("tools[{}].function.parameters", request.tools.size());
+    if (!parameters.is_object()) JsonFields::Fail(field, parameters, "a JSON schema");
+    if (!IsOfObjects(parameters))
+      JsonFields::Fail(field + ".type", parameters["type"],
+                       "\"object\", as in the schema of any function's arguments");
     const size_t bytes = parameters.dump(-1, ' ', false, Json::error_handler_t::replace).size();
     if (bytes > kMostSchemaBytes)
       throw Refused(400, "tools: the schema of {} has {} bytes: expected at most {}", Excerpt(name), bytes,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <unordered_map>
 
+#include "model/chat/conversation.h"
 #include "serving/answer/tool_grammar.h"
 #include "serving/fields/constraints.h"
 
@@ -26,16 +28,93 @@ bool AnyIsStrict(const Json& tools) {
                      [](const Json& tool) { return tool["function"].value("strict", false); });
 }
 
+// For each message that is a result the name of its call; empty: it is none, or names none.
+std::vector<std::string> NamesOfResults(const Json& messages) {
+  std::vector<std::string> names(messages.size());
+  std::unordered_map<std::string, std::string> calls;  // by id
+  std::string last;                                    // of calls without an id
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    if (message.contains("tool_calls")) {
+      for (const Json& call : message["tool_calls"]) {
+        last = call["function"]["name"].get<std::string>();
+        calls[call["id"].get<std::string>()] = last;
+      }
+    }
+    if (message["role"] != "tool") continue;
+    const std::string id = message.value("tool_call_id", "");
+    const auto call = calls.find(id);
+    names[i] = message.value("name", call != calls.end() ? call->second : id.empty() ? last : "");
+  }
+  return names;
+}
+
+std::string ContentOf(const Json& message) {
+  return message["content"].is_string() ? message["content"].get<std::string>() : "";
+}
+
+// Earlier calls as text of the assistant's.
+Json WithCallsAsText(const Json& given, AnswerFormat format) {
+  Json messages = given;
+  for (Json& message : messages) {
+    if (!message.contains("tool_calls")) continue;
+    std::string text = ContentOf(message);
+    for (const Json& call : message["tool_calls"]) {
+      if (!text.empty()) text += '\n';
+      text += MakeCallText(format, call["function"]["name"], call["function"]["arguments"]);
+    }
+    message["content"] = text;
+    message.erase("tool_calls");
+  }
+  return messages;
+}
+
+// Results as text of the user's, in one message with his own behind them.
+Json WithResultsAsText(const Json& given, const std::vector<std::string>& names) {
+  Json messages = Json::array();
+  bool joins = false;
+  for (size_t i = 0; i < given.size(); ++i) {
+    Json message = given[i];
+    const bool result = message["role"] == "tool";
+    if (result) {
+      const std::string about = names[i].empty() ? "The result:" : "The result of " + names[i] + ":";
+      message = {{"role", "user"}, {"content", about + "\n" + ContentOf(message)}};
+    }
+    const bool after_user = !messages.empty() && messages.back()["role"] == "user";
+    if (after_user && message["role"] == "user" && (joins || result)) {
+      Json& content = messages.back()["content"];
+      if (!content.is_string()) content = "";
+      content.get_ref<std::string&>().append("\n\n").append(ContentOf(message));
+      joins = true;
+      continue;
+    }
+    joins = result;
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+// A model whose template leaves earlier calls or their results out is shown them as text.
+Json WithHistoryAsText(const Json& given, const model::ChatTemplate& chat, bool with_tools,
+                       AnswerFormat format) {
+  const bool calls = chat.writes_calls(with_tools);
+  const bool results = chat.writes_results(with_tools) && (calls || chat.supports_tools());
+  if (calls && results) return given;
+  Json messages = calls ? given : model::SplitCalls(given);
+  const std::vector<std::string> names = NamesOfResults(messages);
+  if (!calls) messages = WithCallsAsText(messages, chat.supports_tools() ? format : AnswerFormat::kGeneric);
+  return results ? messages : WithResultsAsText(messages, names);
+}
+
 // A model whose template knows no tools is told about them in the system message.
-Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults) {
-  if (!request.offers_tools() || defaults.chat_template == nullptr ||
-      defaults.chat_template->supports_tools())
-    return request.messages;
-  Json messages = request.messages;
+Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults,
+                const model::ChatTemplate& chat) {
+  Json messages = WithHistoryAsText(request.messages, chat, request.offers_tools(), defaults.answer_format);
+  if (!request.offers_tools() || defaults.chat_template == nullptr || chat.supports_tools()) return messages;
   const std::string about = MakeToolInstructions(request.tools);
   Json& first = messages[0];
   if (first["role"] == "system") {
-    const std::string text = first["content"].is_string() ? first["content"].get<std::string>() : "";
+    const std::string text = ContentOf(first);
     first["content"] = text.empty() ? about : text + "\n\n" + about;
   } else {
     messages.insert(messages.begin(), Json{{"role", "system"}, {"content", about}});
@@ -76,6 +155,22 @@ std::string WithSchema(const std::string& gbnf, const Json& schema) {
          "\ntool-calls ::= " + gbnf.substr(kRoot.size());
 }
 
+// The first tool whose schema has no grammar, and why: a grammar of all tools at once cannot say.
+std::string WrongTool(const CompletionRequest& request) {
+  const std::vector<std::string>& names = request.tool_choice.names;
+  for (size_t i = 0; i < request.tools.size(); ++i) {
+    const Json& function = request.tools[i]["function"];
+    const auto& name = function["name"].get_ref<const std::string&>();
+    if (!names.empty() && std::find(names.begin(), names.end(), name) == names.end()) continue;
+    try {
+      GrammarOfSchema(function["parameters"]);
+    } catch (const Error& error) {
+      return fmt::format("tools[{}] {}: {}", i, name, error.what());
+    }
+  }
+  return "";
+}
+
 void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& request) {
   GenerationSpec& spec = request.spec;
   const AnswerParserOptions& answer = *request.answer;
@@ -97,7 +192,8 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   const bool thinks = defaults.chat_template != nullptr && defaults.chat_template->supports_thinking();
   const Json wanted = request.kwargs.value("enable_thinking", Json(true));
   ToolGrammarOptions options;
-  options.parallel = request.tool_choice.parallel;
+  options.parallel = request.tool_choice.parallel && (defaults.chat_template == nullptr ||
+                                                      defaults.chat_template->writes_parallel_calls(true));
   options.starts_in_reasoning = answer.starts_in_reasoning;
   options.may_think = thinks && wanted != false && request.split_reasoning;
   const auto kind = required || both ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
@@ -124,7 +220,7 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
     const auto chat = defaults.chat_template != nullptr ? defaults.chat_template
                                                         : model::ChatTemplate::Plain(*defaults.tokenizer);
     model::ChatInput input;
-    input.messages = MessagesOf(request, defaults);
+    input.messages = MessagesOf(request, defaults, *chat);
     if (request.offers_tools()) input.tools = request.tools;
     input.kwargs = request.kwargs;
     input.add_generation_prompt = request.add_generation_prompt;
@@ -147,7 +243,8 @@ std::vector<TokenId> ChatTokens(CompletionRequest& request, const CompletionDefa
     } catch (const Refused&) {
       throw;
     } catch (const Error& error) {
-      throw Refused(400, "tools: {}", error.what()).On("tools");
+      const std::string wrong = WrongTool(request);
+      throw Refused(400, "{}", wrong.empty() ? "tools: " + std::string(error.what()) : wrong).On("tools");
     }
   }
   return defaults.tokenizer->EncodePieces(pieces, defaults.tokenizer->wants_bos());

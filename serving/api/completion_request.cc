@@ -104,8 +104,8 @@ std::string ChatTemplateText(const CompletionDefaults& defaults) {
 nlohmann::json ChatCapsJson(const CompletionDefaults& defaults) {
   const model::ChatTemplate* chat = defaults.chat_template.get();
   return {{"supports_tools", chat != nullptr && chat->supports_tools()},
-          {"supports_tool_calls", chat != nullptr && chat->supports_tools()},
-          {"supports_parallel_tool_calls", chat != nullptr && chat->supports_tools()},
+          {"supports_tool_calls", chat != nullptr && chat->writes_calls(true)},
+          {"supports_parallel_tool_calls", chat != nullptr && chat->writes_parallel_calls(true)},
           {"supports_thinking", chat != nullptr && chat->supports_thinking()},
           {"supports_system_role", chat == nullptr || chat->supports_system()}};
 }
