@@ -319,6 +319,29 @@ TEST(AgentsRequest, CallsThatATemplateLeavesOutAreTheTextThatIsParsed) {
   EXPECT_EQ(answer.calls[0].arguments, R"({"city":"Bern"})");
 }
 
+// What is written for a template remains the client's: it spells no control tokens.
+TEST(AgentsRequest, CallsAndResultsAsTextAreNotTrusted) {
+  CompletionDefaults defaults = AgentDefaults();
+  defaults.chat_template = BuiltIn("gemma");
+  const Json body = {{"messages", AgentsConversations()[5]}, {"tools", kTools}};
+  for (const model::TextPiece& piece : RenderedChat(Read(Dialect::kChat, body.dump()), defaults)) {
+    for (const char* what : {"tool_call", "result", "Bern", "4 degrees"})
+      EXPECT_FALSE(piece.trusted && Has(piece.text, what)) << piece.text;
+  }
+}
+
+TEST(AgentsRequest, WhatTemplatesTakeIsSaid) {
+  CompletionDefaults defaults = AgentDefaults();
+  const auto says = [&](const char* name, const char* what) {
+    defaults.chat_template = BuiltIn(name);
+    return ChatCapsJson(defaults).value(what, false);
+  };
+  EXPECT_TRUE(says("qwen3", "supports_parallel_tool_calls"));
+  EXPECT_FALSE(says("llama3", "supports_parallel_tool_calls"));
+  EXPECT_TRUE(says("llama3", "supports_tool_calls"));
+  EXPECT_FALSE(says("chatml", "supports_tool_calls"));
+}
+
 TEST(AgentsRequest, ToolsWithSchemasThatAreNoneAreRefusedByName) {
   const auto why = [](const std::string& parameters, const std::string& rest) {
     CompletionDefaults defaults = AgentDefaults();
