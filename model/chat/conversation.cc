@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/fnv.h"
+
 namespace larder::model::inline chat {
 namespace {
 
@@ -58,8 +60,7 @@ bool IsShort(std::string_view id) {
 std::string ShortId(std::string_view id) {
   if (IsShort(id)) return std::string(id);
   constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  uint64_t hash = Fnv1a(id);
   std::string digits;
   for (; digits.size() < 9; hash /= kDigits.size()) digits += kDigits[hash % kDigits.size()];
   return digits;
