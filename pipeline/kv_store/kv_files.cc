@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "pipeline/kv_store/read_all.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
@@ -41,18 +42,6 @@ static_assert(sizeof(Header) == 56);
 
 uint64_t ChecksumOf(std::span<const int32_t> tokens, std::span<const uint8_t> chunk) {
   return XXH3_64bits_withSeed(chunk.data(), chunk.size(), XXH3_64bits(tokens.data(), tokens.size_bytes()));
-}
-
-// Reads all bytes; false: there are fewer, or an error.
-bool ReadAll(int fd, void* to, size_t bytes) {
-  for (auto* at = static_cast<char*>(to); bytes > 0;) {
-    const ssize_t got = ::read(fd, at, bytes);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    bytes -= static_cast<size_t>(got);
-  }
-  return true;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/new_file.h"
+#include "pipeline/kv_store/read_all.h"
 
 namespace larder::pipeline::inline kv_store {
 namespace {
@@ -75,13 +76,7 @@ SlotContents ReadSlotFile(const std::string& path, const SlotFileOptions& option
   struct stat about {};
   if (!file || ::fstat(file.get(), &about) != 0) throw Error("{}: {}", path, std::strerror(errno));
   const auto read_all = [&](void* to, size_t bytes) {
-    for (auto* at = static_cast<char*>(to); bytes > 0;) {
-      const ssize_t got = ::read(file.get(), at, bytes);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) throw Error("{}: it is too short", path);
-      at += got;
-      bytes -= static_cast<size_t>(got);
-    }
+    if (!ReadAll(file.get(), to, bytes)) throw Error("{}: it is too short", path);
   };
   SlotHeader header, expected;
   read_all(&header, sizeof header);
