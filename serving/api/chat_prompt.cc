@@ -54,8 +54,7 @@ std::string ContentOf(const Json& message) {
 }
 
 // Earlier calls as text of the assistant's.
-Json WithCallsAsText(const Json& given, AnswerFormat format) {
-  Json messages = given;
+Json WithCallsAsText(Json messages, AnswerFormat format) {
   for (Json& message : messages) {
     if (!message.contains("tool_calls")) continue;
     std::string text = ContentOf(message);
@@ -102,7 +101,8 @@ Json WithHistoryAsText(const Json& given, const model::ChatTemplate& chat, bool 
   if (calls && results) return given;
   Json messages = calls ? given : model::SplitCalls(given);
   const std::vector<std::string> names = NamesOfResults(messages);
-  if (!calls) messages = WithCallsAsText(messages, chat.supports_tools() ? format : AnswerFormat::kGeneric);
+  if (!calls)
+    messages = WithCallsAsText(std::move(messages), chat.supports_tools() ? format : AnswerFormat::kGeneric);
   return results ? messages : WithResultsAsText(messages, names);
 }
 

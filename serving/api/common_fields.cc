@@ -105,10 +105,9 @@ void ReadSampling(const JsonFields& fields, const CompletionDefaults& defaults, 
 }
 
 void ReadForm(const JsonFields& fields, CompletionRequest& request) {
-  request.spec.grammar = ReadConstraint(fields);
-  const Json* format = fields.Find("response_format");
-  if (format != nullptr)
-    request.schema = ReadFormat(*format, "response_format").schema;  // its grammar is kept
+  TextForm form = ReadConstraint(fields);
+  request.spec.grammar = std::move(form.grammar);
+  request.schema = std::move(form.schema);
 }
 
 void SetForm(const Json& format, const char* name, CompletionRequest& request) {

@@ -12,7 +12,7 @@ namespace {
 
 std::shared_ptr<const Grammar> Form(const std::string& text) {
   const auto body = ParseJson(text);
-  return ReadConstraint(JsonFields(body));
+  return ReadConstraint(JsonFields(body)).grammar;
 }
 
 TEST(ConstraintsTest, FieldsThatAskForAForm) {

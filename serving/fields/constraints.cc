@@ -175,19 +175,22 @@ TextForm ReadFormat(const Json& format, const std::string& name) {
   return form;
 }
 
-std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
-  std::shared_ptr<const Grammar> grammar;
+TextForm ReadConstraint(const JsonFields& fields) {
+  TextForm form;
   std::string first;
   const auto read = [&](const std::string& name, auto compile) {
     std::shared_ptr<const Grammar> one = Named(name, compile);
     if (one == nullptr) return;
-    if (grammar != nullptr) throw Refused(400, "{} and {}: expected only one of them", first, name).On(name);
-    grammar = std::move(one);
+    if (form.grammar != nullptr)
+      throw Refused(400, "{} and {}: expected only one of them", first, name).On(name);
+    form.grammar = std::move(one);
     first = name;
   };
-  if (fields.Has("response_format"))
-    read("response_format",
-         [&] { return ReadFormat(*fields.Find("response_format"), "response_format").grammar; });
+  if (const Json* format = fields.Find("response_format")) {
+    TextForm asked = ReadFormat(*format, "response_format");
+    form.schema = std::move(asked.schema);
+    read("response_format", [&] { return asked.grammar; });
+  }
   for (const Field& field : kFields) {
     if (!fields.Has(field.name)) continue;
     const Json value(*fields.Find(field.name));
@@ -203,7 +206,7 @@ std::shared_ptr<const Grammar> ReadConstraint(const JsonFields& fields) {
       read(name, [&] { return field.read(outputs[field.name], name); });
     }
   }
-  return grammar;
+  return form;
 }
 
 }  // namespace larder::serving::fields

@@ -12,15 +12,14 @@
 
 namespace larder::serving::inline fields {
 
-// Null: any text. Throws a Refused that names the field: what is wrong with a schema or grammar, or that two
-// fields ask for one.
-std::shared_ptr<const Grammar> ReadConstraint(const JsonFields&);
-
-// A JSON schema and its grammar; both null: any text.
+// What a text must match. No grammar: any text. The schema is null but for a response_format's.
 struct TextForm {
   Json schema;
   std::shared_ptr<const Grammar> grammar;
 };
+// Throws a Refused that names the field: what is wrong with a schema or grammar, or that two fields ask for
+// one.
+TextForm ReadConstraint(const JsonFields&);
 // OpenAI's response_format, which other dialects have in a field of this name. Throws as ReadConstraint.
 TextForm ReadFormat(const Json& format, const std::string& name);
 
