@@ -442,8 +442,14 @@ class Avx512Tile final : public GemmTile {
   bool HasInt8Scales() const {
     return format().scales == PanelScales::kInt8 || format().scales == PanelScales::kInt8Halves;
   }
-  x86::Zmm Codes(int p, int i) const { return codes_[static_cast<size_t>(p * CodeVectors() + i)]; }
-  x86::Zmm High(int p, int m) const { return high_[static_cast<size_t>(p * rows_ + m)]; }
+  x86::Zmm Codes(int p, int i) const {
+    const int index = p * CodeVectors() + i;
+    return codes_[static_cast<size_t>(index)];
+  }
+  x86::Zmm High(int p, int m) const {
+    const int index = p * rows_ + m;
+    return high_[static_cast<size_t>(index)];
+  }
   bool HoldsFactors() const { return !factors_.empty(); }
   x86::Zmm Factor(int p, int i) const {
     return factors_[static_cast<size_t>(p) + static_cast<size_t>(i * panels_)];

@@ -277,7 +277,10 @@ std::string PrintFloat(double d) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
   const size_t e = text.find('e');
-  const int exponent = std::atoi(text.data() + e + 1);
+  const bool small = text[e + 1] == '-';
+  int exponent = 0;
+  std::from_chars(text.data() + e + 2, text.data() + text.size(), exponent);
+  if (small) exponent = -exponent;
   std::string digits(1, text[0]);
   if (e > 2) digits += text.substr(2, e - 2);
   std::string out(negative ? 1 : 0, '-');
@@ -293,7 +296,7 @@ std::string PrintFloat(double d) {
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (size <= exponent + 1)
     return out + digits + std::string(static_cast<size_t>(exponent + 1 - size), '0') + ".0";
-  const auto point = static_cast<size_t>(exponent + 1);
+  const size_t point = static_cast<size_t>(exponent) + 1;
   return out + digits.substr(0, point) + "." + digits.substr(point);
 }
 

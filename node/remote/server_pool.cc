@@ -30,9 +30,8 @@ constexpr const char* kPlanPath = "/v1/larder/plan";
 constexpr double kAskTimeoutS = 10, kAskAgainS = 0.5;
 constexpr double kFirstPauseS = 0.25, kLongestPauseS = 5;
 constexpr double kLookEveryS = 5, kSilentS = 30;  // a server whose process hangs still has its connections
-constexpr double kClosingS = 0.5;
-constexpr size_t kMostLosses = 25;  // of one request: it may be what ends the servers
-constexpr double kAtWorkS = 2;      // a request that is with a server for so long is computed
+constexpr size_t kMostLosses = 25;                // of one request: it may be what ends the servers
+constexpr double kAtWorkS = 2;                    // a request that is with a server for so long is computed
 
 int64_t After(double seconds) { return NowNs() + static_cast<int64_t>(seconds * 1e9); }
 

@@ -45,7 +45,7 @@ void BanEndOfGeneration(const CompletionDefaults& defaults, SamplingParams& para
 // OpenAI's chat completions and completions, and llama-server's completion.
 void ReadOpenAi(const JsonFields& fields, const CompletionDefaults& defaults, CompletionRequest& request) {
   const Dialect dialect = request.dialect;
-  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && *suffix != "")
+  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && !IsEmptyText(*suffix))
     JsonFields::Fail("suffix", *suffix, "none: use /infill");
   const Json* prompt = fields.Find("prompt");
   const bool chat = dialect == Dialect::kChat || (dialect == Dialect::kNative && fields.Has("messages"));

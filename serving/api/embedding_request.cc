@@ -121,7 +121,7 @@ void ReadEmbeddings(const JsonFields& fields, const CompletionDefaults& defaults
       break;
     }
     case Dialect::kOllamaEmbedding:
-      if (const Json* prompt = fields.Find("prompt"); prompt != nullptr && *prompt == "") {
+      if (const Json* prompt = fields.Find("prompt"); prompt != nullptr && IsEmptyText(*prompt)) {
         request.at_once = AtOnce::kNoVectors;
       } else {
         AddInputs(Required(fields, "prompt", "a text"), "prompt", defaults, request);

@@ -82,7 +82,7 @@ void ReadUser(const Json& content, Json& messages) {
     } else if (type == "tool_result") {
       const Json* result = block.Find("content");
       std::string said = result == nullptr ? "" : TextOfBlocks("messages.content.content", *result);
-      if (block.Bool("is_error", false)) said = "Error: " + said;
+      if (block.Bool("is_error", false)) said.insert(0, "Error: ");
       messages.push_back(
           {{"role", "tool"}, {"content", said}, {"tool_call_id", block.String("tool_use_id", "")}});
     } else {

@@ -61,7 +61,7 @@ void ReadOllamaMessages(const Json& field, CompletionRequest& request) {
 
 void ReadGenerate(const JsonFields& fields, CompletionRequest& request) {
   RefuseImages(fields, "images");
-  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && *suffix != "")
+  if (const Json* suffix = fields.Find("suffix"); suffix != nullptr && !IsEmptyText(*suffix))
     JsonFields::Fail("suffix", *suffix, "none: use /infill");
   const std::string prompt = fields.String("prompt", "");
   if (fields.Bool("raw", false)) {
@@ -118,7 +118,7 @@ void ReadOllama(const JsonFields& fields, const CompletionDefaults& defaults, Co
   ReadSampling(options, defaults, request);
   ReadLimit(options, {"num_predict"}, defaults, request);
   if (const Json* stop = options.Find("stop")) request.spec.stops = ReadStops("options.stop", *stop);
-  if (const Json* format = fields.Find("format"); format != nullptr && *format != "") {
+  if (const Json* format = fields.Find("format"); format != nullptr && !IsEmptyText(*format)) {
     if (*format != "json" && !format->is_object())
       JsonFields::Fail("format", *format, "\"json\" or a JSON schema");
     SetForm(format->is_string() ? Json{{"type", "json_object"}}

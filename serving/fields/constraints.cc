@@ -194,7 +194,7 @@ TextForm ReadConstraint(const JsonFields& fields) {
   for (const Field& field : kFields) {
     if (!fields.Has(field.name)) continue;
     const Json value(*fields.Find(field.name));
-    if (value == "") continue;  // clients send it for none
+    if (IsEmptyText(value)) continue;
     read(field.name, [&] { return field.read(value, field.name); });
   }
   if (fields.Has("structured_outputs")) {

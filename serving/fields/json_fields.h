@@ -17,6 +17,11 @@ namespace larder::serving::inline fields {
 // Clients' JSON keeps the order of its fields: schemas and templates show it to the model.
 using Json = nlohmann::ordered_json;
 
+// The string "", which clients send for a field that they leave out.
+inline bool IsEmptyText(const Json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
+
 class JsonFields {
  public:
   // `object` must outlive this. `name`: what it is, for messages. Throws Refused if it is not an object.

@@ -254,9 +254,8 @@ class SchemaReader {
 
   ExprId AllOf(Json merged, const Json& all, const std::string& path, size_t depth) {
     if (!all.is_array() || all.empty()) FailAt(path, "allOf: expected an array of schemas");
-    const Json parts = all;
     merged.erase("allOf");
-    for (const Json& part : parts) {
+    for (const Json& part : all) {
       if (part.is_object()) Check(part, path);
       merged = MergeSchemas(merged, Dereferenced(part, path), path);
     }
@@ -267,16 +266,14 @@ class SchemaReader {
   ExprId AnyOf(Json rest, const char* keyword, const Json& any, const std::string& path, size_t depth) {
     if (!any.is_array() || any.empty())
       FailAt(path, fmt::format("{}: expected an array of schemas", keyword));
-    const Json parts = any;
     rest.erase(keyword);
     const bool alone = std::all_of(rest.items().begin(), rest.items().end(),
                                    [](const auto& item) { return IsAnnotation(item.key()); });
     std::vector<ExprId> ways;
-    for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t i = 0; i < any.size(); ++i) {
       const std::string under = Under(Under(path, keyword), std::to_string(i));
-      ways.push_back(alone
-                         ? Value(parts[i], under, depth + 1)
-                         : Value(MergeSchemas(rest, Dereferenced(parts[i], under), under), under, depth + 1));
+      ways.push_back(alone ? Value(any[i], under, depth + 1)
+                           : Value(MergeSchemas(rest, Dereferenced(any[i], under), under), under, depth + 1));
     }
     return Named("any-of", syntax_.Choice(ways));
   }
@@ -486,6 +483,7 @@ class SchemaReader {
   ExprId Object(const Json& schema, const std::string& path, size_t depth) {
     std::vector<Property> properties = Properties(schema, path, depth);
     std::vector<std::string> names;
+    names.reserve(properties.size());
     for (const Property& property : properties) names.push_back(property.name);
     const ExprId other = OtherMember(schema, names, path, depth);
     CheckCounts(schema, properties, other, path);

@@ -98,6 +98,7 @@ class RegexReader {
       most = std::min(kLong, most + part.most);
     }
     std::vector<ExprId> exprs;
+    exprs.reserve(parts.size());
     for (const Part& part : parts) exprs.push_back(part.expr);
     const bool short_enough = options_.most == kUnbounded || most <= options_.most;
     if (least >= options_.least && short_enough) return syntax_.Sequence(exprs);

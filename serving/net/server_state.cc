@@ -66,8 +66,8 @@ Admitted ServerState::Admit(const Admission::Client& client, const CompletionReq
   size_t bytes = request.held_bytes();
   for (const GenerationSpec& spec : specs) {
     bytes += sizeof spec + spec.prompt.size() * sizeof(TokenId) +
-             spec.sampling.logit_bias.size() * sizeof spec.sampling.logit_bias[0];
-    for (const std::string& stop : spec.stops) bytes += sizeof stop + stop.size();
+             spec.sampling.logit_bias.size() * sizeof(decltype(spec.sampling.logit_bias)::value_type);
+    for (const std::string& stop : spec.stops) bytes += sizeof(std::string) + stop.size();
   }
   if (const auto scope = client.WhyNot(Resource::kRequests, specs.size())) throw TooMuch(*scope, "requests");
   if (const auto scope = client.WhyNot(Resource::kBytes, bytes)) throw TooMuch(*scope, "large requests");

@@ -88,6 +88,7 @@ class EmbeddingEncoder : public ReplyEncoder {
 
   json Ranks(const std::vector<ChoiceResult>& results) const {
     std::vector<float> scores;
+    scores.reserve(results.size());
     for (const ChoiceResult& result : results) scores.push_back(head_.rank_head->Score(result.end.embedding));
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
