@@ -489,6 +489,28 @@ g-array ::= "[" (g-value ("," g-value)*)? "]"
   bool gemma_ = false;
 };
 
+std::string CallText(AnswerFormat format, const std::string& name, const std::string& arguments) {
+  const std::string json = fmt::format(R"({{"name": "{}", "arguments": {}}})", InJson(name), arguments);
+  switch (ToldFormat(format)) {
+    case AnswerFormat::kHermes:
+      return "<tool_call>\n" + json + "\n</tool_call>";
+    case AnswerFormat::kLfm2:
+      return "<|tool_call_start|>[" + json + "]<|tool_call_end|>";
+    case AnswerFormat::kDeepSeekV3:
+      return fmt::format(
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}\n```json\n{}\n```"
+          "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+          name, arguments);
+    case AnswerFormat::kDeepSeekV31:
+      return fmt::format(
+          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{}<｜tool▁sep｜>{}"
+          "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+          name, arguments);
+    default:
+      return "{\"tool_call\": " + json + "}";
+  }
+}
+
 }  // namespace
 
 ToolGrammar MakeToolGrammar(AnswerFormat format, const Json& tools, const ToolChoice& choice,
@@ -496,7 +518,19 @@ ToolGrammar MakeToolGrammar(AnswerFormat format, const Json& tools, const ToolCh
   return GrammarText(format).Make(ReadTools(tools, choice), choice, options);
 }
 
-std::string MakeToolInstructions(const Json& tools) {
+AnswerFormat ToldFormat(AnswerFormat format) {
+  switch (format) {
+    case AnswerFormat::kHermes:
+    case AnswerFormat::kLfm2:
+    case AnswerFormat::kDeepSeekV3:
+    case AnswerFormat::kDeepSeekV31:
+      return format;
+    default:
+      return AnswerFormat::kGeneric;
+  }
+}
+
+std::string MakeToolInstructions(AnswerFormat format, const Json& tools) {
   std::string text =
       "You may call functions to help with the user's request. These functions exist, one a line as JSON:\n";
   if (tools.is_array()) {
@@ -505,9 +539,10 @@ std::string MakeToolInstructions(const Json& tools) {
       text += DumpJson(inner ? tool["function"] : tool) + "\n";
     }
   }
+  const bool generic = ToldFormat(format) == AnswerFormat::kGeneric;
+  text += fmt::format("To call one, answer with nothing but {} of this form:\n{}\n",
+                      generic ? "a JSON object" : "text", CallText(format, "NAME", "{...}"));
   text +=
-      "To call one, answer with nothing but a JSON object of this form:\n"
-      "{\"tool_call\": {\"name\": \"NAME\", \"arguments\": {...}}}\n"
       "The arguments must fit the function's parameters. The result comes in the next message. If no "
       "function "
       "is needed, answer in plain text.";
@@ -516,11 +551,7 @@ std::string MakeToolInstructions(const Json& tools) {
 
 std::string MakeCallText(AnswerFormat format, const std::string& name, const std::string& arguments) {
   const Json parsed = Json::parse(arguments, nullptr, /*allow_exceptions=*/false);
-  const std::string call = fmt::format("{{\"name\": \"{}\", \"arguments\": {}}}", InJson(name),
-                                       parsed.is_object() ? arguments : DumpJson(arguments));
-  if (format == AnswerFormat::kHermes) return "<tool_call>\n" + call + "\n</tool_call>";
-  if (format == AnswerFormat::kLfm2) return "<|tool_call_start|>[" + call + "]<|tool_call_end|>";
-  return "{\"tool_call\": " + call + "}";
+  return CallText(format, name, parsed.is_object() ? arguments : DumpJson(arguments));
 }
 
 }  // namespace larder::serving::answer

@@ -38,11 +38,15 @@ struct ToolGrammarOptions {
 ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, const ToolChoice&,
                             const ToolGrammarOptions& = {});
 
-// A text for the system message that lists the tools and says how to call them in the generic form.
-std::string MakeToolInstructions(const nlohmann::ordered_json& tools);
+// The format in which a model can be told to call, where its template shows no tools: its own, if that is
+// JSON in markers, or the generic one.
+AnswerFormat ToldFormat(AnswerFormat);
 
-// A call as its model would have written it, for templates that leave earlier calls out: in the generic form,
-// or in the format's own where that is JSON in markers. `arguments`: JSON text.
+// A text for the system message that lists the tools and says how to call them, in the told format.
+std::string MakeToolInstructions(AnswerFormat, const nlohmann::ordered_json& tools);
+
+// A call as its model would have written it in the told format, for templates that leave earlier calls out.
+// `arguments`: JSON text.
 std::string MakeCallText(AnswerFormat, const std::string& name, const std::string& arguments);
 
 }  // namespace larder::serving::answer

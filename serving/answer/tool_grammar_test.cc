@@ -244,9 +244,27 @@ TEST(ToolGrammar, WrongToolsAreNamed) {
 }
 
 TEST(ToolInstructions, NameTheToolsAndTheForm) {
-  const std::string text = MakeToolInstructions(GrammarTools());
+  const std::string text = MakeToolInstructions(AnswerFormat::kGeneric, GrammarTools());
   EXPECT_NE(text.find("\"get_weather\""), std::string::npos);
-  EXPECT_NE(text.find("{\"tool_call\": {\"name\""), std::string::npos);
+  EXPECT_NE(text.find("{\"tool_call\": {\"name\": \"NAME\", \"arguments\": {...}}}"), std::string::npos);
+  const std::string deep_seek = MakeToolInstructions(AnswerFormat::kDeepSeekV31, GrammarTools());
+  EXPECT_NE(deep_seek.find("<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}"), std::string::npos);
+}
+
+// A model that is told a form, and whose earlier calls are shown in it, is read in it.
+TEST(ToolInstructions, TheToldFormIsTheOneThatIsParsed) {
+  const Json tools = GrammarTools();
+  const std::string arguments = R"({"city": "Bern", "days": 2})";
+  for (const std::string_view name : AnswerFormatNames()) {
+    SCOPED_TRACE(name);
+    const AnswerFormat format = ToldFormat(*AnswerFormatByName(name));
+    const ParsedAnswer answer =
+        ParseAnswer({.format = format, .tools = tools}, MakeCallText(format, "get_weather", arguments));
+    EXPECT_EQ(answer.content, "");
+    ASSERT_EQ(answer.calls.size(), 1u);
+    EXPECT_EQ(answer.calls[0].name, "get_weather");
+    EXPECT_EQ(Json::parse(answer.calls[0].arguments), Json::parse(arguments));
+  }
 }
 
 }  // namespace

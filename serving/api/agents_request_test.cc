@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <tuple>
 
 #include "base/test_data_testing.h"
 #include "model/tokenizer/tokenizer_fixture.h"
@@ -317,6 +318,27 @@ TEST(AgentsRequest, CallsThatATemplateLeavesOutAreTheTextThatIsParsed) {
   const ParsedAnswer answer = ParseAnswer({.format = AnswerFormat::kGeneric, .tools = kTools}, call);
   ASSERT_EQ(answer.calls.size(), 1u);
   EXPECT_EQ(answer.calls[0].arguments, R"({"city":"Bern"})");
+}
+
+// A template without tools: the model is told the form that its answer is read in, its own or the generic
+// one.
+TEST(AgentsRequest, TheToldFormIsTheAnswersForm) {
+  CompletionDefaults defaults = AgentDefaults();
+  defaults.context = 8192;
+  defaults.chat_template = BuiltIn("gemma");
+  const Json body = {{"messages", AgentsConversations()[0]}, {"tools", kTools}};
+  for (const auto& [format, told, form] :
+       {std::tuple(AnswerFormat::kDeepSeekV31, AnswerFormat::kDeepSeekV31,
+                   "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>"),
+        std::tuple(AnswerFormat::kHermes, AnswerFormat::kHermes, "<tool_call>\n{\"name\": \"NAME\""),
+        std::tuple(AnswerFormat::kCommandR, AnswerFormat::kGeneric, "{\"tool_call\": {\"name\": \"NAME\"")}) {
+    defaults.answer_format = format;
+    CompletionRequest request = Read(Dialect::kChat, body.dump());
+    EXPECT_TRUE(Has(model::JoinPieces(RenderedChat(request, defaults)), form));
+    MakeSpecs(request, defaults);
+    ASSERT_TRUE(request.answer);
+    EXPECT_EQ(request.answer->format, told);
+  }
 }
 
 // What is written for a template remains the client's: it spells no control tokens.

@@ -101,8 +101,7 @@ Json WithHistoryAsText(const Json& given, const model::ChatTemplate& chat, bool 
   if (calls && results) return given;
   Json messages = calls ? given : model::SplitCalls(given);
   const std::vector<std::string> names = NamesOfResults(messages);
-  if (!calls)
-    messages = WithCallsAsText(std::move(messages), chat.supports_tools() ? format : AnswerFormat::kGeneric);
+  if (!calls) messages = WithCallsAsText(std::move(messages), format);
   return results ? messages : WithResultsAsText(messages, names);
 }
 
@@ -111,7 +110,7 @@ Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defa
                 const model::ChatTemplate& chat) {
   Json messages = WithHistoryAsText(request.messages, chat, request.offers_tools(), defaults.answer_format);
   if (!request.offers_tools() || defaults.chat_template == nullptr || chat.supports_tools()) return messages;
-  const std::string about = MakeToolInstructions(request.tools);
+  const std::string about = MakeToolInstructions(defaults.answer_format, request.tools);
   Json& first = messages[0];
   if (first["role"] == "system") {
     const std::string text = ContentOf(first);
@@ -128,6 +127,8 @@ void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults, Comp
   AnswerParserOptions& answer = request.answer.emplace();
   answer.format = defaults.answer_format;
   answer.parse_tools = request.offers_tools();
+  const bool told = defaults.chat_template != nullptr && !defaults.chat_template->supports_tools();
+  if (answer.parse_tools && told) answer.format = ToldFormat(answer.format);
   answer.parse_reasoning = request.split_reasoning;
   answer.starts_in_reasoning = StartsInReasoning(answer.format, prompt);
   if (answer.parse_tools) answer.tools = ChosenTools(request);
