@@ -39,7 +39,7 @@ ToolGrammar MakeToolGrammar(AnswerFormat, const nlohmann::ordered_json& tools, c
                             const ToolGrammarOptions& = {});
 
 // The format in which a model can be told to call, where its template shows no tools: its own, if that is
-// JSON in markers, or the generic one.
+// one JSON value in markers, or the generic one.
 AnswerFormat ToldFormat(AnswerFormat);
 
 // A text for the system message that lists the tools and says how to call them, in the told format.

@@ -105,11 +105,16 @@ Json WithHistoryAsText(const Json& given, const model::ChatTemplate& chat, bool 
   return results ? messages : WithResultsAsText(messages, names);
 }
 
-// A model whose template knows no tools is told about them in the system message.
+// The model's template shows no tools: it is told about them, and how to call them, in the system message.
+bool IsToldTools(const CompletionRequest& request, const CompletionDefaults& defaults) {
+  return request.offers_tools() && defaults.chat_template != nullptr &&
+         !defaults.chat_template->supports_tools();
+}
+
 Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults,
                 const model::ChatTemplate& chat) {
   Json messages = WithHistoryAsText(request.messages, chat, request.offers_tools(), defaults.answer_format);
-  if (!request.offers_tools() || defaults.chat_template == nullptr || chat.supports_tools()) return messages;
+  if (!IsToldTools(request, defaults)) return messages;
   const std::string about = MakeToolInstructions(defaults.answer_format, request.tools);
   Json& first = messages[0];
   if (first["role"] == "system") {
@@ -125,10 +130,9 @@ Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defa
 void SetAnswer(std::string_view prompt, const CompletionDefaults& defaults, CompletionRequest& request) {
   if (request.dialect == Dialect::kNative) return;
   AnswerParserOptions& answer = request.answer.emplace();
-  answer.format = defaults.answer_format;
+  answer.format =
+      IsToldTools(request, defaults) ? ToldFormat(defaults.answer_format) : defaults.answer_format;
   answer.parse_tools = request.offers_tools();
-  const bool told = defaults.chat_template != nullptr && !defaults.chat_template->supports_tools();
-  if (answer.parse_tools && told) answer.format = ToldFormat(answer.format);
   answer.parse_reasoning = request.split_reasoning;
   answer.starts_in_reasoning = StartsInReasoning(answer.format, prompt);
   if (answer.parse_tools) answer.tools = ChosenTools(request);
