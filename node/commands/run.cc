@@ -15,6 +15,7 @@
 #include "node/options/terminal.h"
 #include "node/service/signals.h"
 #include "node/tasks/chat_session.h"
+#include "node/tasks/completion_defaults.h"
 #include "node/tasks/generate.h"
 #include "serving/grammar/grammar.h"
 #include "serving/grammar/json_schema.h"
@@ -93,13 +94,6 @@ void Describe(CLI::App& command, RunOptions& o) {
   AddModelOptions(command, o.model, {});
 }
 
-std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const RunOptions& o, const std::string& path,
-                                                          const model::Tokenizer& tokenizer) {
-  if (!o.chat_template.empty()) return model::ChatTemplate::Named(o.chat_template, tokenizer);
-  if (auto of_model = model::ChatTemplate::OfModel(tokenizer, path)) return of_model;
-  throw Error("{}: it has no chat template; choose one with --chat-template, or leave -i out", path);
-}
-
 std::shared_ptr<const serving::Grammar> ChooseGrammar(const RunOptions& o) {
   const bool gbnf = !o.grammar_file.empty(), file = !o.schema_file.empty(), text = !o.schema.empty();
   if (gbnf + file + text > 1)
@@ -156,7 +150,7 @@ int Run(const RunOptions& o) {
   const auto params = ResolveSampling(o.sampling, *tokenizer, model::ReadModelConfig(*file).vocab);
   ChatSessionOptions chat;
   if (o.chat) {
-    chat.chat_template = ChooseTemplate(o, file->path(), *tokenizer);
+    chat.chat_template = ChooseTemplate(o.chat_template, file->path(), *tokenizer);
     chat.system = o.escapes ? Unescape(o.system) : o.system;
     chat.first_message = prompt;
     chat.think = o.think;

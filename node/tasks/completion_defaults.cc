@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "kernels/formats/numerics.h"
-#include "model/chat/chat_template.h"
 #include "model/config/config.h"
 #include "model/config/pooling.h"
 #include "model/config/split.h"
@@ -17,32 +16,29 @@
 namespace larder::node::inline tasks {
 namespace {
 
-// A template of the file that Larder cannot parse must not keep the model from being served.
-std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
-                                                          const model::Tokenizer& tokenizer) {
-  if (!name.empty()) return model::ChatTemplate::Named(name, tokenizer);
-  try {
-    auto of_model = model::ChatTemplate::OfModel(tokenizer, file);
-    if (of_model == nullptr)
-      spdlog::info(
-          "{} has no chat template: chats are lines of \"role: content\"; --chat-template names another",
-          file);
-    return of_model;
-  } catch (const Error& error) {
-    spdlog::warn("{}; chats are lines of \"role: content\" instead; --chat-template names another",
-                 error.what());
-    return nullptr;
-  }
-}
-
 serving::AnswerFormat ChooseAnswers(const std::string& name, const serving::CompletionDefaults& defaults) {
-  if (name.empty()) return serving::DetectAnswerFormat(serving::ChatTemplateText(defaults));
+  if (name.empty()) return serving::DetectAnswerFormat(defaults.chat_template->source());
   if (const auto format = serving::AnswerFormatByName(name)) return *format;
   throw CLI::ValidationError("--tool-parser",
                              fmt::format("'{}' is not known; see larder serve --help", name));
 }
 
 }  // namespace
+
+// A template of the file that Larder cannot parse must not keep the model from being served.
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
+                                                          const model::Tokenizer& tokenizer) {
+  if (!name.empty()) return model::ChatTemplate::Named(name, tokenizer);
+  try {
+    if (auto of_model = model::ChatTemplate::OfModel(tokenizer, file)) return of_model;
+    spdlog::warn(
+        "{} has no chat template: chats are lines of \"role: content\"; --chat-template names another", file);
+  } catch (const Error& error) {
+    spdlog::warn("{}; chats are lines of \"role: content\" instead; --chat-template names another",
+                 error.what());
+  }
+  return model::ChatTemplate::Plain(tokenizer);
+}
 
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "model/chat/chat_template.h"
 #include "model/gguf/gguf.h"
 #include "model/tokenizer/tokenizer.h"
 #include "node/options/answer_options.h"
@@ -12,6 +13,11 @@
 #include "serving/batch/served_model.h"
 
 namespace larder::node::inline tasks {
+
+// The template of that name, or the model's, or "role: content" lines, which is logged. Throws Error if none
+// has the name. `file`: for messages.
+std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
+                                                          const model::Tokenizer&);
 
 // Without an alias the model's name is the file's. The context is not known before the model is planned.
 // Throws CLI::ValidationError.

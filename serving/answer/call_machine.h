@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -59,6 +60,8 @@ class CallMachine {
 // JSON: an object with a name and arguments, a list of such, or {"tool_call": {...}}. whole_message: nothing
 // but these keys may stand in it, and the name is one of the tools', so that a JSON answer is no call.
 std::unique_ptr<CallMachine> MakeJsonCalls(CallSink&, const ToolTable&, bool whole_message);
+// The keys that may stand in a message that is a call.
+std::span<const std::string_view> MessageKeys();
 
 // A head that ends before the first {, then the arguments' object. How the head holds the name:
 enum class NamedForm : uint8_t {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -88,6 +89,7 @@ struct CallShape {
   bool trigger = true;  // open's first text tells a call from other text
   std::string_view thought_end = "</think>";
   std::string_view thought_open = "<think>";
+  std::string_view fence = {};  // a call without a marker may stand behind it
 };
 
 CallShape ShapeOf(AnswerFormat format) {
@@ -172,7 +174,7 @@ CallShape ShapeOf(AnswerFormat format) {
     case Format::kGeneric:
       break;
   }
-  return {.open = {"{\"tool_call\": "}, .trigger = false};
+  return {.open = {"{\"tool_call\": "}, .trigger = false, .fence = "```json\n"};
 }
 
 class GrammarText {
@@ -181,18 +183,18 @@ class GrammarText {
 
   ToolGrammar Make(const std::vector<Tool>& tools, const ToolChoice& choice,
                    const ToolGrammarOptions& options) {
-    const bool lazy = choice.kind == ToolChoice::Kind::kAuto;
-    if (lazy && !shape_.trigger) return {};
+    const bool is_auto = choice.kind == ToolChoice::Kind::kAuto;
     std::string calls = Calls(tools, options.parallel);
     ToolGrammar grammar;
-    if (lazy) {
+    if (is_auto && shape_.trigger) {
       grammar.triggers = {std::string(shape_.open.front())};
     } else {
       calls = Opening() + " " + calls;
+      if (is_auto) calls = CallOrText(calls);
       if (options.starts_in_reasoning && format_ != AnswerFormat::kHarmony) {
         grammar.triggers = {std::string(shape_.thought_end)};
         calls = "\"\\n\"* " + calls;
-      } else if (options.may_think) {
+      } else if (options.may_think || is_auto) {
         calls = Thought() + calls;
       }
     }
@@ -217,6 +219,44 @@ class GrammarText {
   std::string Opening() const {
     const std::string open = GbnfLiteral(shape_.open.front());
     return format_ == AnswerFormat::kHarmony ? "\"<|channel|>\" \"commentary\" " + open : open;
+  }
+
+  // Where no marker tells a call from text (MakeJsonCalls of a whole message): a call, or a text that cannot
+  // be read as one, by the key that its JSON begins with. JSON may stand in a fence.
+  std::string CallOrText(const std::string& call) {
+    Rule("rest", ".*");
+    Rule("s", "[ \\t\\r\\n]*");
+    std::vector<std::string> keys;
+    for (const std::string_view key : MessageKeys()) keys.push_back(std::string(key) + "\"");
+    Rule("key", Other(keys, "\\\\", "\\\\"));
+    Rule("object", R"("{" s ([^" \t\r\n] rest | "\"" key)?)");
+    // What it begins with has rules of its own here, or is read as a thought.
+    std::vector<std::string> others = {"{", "<think>", "</think>"};
+    std::string any = call + " | object | text";
+    if (shape_.fence.empty()) {
+      Rule("text", Other(others, " \\t\\r\\n", ""));
+      return fmt::format("s ({})", any);
+    }
+    others.emplace_back(shape_.fence);
+    Rule("text", Other(others, " \\t\\r\\n", ""));
+    Rule("items", R"([^[{ \t\r\n] rest | object | "[" s items?)");
+    Rule("fenced", fmt::format(R"({} s ({} s "```"? | items)?)", GbnfLiteral(shape_.fence), call));
+    return fmt::format("s ({} | fenced)", any);
+  }
+
+  // A text that begins with none of `words`, nor with `first_not`; nor, behind the start of one of them, goes
+  // on with `then_not`. Both are members of a class.
+  static std::string Other(const std::vector<std::string>& words, std::string_view first_not,
+                           std::string_view then_not) {
+    std::map<char, std::vector<std::string>> ways;
+    for (const std::string& word : words) ways[word.front()].push_back(word.substr(1));
+    std::string others(first_not), on;
+    for (const auto& [first, rests] : ways) {
+      others += InClass({first});
+      if (std::ranges::find(rests, "") != rests.end()) continue;
+      on += fmt::format(" | {} {}", GbnfLiteral({&first, 1}), Other(rests, then_not, then_not));
+    }
+    return fmt::format("([^{}] rest{})?", others, on);
   }
 
   // A thought that may come first.

@@ -15,7 +15,7 @@ namespace larder::serving::inline answer {
 
 struct ToolChoice {
   enum class Kind : uint8_t {
-    kAuto,      // free text; the grammar holds from a call's marker on
+    kAuto,      // free text; the grammar holds from a call's marker on, or says that the text is no call
     kRequired,  // at least one call
     kNamed,     // calls of the tool `name` only
   };
@@ -24,7 +24,7 @@ struct ToolChoice {
 };
 
 struct ToolGrammar {
-  std::string gbnf;                   // empty: nothing to constrain (kAuto of a format without a marker)
+  std::string gbnf;
   std::vector<std::string> triggers;  // not empty: it holds behind the first of these texts
 };
 

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "serving/answer/answer_testing.h"
+#include "serving/constraint/constraint_testing.h"
+#include "serving/grammar/grammar.h"
 
 namespace larder::serving::inline answer {
 namespace {
@@ -110,6 +112,10 @@ class Derivations {
       }
       return {others[random_() % others.size()]};
     }
+    if (text[i] == '.') {
+      ++i;
+      return std::string(1, "ab<{}[]\"`:, \n"[random_() % 13]);
+    }
     if (text.compare(i, 6, "%json ") == 0) {
       i += 6;
       JsonScanner scanner;
@@ -203,6 +209,96 @@ TEST(ToolGrammar, WhatItPermitsIsReadAsCalls) {
     const bool marked = !MakeToolGrammar(format, GrammarTools(), {}).triggers.empty();
     EXPECT_EQ(marked, format != AnswerFormat::kGeneric && format != AnswerFormat::kLlama3);
     if (marked && any_name) CheckDerivations(format, {}, {});
+  }
+}
+
+// Where no marker begins a call: of all texts that are read as a call the grammar has those whose arguments
+// fit, and any text that is read as none but for JSON with a call's key first.
+TEST(ToolGrammar, AStrictCallWithoutAMarkerFitsItsToolAndOtherTextIsFree) {
+  const std::string good = R"({"name": "get_weather", "arguments": {"city":"Bern","days":2}})";
+  const std::string bad = R"({"name": "get_weather", "arguments": {"city":7}})";
+  const std::string call = R"({"tool_call": )" + good + "}";
+  const std::string wrong = R"({"tool_call": )" + bad + "}";
+  const std::string llama = R"({"name": "get_weather", "parameters": {"city":"Bern","days":2}})";
+  const std::string llama_wrong = R"({"name": "get_weather", "parameters": {"days":2}})";
+  const std::vector<std::string> free = {
+      "",
+      "Hello {\"name\": 1}",
+      "{}",
+      "{",
+      "{ \"answer\": 42 }",
+      R"({"names": 1})",
+      R"({"nam)",
+      R"([1, {"name": "x"}])",
+      R"([{"answer": 1}])",
+      "```\ncode\n```",
+      "```python\nx = {}\n```",
+      "```json\n{\"answer\": 1}\n```",
+      "```json\n[3]\n```",
+      "<b>bold</b>",
+      " \n yes",
+      "Ünïcode",
+      "<think>hm</think>\nHello",
+  };
+  for (const AnswerFormat format : {AnswerFormat::kGeneric, AnswerFormat::kLlama3}) {
+    const bool generic = format == AnswerFormat::kGeneric;
+    const std::string& own = generic ? call : llama;
+    for (const bool starts_in_reasoning : {false, true}) {
+      const ToolGrammar made =
+          MakeToolGrammar(format, GrammarTools(), {}, {.starts_in_reasoning = starts_in_reasoning});
+      SCOPED_TRACE(made.gbnf);
+      ASSERT_EQ(made.triggers.empty(), !starts_in_reasoning);
+      const std::shared_ptr<const Grammar> grammar = Grammar::FromGbnf(made.gbnf);
+      const auto read = [&](const std::string& text) {
+        return ParseAnswer({.format = format, .tools = GrammarTools()}, text);
+      };
+      for (const std::string& text : free) {
+        if (starts_in_reasoning && text.starts_with("<think>")) continue;
+        EXPECT_TRUE(Accepts(grammar, text)) << text;
+        EXPECT_TRUE(read(text).calls.empty()) << text;
+      }
+      std::vector<std::string> calls = {own, "\n" + own, "```json\n" + own + "\n```"};
+      if (!starts_in_reasoning) calls.push_back("<think>hm</think>\n" + own);
+      for (const std::string& text : calls) {
+        EXPECT_TRUE(Accepts(grammar, text)) << text;
+        if (generic || !text.starts_with("```")) {
+          EXPECT_EQ(read(text).calls.size(), 1u) << text;
+        }
+      }
+      // Read as calls, and not in the form in which they are constrained, or with wrong arguments.
+      const std::string& not_own = generic ? wrong : llama_wrong;
+      size_t refused = 0;
+      for (const std::string& text : std::vector<std::string>{
+               not_own, " " + not_own, good, bad, R"({"tool_calls": [)" + bad + "]}",
+               R"({"type": "function", "function": )" + bad + "}",
+               R"({"id": "1", "name": "now", "arguments": {}})", R"({ "tool_call": )" + bad + "}",
+               R"({"\u006eame": "get_weather", "arguments": {}})", R"({"n\u0061me": "now", "arguments": {}})",
+               R"({"arguments": {}, "name": "get_weather"})", "<think></think>" + bad,
+               "```json\n" + bad + "\n```", "```json\n[" + bad + "]\n```"}) {
+        EXPECT_EQ(Accepts(grammar, text), read(text).calls.empty()) << text;
+        if (!Accepts(grammar, text)) ++refused;
+      }
+      EXPECT_EQ(refused, generic ? 14u : 12u);
+    }
+  }
+}
+
+TEST(ToolGrammar, WhateverAStrictGrammarWithoutAMarkerPermitsCallsRightly) {
+  for (const AnswerFormat format : {AnswerFormat::kGeneric, AnswerFormat::kLlama3}) {
+    const ToolGrammar grammar = MakeToolGrammar(format, GrammarTools(), {});
+    SCOPED_TRACE(grammar.gbnf);
+    size_t calls = 0, texts = 0;
+    for (unsigned seed = 0; seed < 600; ++seed) {
+      const std::string text = Derivations(grammar.gbnf, seed + 1).Text();
+      const ParsedAnswer answer = ParseAnswer({.format = format, .tools = GrammarTools()}, text);
+      ASSERT_LE(answer.calls.size(), 1u) << text;
+      ++(answer.calls.empty() ? texts : calls);
+      if (answer.calls.empty() || answer.calls[0].name != "get_weather") continue;
+      const Json arguments = Json::parse(answer.calls[0].arguments, nullptr, false);
+      ASSERT_TRUE(arguments.is_object() && arguments.contains("city") && arguments.contains("days")) << text;
+    }
+    EXPECT_GT(calls, 50u);
+    EXPECT_GT(texts, 200u);
   }
 }
 

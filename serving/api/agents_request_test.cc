@@ -21,6 +21,7 @@ namespace {
 CompletionDefaults AgentDefaults() {
   CompletionDefaults defaults;
   defaults.tokenizer = model::Tokenizer::FromData(model::TinySpm());
+  defaults.chat_template = model::ChatTemplate::Plain(*defaults.tokenizer);
   defaults.vocab = defaults.tokenizer->size();
   defaults.context = 64;
   defaults.longest_token_bytes = LongestTokenBytes(*defaults.tokenizer);
@@ -325,13 +326,18 @@ TEST(AgentsRequest, CallsThatATemplateLeavesOutAreTheTextThatIsParsed) {
 TEST(AgentsRequest, TheToldFormIsTheAnswersForm) {
   CompletionDefaults defaults = AgentDefaults();
   defaults.context = 8192;
-  defaults.chat_template = BuiltIn("gemma");
+  const auto plain = defaults.chat_template;  // of a model without one
   const Json body = {{"messages", AgentsConversations()[0]}, {"tools", kTools}};
-  for (const auto& [format, told, form] :
-       {std::tuple(AnswerFormat::kDeepSeekV31, AnswerFormat::kDeepSeekV31,
+  for (const auto& [chat, format, told, form] :
+       {std::tuple(BuiltIn("gemma"), AnswerFormat::kDeepSeekV31, AnswerFormat::kDeepSeekV31,
                    "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>"),
-        std::tuple(AnswerFormat::kHermes, AnswerFormat::kHermes, "<tool_call>\n{\"name\": \"NAME\""),
-        std::tuple(AnswerFormat::kCommandR, AnswerFormat::kGeneric, "{\"tool_call\": {\"name\": \"NAME\"")}) {
+        std::tuple(BuiltIn("gemma"), AnswerFormat::kHermes, AnswerFormat::kHermes,
+                   "<tool_call>\n{\"name\": \"NAME\""),
+        std::tuple(BuiltIn("gemma"), AnswerFormat::kCommandR, AnswerFormat::kGeneric,
+                   "{\"tool_call\": {\"name\": \"NAME\""),
+        std::tuple(plain, AnswerFormat::kGeneric, AnswerFormat::kGeneric,
+                   "{\"tool_call\": {\"name\": \"NAME\"")}) {
+    defaults.chat_template = chat;
     defaults.answer_format = format;
     CompletionRequest request = Read(Dialect::kChat, body.dump());
     EXPECT_TRUE(Has(model::JoinPieces(RenderedChat(request, defaults)), form));
@@ -356,7 +362,7 @@ TEST(AgentsRequest, WhatTemplatesTakeIsSaid) {
   CompletionDefaults defaults = AgentDefaults();
   const auto says = [&](const char* name, const char* what) {
     defaults.chat_template = BuiltIn(name);
-    return ChatCapsJson(defaults).value(what, false);
+    return ChatCapsJson(*defaults.chat_template).value(what, false);
   };
   EXPECT_TRUE(says("qwen3", "supports_parallel_tool_calls"));
   EXPECT_FALSE(says("llama3", "supports_parallel_tool_calls"));

@@ -107,13 +107,12 @@ Json WithHistoryAsText(const Json& given, const model::ChatTemplate& chat, bool 
 
 // The model's template shows no tools: it is told about them, and how to call them, in the system message.
 bool IsToldTools(const CompletionRequest& request, const CompletionDefaults& defaults) {
-  return request.offers_tools() && defaults.chat_template != nullptr &&
-         !defaults.chat_template->supports_tools();
+  return request.offers_tools() && !defaults.chat_template->supports_tools();
 }
 
-Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults,
-                const model::ChatTemplate& chat) {
-  Json messages = WithHistoryAsText(request.messages, chat, request.offers_tools(), defaults.answer_format);
+Json MessagesOf(const CompletionRequest& request, const CompletionDefaults& defaults) {
+  Json messages = WithHistoryAsText(request.messages, *defaults.chat_template, request.offers_tools(),
+                                    defaults.answer_format);
   if (!IsToldTools(request, defaults)) return messages;
   const std::string about = MakeToolInstructions(defaults.answer_format, request.tools);
   Json& first = messages[0];
@@ -194,16 +193,14 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
   if (spec.grammar != nullptr && !both)
     throw Refused(400, "tools and a grammar: expected only one of them").On("tools");
   if (!required && !both && !AnyIsStrict(answer.tools)) return;
-  const bool thinks = defaults.chat_template != nullptr && defaults.chat_template->supports_thinking();
+  const bool thinks = defaults.chat_template->supports_thinking();
   const Json wanted = request.kwargs.value("enable_thinking", Json(true));
   ToolGrammarOptions options;
-  options.parallel = request.tool_choice.parallel && (defaults.chat_template == nullptr ||
-                                                      defaults.chat_template->writes_parallel_calls(true));
+  options.parallel = request.tool_choice.parallel && defaults.chat_template->writes_parallel_calls(true);
   options.starts_in_reasoning = answer.starts_in_reasoning;
   options.may_think = thinks && wanted != false && request.split_reasoning;
   const auto kind = required || both ? ToolChoice::Kind::kRequired : ToolChoice::Kind::kAuto;
   ToolGrammar grammar = MakeToolGrammar(answer.format, answer.tools, {.kind = kind, .name = {}}, options);
-  if (grammar.gbnf.empty()) return;
   spec.grammar = GrammarOfGbnf(both ? WithSchema(grammar.gbnf, request.schema) : grammar.gbnf);
   spec.grammar_triggers = std::move(grammar.triggers);
   spec.grammar_required = kind == ToolChoice::Kind::kRequired;
@@ -222,16 +219,14 @@ void CheckTextFits(size_t bytes, const char* field, const CompletionDefaults& de
 std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
                                            const CompletionDefaults& defaults) {
   try {
-    const auto chat = defaults.chat_template != nullptr ? defaults.chat_template
-                                                        : model::ChatTemplate::Plain(*defaults.tokenizer);
     model::ChatInput input;
-    input.messages = MessagesOf(request, defaults, *chat);
+    input.messages = MessagesOf(request, defaults);
     if (request.offers_tools()) input.tools = request.tools;
     input.kwargs = request.kwargs;
     input.add_generation_prompt = request.add_generation_prompt;
     input.continue_last = request.continue_last;
     input.now_s = std::time(nullptr);
-    return chat->Render(input);
+    return defaults.chat_template->Render(input);
   } catch (const Error& error) {
     throw Refused(400, "messages: {}", error.what()).On("messages");
   }

@@ -97,17 +97,12 @@ std::string CompletionRequest::NameOf(size_t prompt) const {
   return prompts_listed ? fmt::format("{}[{}]", prompts_field, prompt) : prompts_field;
 }
 
-std::string ChatTemplateText(const CompletionDefaults& defaults) {
-  return defaults.chat_template == nullptr ? "" : defaults.chat_template->source();
-}
-
-nlohmann::json ChatCapsJson(const CompletionDefaults& defaults) {
-  const model::ChatTemplate* chat = defaults.chat_template.get();
-  return {{"supports_tools", chat != nullptr && chat->supports_tools()},
-          {"supports_tool_calls", chat != nullptr && chat->writes_calls(true)},
-          {"supports_parallel_tool_calls", chat != nullptr && chat->writes_parallel_calls(true)},
-          {"supports_thinking", chat != nullptr && chat->supports_thinking()},
-          {"supports_system_role", chat == nullptr || chat->supports_system()}};
+nlohmann::json ChatCapsJson(const model::ChatTemplate& chat) {
+  return {{"supports_tools", chat.supports_tools()},
+          {"supports_tool_calls", chat.writes_calls(true)},
+          {"supports_parallel_tool_calls", chat.writes_parallel_calls(true)},
+          {"supports_thinking", chat.supports_thinking()},
+          {"supports_system_role", chat.supports_system()}};
 }
 
 size_t LongestTokenBytes(const model::Tokenizer& tokenizer) {

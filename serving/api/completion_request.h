@@ -25,8 +25,8 @@ namespace larder::serving::inline api {
 // The defaults of fields that a request leaves out, and the limits that it is checked against.
 struct CompletionDefaults {
   std::shared_ptr<const model::Tokenizer> tokenizer;
-  std::shared_ptr<const model::ChatTemplate> chat_template;  // null: chats are lines of "role: content"
-  AnswerFormat answer_format = AnswerFormat::kGeneric;       // how the model writes thoughts and calls
+  std::shared_ptr<const model::ChatTemplate> chat_template;
+  AnswerFormat answer_format = AnswerFormat::kGeneric;  // how the model writes thoughts and calls
   SamplingParams sampling;
   std::optional<uint64_t> seed;  // nullopt: each request draws its own
   int64_t max_tokens = -1;
@@ -117,9 +117,8 @@ bool IsModel(std::string_view name, const CompletionDefaults&);
 CompletionRequest ReadCompletionRequest(const Json&, Dialect, const CompletionDefaults&);
 // The prompt that the template makes of a chat. Throws Refused.
 std::vector<model::TextPiece> RenderedChat(const CompletionRequest&, const CompletionDefaults&);
-// The template's text; what it can do, as llama-server's chat_template_caps.
-std::string ChatTemplateText(const CompletionDefaults&);
-nlohmann::json ChatCapsJson(const CompletionDefaults&);
+// What a template can do, as llama-server's chat_template_caps.
+nlohmann::json ChatCapsJson(const model::ChatTemplate&);
 // The tokens of the first prompt, which need not fit the context. Throws Refused.
 size_t CountPromptTokens(CompletionRequest&, const CompletionDefaults&);
 // Tokenizes. The specs are ordered by prompt, then by choice. Throws Refused.

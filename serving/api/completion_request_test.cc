@@ -268,7 +268,7 @@ TEST(MakeSpecsTest, TextsThatCannotFitAreRefused) {
   const std::string chat = R"({"messages":[{"role":"user","content":")";
   EXPECT_EQ(refusal(chat + some + "\"}]}", Dialect::kChat).substr(0, 10), "messages: ");
   CompletionDefaults without = Defaults();
-  without.chat_template.reset();
+  without.chat_template = model::ChatTemplate::Plain(*without.tokenizer);
   EXPECT_EQ(refusal(chat + "a\"}]}", Dialect::kChat, without), "") << "lines of role and content";
 }
 

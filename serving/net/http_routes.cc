@@ -142,8 +142,8 @@ HttpReply Props(const HttpRequest&, ServerState& state) {
   return JsonReply({{"model_alias", defaults.model},
                     {"model_path", defaults.aliases.empty() ? defaults.model : defaults.aliases.back()},
                     {"total_slots", state.service->options().slots},
-                    {"chat_template", ChatTemplateText(defaults)},
-                    {"chat_template_caps", ChatCapsJson(defaults)},
+                    {"chat_template", defaults.chat_template->source()},
+                    {"chat_template_caps", ChatCapsJson(*defaults.chat_template)},
                     {"modalities", {{"vision", false}, {"audio", false}}},
                     {"bos_token", text(tokenizer.bos())},
                     {"eos_token", text(tokenizer.eos())},
@@ -275,7 +275,7 @@ HttpReply OllamaShow(const HttpRequest& request, ServerState& state) {
   const JsonFields fields(body);
   CheckModel(fields.String("model", fields.String("name", "")), Dialect::kOllamaChat, state.defaults);
   json capabilities = json::array({"completion"});
-  const json caps = ChatCapsJson(state.defaults);
+  const json caps = ChatCapsJson(*state.defaults.chat_template);
   if (caps.value("supports_tools", false)) capabilities.push_back("tools");
   if (caps.value("supports_thinking", false)) capabilities.push_back("thinking");
   const model::Pooling pooling = state.defaults.pooling;
@@ -283,7 +283,7 @@ HttpReply OllamaShow(const HttpRequest& request, ServerState& state) {
     capabilities.push_back("embedding");
   return JsonReply({{"modelfile", ""},
                     {"parameters", ""},
-                    {"template", ChatTemplateText(state.defaults)},
+                    {"template", state.defaults.chat_template->source()},
                     {"license", ""},
                     {"modified_at", Rfc3339(state.created)},
                     {"details", OllamaDetails(state.defaults)},
