@@ -13,14 +13,11 @@ namespace {
 using kernels::ActRowBytes;
 using kernels::kBlock;
 using kernels::kChunkPositions;
+using kernels::kChunkStride;
 using model::StepKind;
 using threadpool::Step;
 
 constexpr size_t kMaxHeadSize = kMaxHeadBlocks * kBlock;
-
-// Floats between the rows of a chunk's scores: one cache line more than the chunk, so that rows do not share
-// an L1 set.
-constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
 
 std::vector<float> SplitTable(const model::RotarySpec& rotary, size_t positions) {
   const std::vector<float> table = model::RopeTable(rotary, positions);

@@ -29,9 +29,8 @@ namespace {
 using kernels::Isa;
 using kernels::kBlock;
 using kernels::kChunkPositions;
+using kernels::kChunkStride;
 using kernels::kPagePositions;
-
-constexpr size_t kStride = kChunkPositions + kCacheLineBytes / sizeof(float);
 
 struct Options {
   Isa isa = kernels::BestIsa();
@@ -61,7 +60,7 @@ class Attention {
         scores_gemm_(kernels::Gemm::Make(options.isa,
                                          {.panel = {blocks_, kernels::kKeyPanel},
                                           .x_stride_bytes = kernels::ActRowBytes(blocks_),
-                                          .y_stride_bytes = kStride * sizeof(float)},
+                                          .y_stride_bytes = kChunkStride * sizeof(float)},
                                          kernels::DefaultTuning(options.isa))),
         arena_(chunks_ * (key_chunk_ + value_chunk_) + queries_ * 64 * 1024 + (size_t{1} << 20),
                Machine().core(Machine().PickCores(1)[0]).numa_node) {
@@ -70,8 +69,8 @@ class Attention {
     values_.push_back(nullptr);
     for (size_t n = 1; n <= most_; ++n) {
       values_.push_back(kernels::MakeValues(
-          options.isa, {.blocks = blocks_, .queries = n, .w_stride = kStride, .o_stride = blocks_ * kBlock},
-          tuning));
+          options.isa,
+          {.blocks = blocks_, .queries = n, .w_stride = kChunkStride, .o_stride = blocks_ * kBlock}, tuning));
     }
     Fill();
   }
@@ -112,8 +111,8 @@ class Attention {
     value_pages_ = reinterpret_cast<uint8_t*>(arena_.Allocate(chunks_ * value_chunk_, kCacheLineBytes));
     x_ = reinterpret_cast<uint8_t*>(
         arena_.Allocate(queries_ * kernels::ActRowBytes(blocks_), kCacheLineBytes));
-    p_ = arena_.AllocateArray<float>(queries_ * kStride).data();
-    w_ = arena_.AllocateArray<float>(queries_ * blocks_ * kStride).data();
+    p_ = arena_.AllocateArray<float>(queries_ * kChunkStride).data();
+    w_ = arena_.AllocateArray<float>(queries_ * blocks_ * kChunkStride).data();
     chunk_ = arena_.AllocateArray<float>(queries_ * blocks_ * kBlock).data();
     running_ = arena_.AllocateArray<float>(queries_ * blocks_ * kBlock).data();
     max_ = arena_.AllocateArray<float>(4 * queries_).data();
@@ -152,16 +151,16 @@ class Attention {
   }
   void Softmax(size_t) {
     for (size_t q = 0; q < queries_; q += options_.group)
-      elementwise_.softmax_chunk(p_ + q * kStride, kStride, options_.group, kChunkPositions, kChunkPositions,
-                                 &max_[q], &max_[queries_ + q]);
+      elementwise_.softmax_chunk(p_ + q * kChunkStride, kChunkStride, options_.group, kChunkPositions,
+                                 kChunkPositions, &max_[q], &max_[queries_ + q]);
   }
   void Scales(size_t c) {
-    elementwise_.scale_weights(p_, values(c), w_, blocks_, kChunkPositions, kStride, queries_);
+    elementwise_.scale_weights(p_, values(c), w_, blocks_, kChunkPositions, kChunkStride, queries_);
   }
   void Values(size_t c) {
     const size_t next = c + 1 < chunks_ ? c + 1 : c;
     for (size_t q = 0; q < queries_; q += most_)
-      values_[std::min(most_, queries_ - q)](values(c), w_ + q * blocks_ * kStride,
+      values_[std::min(most_, queries_ - q)](values(c), w_ + q * blocks_ * kChunkStride,
                                              chunk_ + q * blocks_ * kBlock, kChunkPositions, keys(next),
                                              values(next));
   }

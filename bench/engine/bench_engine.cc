@@ -280,7 +280,7 @@ std::unique_ptr<Engine> MakeBenchEngine(size_t threads, size_t slots) {
   options.slots = slots;
   options.context = kBenchContext;
   const pipeline::StagePlan plan = pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options);
-  pipeline::StageOptions stage;
+  pipeline::ChainOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(threads), g_options.isolated);
   return std::make_unique<Engine>(file, plan, stage);
 }

@@ -43,7 +43,7 @@ std::unique_ptr<Engine> Make(Form form, int64_t batch) {
   options.threads = options.cores.size();
   if (form == Form::kSeparated)
     options.attention = {{.name = "attention", .cores = {cores[1]}, .cpus = {}, .slots = options.slots}};
-  pipeline::StageOptions stage;
+  pipeline::ChainOptions stage;
   stage.wait = threadpool::ChooseWaitPolicy(Machine(), Cpus(2), GetEngineBenchOptions().isolated);
   return std::make_unique<Engine>(
       file, pipeline::MakeStagePlan(model::ReadModelConfig(*file), Machine(), options), stage);

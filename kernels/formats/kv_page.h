@@ -38,5 +38,8 @@ void PackValue(const ValuePage&, const model::Q8Block* value, size_t position_in
 // Attention splits the context at multiples of this many positions, whatever the batch, the threads or the
 // phase: each chunk is a softmax of its own, and chunks merge in ascending order.
 inline constexpr size_t kChunkPositions = 256;
+// Floats between the rows of a chunk's scores: one cache line more than the chunk, so that rows do not share
+// an L1 set.
+inline constexpr size_t kChunkStride = kChunkPositions + kCacheLineBytes / sizeof(float);
 
 }  // namespace larder::kernels::formats

@@ -116,6 +116,10 @@ struct PanelFormat {
   constexpr size_t scale_offset(size_t block) const {
     return group_offset(block) + header_bytes + block % group_blocks * scale_bytes;
   }
+  // Of kF32Halves, the scales of half `half` of the block.
+  constexpr size_t half_scale_offset(size_t block, size_t half) const {
+    return scale_offset(block) + half * kPanelRows * sizeof(float);
+  }
   // Of kF16AndMinimum and kF32AndMinimum, the block's minimums.
   constexpr size_t minimum_offset(size_t block) const { return scale_offset(block) + scale_bytes / 2; }
   // Of kInt8 and kInt8Halves, the integer scales of half `half` of the block.
@@ -290,6 +294,8 @@ inline constexpr PanelFormat kQ5KPanel = [] {
 // (IQ4_XS, whose scales have 6 bits there: an eighth).
 namespace int8_scales {
 inline constexpr size_t kDOffset = 0, kScaleOffset = 64;
+// Of kSixBits: tiles multiply codes of so many times their value, and d is that much smaller.
+inline constexpr float kSixBitTimes = 4;
 }  // namespace int8_scales
 constexpr size_t PanelFormat::int8_offset(size_t block, size_t half) const {
   const size_t in_group = block % group_blocks;

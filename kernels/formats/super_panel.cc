@@ -110,8 +110,6 @@ uint32_t SixBitCodes(const model::Q6KBlock& from, size_t half, size_t j) {
   return low | high << 4;
 }
 
-constexpr float kQ6KTimes = 4;  // as often as its weights the codes are in tiles
-
 }  // namespace
 
 void PackQ4K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
@@ -155,7 +153,7 @@ void UnpackQ5K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) 
 void PackQ6K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) {
   Pack<model::Q6KBlock>(
       kQ6KPanel, rows, blocks, panel, [](const model::Q6KBlock& from, size_t row, uint8_t* group) {
-        PackD(from.d, 1 / kQ6KTimes, row, group);
+        PackD(from.d, 1 / int8_scales::kSixBitTimes, row, group);
         for (size_t half = 0; half < kHalves; ++half) {
           PackScale(from.scales[half], group + kQ6KPanel.int8_offset(half / 2, half % 2) + row);
           uint8_t* to = group + kQ6KPanel.half_offset(half / 2, half % 2) + row * kVectorInputs;
@@ -169,7 +167,7 @@ void PackQ6K(const void* const rows[kPanelRows], size_t blocks, uint8_t* panel) 
 void UnpackQ6K(const uint8_t* panel, size_t block, size_t row, PanelBlock* out) {
   out->minimum = 0;
   for (size_t h = 0; h < 2; ++h) {
-    out->scale[h] = ScaleAt(kQ6KPanel, panel, block, h, row) * kQ6KTimes;
+    out->scale[h] = ScaleAt(kQ6KPanel, panel, block, h, row) * int8_scales::kSixBitTimes;
     const uint8_t* at = panel + kQ6KPanel.half_offset(block, h) + row * kVectorInputs;
     for (size_t i = 0; i < kHalfInputs; ++i)
       out->q[h * kHalfInputs + i] = static_cast<int8_t>(static_cast<int>(SixBitsAt(at, i)) - 32);

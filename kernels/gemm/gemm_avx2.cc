@@ -172,14 +172,13 @@ class Avx2Tile final : public GemmTile {
         a_.vpmovsxbd(to, Panel(0, format().int8_offset(b, part) + row));
         a_.vcvtdq2ps(to, to);
         a_.vmulps(to, to, Panel(0, int8_scales::kDOffset + row * sizeof(float)));
-        // The panel's d is of 4 times the weights.
         if (narrow() && format().codes == PanelCodes::kSixBits)
-          a_.vmulps(to, to, Repeated(std::bit_cast<uint32_t>(4.f)));
+          a_.vmulps(to, to, Repeated(std::bit_cast<uint32_t>(int8_scales::kSixBitTimes)));
         break;
       case PanelScales::kF32:
       case PanelScales::kF32Halves:
       case PanelScales::kF32AndMinimum:
-        a_.vmovaps(to, Panel(0, format().scale_offset(b) + (part * kPanelRows + row) * sizeof(float)));
+        a_.vmovaps(to, Panel(0, format().half_scale_offset(b, part) + row * sizeof(float)));
         break;
     }
   }
@@ -394,7 +393,7 @@ class Avx2Tile final : public GemmTile {
       const size_t at = static_cast<size_t>(h) * vector_bytes();
       for (size_t part = 0; part < parts; ++part) {
         LoadScales(vector, other, b, part, h);
-        a_.vmovaps(Unpacked(unpacked().scale_offset(b) + part * kPanelRows * sizeof(float) + at), vector);
+        a_.vmovaps(Unpacked(unpacked().half_scale_offset(b, part) + at), vector);
       }
       if (!format().has_minimum()) continue;
       LoadMinimums(vector, other, b, h);

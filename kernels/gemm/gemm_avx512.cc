@@ -327,8 +327,7 @@ class Avx512Tile final : public GemmTile {
         case PanelScales::kF32:
         case PanelScales::kF32Halves:
         case PanelScales::kF32AndMinimum:
-          a_.vmovaps(Scale(p),
-                     Panel(p, format().scale_offset(b) + static_cast<size_t>(half) * vector_bytes()));
+          a_.vmovaps(Scale(p), Panel(p, format().half_scale_offset(b, static_cast<size_t>(half))));
           break;
       }
     }
@@ -417,7 +416,7 @@ class Avx512Tile final : public GemmTile {
         a_.vmovdqa64(Unpacked(unpacked().vector_offset(b, j)), Weight(0));
       }
       LoadScales(b, static_cast<int>(part));
-      a_.vmovaps(Unpacked(unpacked().scale_offset(b) + part * vector_bytes()), Scale(0));
+      a_.vmovaps(Unpacked(unpacked().half_scale_offset(b, part)), Scale(0));
     }
     if (!format().has_minimum()) return;
     LoadMinimums(b);

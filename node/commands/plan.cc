@@ -105,13 +105,14 @@ int PlanServers(const PlanCommandOptions& o, const pipeline::Manifest& manifest,
 }
 
 // The plan of one server; manifest may be null.
-int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest,
+int PlanHere(const PlanCommandOptions& o, const pipeline::Manifest* manifest, const model::GgufFile* file,
              const model::ModelConfig& config, const topology::Topology& machine) {
   const pipeline::PlanOptions options = ToPlanOptions(o.model);
   pipeline::Plan whole =
       manifest == nullptr
           ? pipeline::MakePlan(config, machine, options)
           : pipeline::MakePlan(*manifest, config, options, pipeline::LoadTopologies(*manifest, machine));
+  if (file != nullptr) whole.fingerprint = model::Fingerprint(*file);
   const pipeline::StagePlan& plan = whole.stages.front().plan;
   std::string table = plan.Table();
   if (manifest != nullptr) table = whole.SocketTable() + table;
@@ -160,11 +161,11 @@ int Run(const PlanCommandOptions& o) {
   if (sockets_given && !o.model.manifest.empty())
     throw CLI::ValidationError("plan", "--socket-cores and --socket-l3 are for plans without a manifest");
   if (sockets_given) return PlanSockets(o, config, machine);
-  if (!where) return PlanHere(o, nullptr, config, machine);
+  if (!where) return PlanHere(o, nullptr, file.get(), config, machine);
   const pipeline::Manifest& manifest = where->manifest;
   const bool cluster = IsCluster(manifest) || manifest.servers.size() > 1;
   return cluster ? PlanServers(o, manifest, file.get(), config, machine)
-                 : PlanHere(o, &manifest, config, machine);
+                 : PlanHere(o, &manifest, file.get(), config, machine);
 }
 
 }  // namespace

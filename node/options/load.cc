@@ -50,7 +50,7 @@ sync::WaitPolicy WaitPolicyFor(const topology::Topology& machine,
 
 std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFile> file,
                                             const PlannedModel& planned, const ModelOptions& options,
-                                            pipeline::StageOptions stage) {
+                                            pipeline::ChainOptions stage) {
   const pipeline::PlacedStage& only = planned.plan.stages.front();
   const pipeline::StagePlan& plan = only.plan;
   const topology::Topology& machine = planned.machine_of(only);
@@ -83,7 +83,7 @@ std::unique_ptr<pipeline::Engine> LoadStage(std::shared_ptr<const model::GgufFil
 
 std::unique_ptr<pipeline::Engine> LoadChain(std::shared_ptr<const model::GgufFile> file,
                                             const PlannedModel& planned, const ModelOptions& options,
-                                            pipeline::StageOptions stage) {
+                                            pipeline::ChainOptions stage) {
   if (options.verbose) fmt::print(stderr, "{}", planned.plan.Table());
   std::vector<pipeline::StagePlan> stages;
   if (!options.join) {
@@ -152,12 +152,8 @@ PlannedModel PlanModel(const model::GgufFile& file, std::optional<ManifestAndSer
     for (const std::string& note : plan.single() ? plan.notes_of_sockets() : std::span(plan.notes))
       spdlog::warn("{}", note);
   }
-  // A stage whose sockets are threads of this process has nobody to agree with.
-  if (!planned.plan.single() || options.join || options.whole_machine) {
-    planned.plan.fingerprint = model::Fingerprint(file);
-    for (pipeline::PlacedStage& stage : planned.plan.stages)
-      stage.plan.fingerprint = planned.plan.fingerprint;
-  }
+  planned.plan.fingerprint = model::Fingerprint(file);
+  for (pipeline::PlacedStage& stage : planned.plan.stages) stage.plan.fingerprint = planned.plan.fingerprint;
   if (machine.from_xml()) {
     Unpin(planned.plan.ends);
     for (pipeline::PlacedStage& stage : planned.plan.stages) Unpin(stage.plan);
@@ -186,7 +182,7 @@ std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFi
                                              const weight_node::LoadProgress& report,
                                              pipeline::SocketStatus* status) {
   if (options.verbose) SetLogLevel(spdlog::level::info);
-  pipeline::StageOptions stage;
+  pipeline::ChainOptions stage;
   stage.baseline = BaselineOf(planned.serving_machine(), options);
   stage.status = status;
   const int64_t start = NowNs();

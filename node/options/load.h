@@ -44,13 +44,13 @@ pipeline::ChainPlan ChainOf(const PlannedModel& planned, const ModelOptions& opt
 
 // Loads and packs with a progress bar, and logs the plan and the wait policy if verbose; with
 // options.residency prints the residency report to stderr. Stages and attention sockets are processes that
-// this one connects to (options.join) or threads of this one. progress and status: see StageOptions.
+// this one connects to (options.join) or threads of this one. progress and status: see ChainOptions.
 std::unique_ptr<pipeline::Engine> LoadEngine(std::shared_ptr<const model::GgufFile> file,
                                              const PlannedModel& planned, const ModelOptions& options,
                                              const weight_node::LoadProgress& progress = {},
                                              pipeline::SocketStatus* status = nullptr);
 
-// For StageOptions; empty if the residency is not to be measured. `machine` outlives the result.
+// For ChainOptions; empty if the residency is not to be measured. `machine` outlives the result.
 std::function<pipeline::ResidencyBaseline(const pipeline::StagePlan&)> BaselineOf(
     const topology::Topology& machine, const ModelOptions& options);
 

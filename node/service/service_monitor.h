@@ -19,6 +19,7 @@
 
 #include "base/pulse.h"
 #include "node/service/service_status.h"
+#include "pipeline/chain/chain_options.h"
 #include "pipeline/stage/progress_watch.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"

@@ -21,7 +21,7 @@ int RunStage(std::shared_ptr<const model::GgufFile> file, const PlannedModel& pl
   const std::string& socket = part.socket;
   const pipeline::ChainPlan chain = ChainOf(planned, options, /*between_processes=*/true);
   model::CheckHolds(*file, planned.plan.config, part.first_layer, part.layers, /*serving=*/false);
-  pipeline::StageOptions stage;
+  pipeline::ChainOptions stage;
   const pipeline::SocketWaits waits = pipeline::WaitsOf(plan, machine);
   stage.wait = waits.weight;
   stage.attention_waits = waits.attention;

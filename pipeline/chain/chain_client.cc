@@ -30,7 +30,7 @@ uint64_t NewSession() {
 }  // namespace
 
 ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
-                         const model::GgufFile& file, const StageOptions& options, SocketStatus& status)
+                         const model::GgufFile& file, const ChainOptions& options, SocketStatus& status)
     : threads_(stages.empty() ? nullptr
                               : std::make_unique<StageThreads>(chain, std::move(stages), file, options)),
       chain_(threads_ ? threads_->chain() : chain),

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "pipeline/chain/chain.h"
+#include "pipeline/chain/chain_options.h"
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/chain/link_watch.h"
 #include "pipeline/chain/stage_threads.h"
 #include "pipeline/stage/ends.h"
 #include "pipeline/stage/socket_status.h"
-#include "pipeline/stage/stage_options.h"
 #include "rdma/link/frame_link.h"
 
 namespace larder::pipeline::inline chain {
@@ -27,7 +27,7 @@ class ChainClient final : public Chain {
   // that it holds it, the client reports a fault shortly afterwards. `file` and `status` must outlive this
   // object; a lost frame counts as finished. Throws Error.
   ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vector<StagePlan> stages,
-              const model::GgufFile& file, const StageOptions& options, SocketStatus& status);
+              const model::GgufFile& file, const ChainOptions& options, SocketStatus& status);
   ~ChainClient() override;  // stops the chain; its stages then wait for the next one
 
   void Submit(model::BatchRows& batch, uint32_t first_half) override;

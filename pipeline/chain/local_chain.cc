@@ -2,7 +2,7 @@
 
 namespace larder::pipeline::inline chain {
 
-LocalChain::LocalChain(const StagePlan& plan, const model::GgufFile& file, const StageOptions& options,
+LocalChain::LocalChain(const StagePlan& plan, const model::GgufFile& file, const ChainOptions& options,
                        SocketStatus& status)
     : status_(status), stage_(plan, file, options) {}
 

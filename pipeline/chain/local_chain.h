@@ -4,7 +4,7 @@
 
 #include "model/gguf/gguf.h"
 #include "pipeline/chain/chain.h"
-#include "pipeline/stage/socket_status.h"
+#include "pipeline/chain/chain_options.h"
 #include "pipeline/stage/stage.h"
 
 namespace larder::pipeline::inline chain {
@@ -12,7 +12,7 @@ namespace larder::pipeline::inline chain {
 class LocalChain final : public Chain {
  public:
   // Loads the weights. All arguments must outlive it. Throws Error.
-  LocalChain(const StagePlan&, const model::GgufFile&, const StageOptions&, SocketStatus& status);
+  LocalChain(const StagePlan&, const model::GgufFile&, const ChainOptions&, SocketStatus& status);
 
   void Submit(model::BatchRows& batch, uint32_t first_half) override;
   // Computes the micro-batch; the calling thread is one of the pool's.

@@ -10,11 +10,6 @@
 namespace larder::pipeline::inline chain {
 namespace {
 
-StageOptions ForChain(StageOptions options, bool last) {
-  options.last = last;
-  return options;
-}
-
 void SetState(SocketStatus& status, SocketState state) {
   status.state.store(static_cast<uint32_t>(state), std::memory_order_relaxed);
 }
@@ -22,7 +17,7 @@ void SetState(SocketStatus& status, SocketState state) {
 }  // namespace
 
 StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan,
-                         const model::GgufFile& file, StageOptions options, SocketStatus& status)
+                         const model::GgufFile& file, const ChainOptions& options, SocketStatus& status)
     : chain_(chain),
       index_(index),
       shape_(chain.frame_shape()),
@@ -31,7 +26,7 @@ StageSocket::StageSocket(const ChainPlan& chain, size_t index, const StagePlan& 
       connect_timeout_ms_(options.connect_timeout_ms),
       frame_limit_ms_(options.frame_limit_ms),
       status_(status),
-      stage_(plan, file, ForChain(options, index + 1 == chain.stages.size())),
+      stage_(plan, file, options, index + 1 == chain.stages.size()),
       listener_(chain.stages.at(index).endpoint) {
   chain.CheckStage(plan);
   LARDER_CHECK(stage_.max_rows() >= shape_.max_rows && stage_.max_logit_rows() >= shape_.max_logit_rows);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "model/gguf/gguf.h"
+#include "pipeline/chain/chain_options.h"
 #include "pipeline/chain/chain_plan.h"
 #include "pipeline/stage/socket_status.h"
 #include "pipeline/stage/stage.h"
@@ -31,7 +32,7 @@ class StageSocket {
  public:
   // Loads the weights and listens. All arguments must outlive it. Throws Error.
   StageSocket(const ChainPlan& chain, size_t index, const StagePlan& plan, const model::GgufFile& file,
-              StageOptions options, SocketStatus& status);
+              const ChainOptions& options, SocketStatus& status);
 
   // Waits for the previous stage, connects to the next (for at most connect_timeout_ms), and executes frames
   // until the serving socket sends stop. Throws PeerLostError if a socket of the chain is lost, Error if a

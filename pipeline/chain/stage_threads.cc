@@ -13,7 +13,7 @@
 namespace larder::pipeline::inline chain {
 
 StageThreads::StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
-                           const StageOptions& options)
+                           const ChainOptions& options)
     : chain_(std::move(chain)) {
   static std::atomic<int> count{0};  // relaxed would be enough: only distinct values matter
   const std::string run = fmt::format("larder/{}/{}", getpid(), count++);

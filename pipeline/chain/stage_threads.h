@@ -15,7 +15,7 @@ class StageThreads {
  public:
   // One Plan per stage. Returns when all stages are loaded; rethrows what one of them throws.
   StageThreads(ChainPlan chain, std::vector<StagePlan> plans, const model::GgufFile& file,
-               const StageOptions& options);
+               const ChainOptions& options);
   ~StageThreads();  // call it after the ChainClient has stopped the chain
 
   // The chain with endpoints of this process.

@@ -96,7 +96,7 @@ class GatedStages {
     std::atomic<int> built{0};
     for (size_t i = 0; i < 2; ++i) {
       threads_.emplace_back([this, &model, &built, i, frame_limit_ms] {
-        StageOptions options;
+        ChainOptions options;
         options.wait = kTestWait;
         options.frame_limit_ms = frame_limit_ms;
         StageSocket socket(test_.chain, i, test_.stages[i], *model.file(), options, status[i]);
@@ -124,7 +124,7 @@ class GatedStages {
     for (std::thread& thread : threads_) thread.join();
   }
   // The serving socket's side.
-  std::unique_ptr<Engine> Connect(const TestModel& model, StageOptions options) const {
+  std::unique_ptr<Engine> Connect(const TestModel& model, ChainOptions options) const {
     options.wait = kTestWait;
     return std::make_unique<Engine>(model.file(), test_.chain, test_.ends, std::vector<StagePlan>(), options);
   }
@@ -178,7 +178,7 @@ class ChainHangTest : public testing::Test {
 TEST_F(ChainHangTest, AStageThatHangsFaultsTheChainByName) {
   const int limit_ms = LimitMs(frame_ns_);
   GatedStages stages(model_, limit_ms);
-  StageOptions options;
+  ChainOptions options;
   options.frame_limit_ms = limit_ms;
   {
     const auto engine = stages.Connect(model_, options);
@@ -208,7 +208,7 @@ TEST_F(ChainHangTest, AStageThatHangsFaultsTheChainByName) {
 
 TEST_F(ChainHangTest, NoLimitNoFault) {
   GatedStages stages(model_, 0);
-  StageOptions options;
+  ChainOptions options;
   options.frame_limit_ms = 0;
   const auto engine = stages.Connect(model_, options);
   stages.gate.closed = true;
@@ -225,7 +225,7 @@ TEST_F(ChainHangTest, NoLimitNoFault) {
 // that takes.
 TEST_F(ChainHangTest, WhoWaitsForAFrameRests) {
   GatedStages stages(model_, 0);
-  StageOptions options;
+  ChainOptions options;
   options.frame_limit_ms = 0;
   const auto engine = stages.Connect(model_, options);
   stages.gate.closed = true;

@@ -88,7 +88,7 @@ class StageProcesses {
     try {
       const auto file = model::GgufFile::Open(model_.file()->path());
       SocketStatus status;
-      StageOptions options;
+      ChainOptions options;
       options.wait = kTestWait;
       options.connect_timeout_ms = 5000;
       StageSocket socket(test_.chain, index, test_.stages[index], *file, options, status);

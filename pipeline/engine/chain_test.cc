@@ -105,7 +105,7 @@ TEST_F(ChainTest, StagesMustAgreeOnSlots) {
 
 TEST_F(ChainTest, AnEngineOfOneStageCountsWhereItIsTold) {
   SocketStatus status;
-  StageOptions options;
+  ChainOptions options;
   options.wait = kTestWait;
   options.status = &status;
   Engine engine(model_.file(), MakeTestPlan(*model_.file(), {}), options);

@@ -16,7 +16,7 @@ constexpr size_t kKeptSequences = 256;
 }  // namespace
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& plan,
-               const StageOptions& options)
+               const ChainOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(plan),
       file_(std::move(file)),
@@ -32,7 +32,7 @@ Engine::Engine(std::shared_ptr<const model::GgufFile> file, const StagePlan& pla
 }
 
 Engine::Engine(std::shared_ptr<const model::GgufFile> file, const ChainPlan& chain, const StagePlan& ends,
-               std::vector<StagePlan> stages, const StageOptions& options)
+               std::vector<StagePlan> stages, const ChainOptions& options)
     : status_(options.status != nullptr ? *options.status : own_status_),
       plan_(ends),
       file_(std::move(file)),

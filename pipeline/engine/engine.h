@@ -28,10 +28,10 @@ class Engine final : public TokenEngine {
  public:
   // One stage with the whole model: on one socket, or on a weight socket and its attention sockets. Throws
   // Error.
-  Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const StageOptions&);
+  Engine(std::shared_ptr<const model::GgufFile>, const StagePlan&, const ChainOptions&);
   // The serving socket of a chain of stages; see ChainClient.
   Engine(std::shared_ptr<const model::GgufFile>, const ChainPlan&, const StagePlan& ends,
-         std::vector<StagePlan> stages, const StageOptions&);
+         std::vector<StagePlan> stages, const ChainOptions&);
 
   // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence
   // (or rewrite its end: the sequence is cut there). At most max_logits() of the rows may want logits. Throws
@@ -117,7 +117,7 @@ class Engine final : public TokenEngine {
   void Fill(std::span<const TokenRow> rows, MicroBatch& batch);
   bool FindFaults(const MicroBatch& batch);
 
-  SocketStatus own_status_;  // used if StageOptions has none
+  SocketStatus own_status_;  // used if ChainOptions has none
   SocketStatus& status_;
   const StagePlan plan_;
   std::shared_ptr<const model::GgufFile> file_;

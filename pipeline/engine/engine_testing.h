@@ -78,7 +78,7 @@ inline constexpr sync::WaitPolicy kTestWait{sync::WaitPolicy::Mode::kAdaptive,
 
 inline std::unique_ptr<Engine> MakeEngine(const std::shared_ptr<const model::GgufFile>& file,
                                           const TestEngineOptions& options) {
-  StageOptions stage;
+  ChainOptions stage;
   stage.wait = kTestWait;
   stage.processes = options.processes;
   return std::make_unique<Engine>(file, MakeTestPlan(*file, options), stage);

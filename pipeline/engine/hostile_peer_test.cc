@@ -62,7 +62,7 @@ class HostileChain : public testing::Test {
     listener_ = std::make_unique<rdma::LinkListener>(test_.chain.serving);
     std::atomic<bool> built{false};
     thread_ = std::thread([this, &built] {
-      StageOptions options;
+      ChainOptions options;
       options.wait = kTestWait;
       StageSocket socket(test_.chain, 0, test_.stages[0], *model_.file(), options, status_);
       socket_ = &socket;

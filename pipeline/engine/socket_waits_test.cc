@@ -53,7 +53,7 @@ class SocketWaitsTest : public StageWaitsTest, public testing::WithParamInterfac
     ExpectSameBits(processes, {GetParam().weight, {GetParam().attention}});
   }
   void ExpectSameBits(const std::string& processes, const SocketWaits& waits) {
-    StageOptions options;
+    ChainOptions options;
     options.wait = waits.weight;
     options.attention_waits = waits.attention;
     options.processes = processes;
@@ -118,7 +118,7 @@ TEST_F(StageWaitsTest, FlagsOfTheSecondHalfDoNotGetOld) {
        .slots = 1});
   const StagePlan plan =
       MakeStagePlan(model::ReadModelConfig(*model_.file()), topology::Topology::Detect(), options);
-  StageOptions stage_options;
+  ChainOptions stage_options;
   stage_options.wait = kTestWait;
   Stage stage(plan, *model_.file(), stage_options);
   const std::vector<SlotId> slots(tokens_.size(), SlotId(0));
@@ -172,7 +172,7 @@ class NoThreads {
 TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
   const StagePlan plan = MakeTestPlan(*model_.file(), {.threads = 1, .attention = {{1, 1}}});
   const TestChain chain = MakeTestChain(*model_.file(), {{1}, {1}}, 1, 2);
-  StageOptions options;
+  ChainOptions options;
   options.wait = kTestWait;
   const NoThreads none;
   EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}), Error);

@@ -32,6 +32,7 @@
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/memory.h"
 #include "pipeline/engine/token_engine.h"
 #include "pipeline/kv_store/kv_mover.h"
 #include "pipeline/kv_store/slot_file.h"
@@ -257,7 +258,7 @@ class Scheduler {
   int losses_in_a_row_ = 0;    // losses without a completed step between them
   int64_t lost_since_ns_ = 0;  // time of the first of them
   // The compute thread locks it only when the chain is lost or comes back.
-  mutable std::mutex outage_mutex_;
+  alignas(kCacheLineBytes) mutable std::mutex outage_mutex_;
   std::optional<Outage> outage_;
   std::string first_loss_;
   std::atomic<bool> ordered_{false};
@@ -265,7 +266,7 @@ class Scheduler {
   std::condition_variable order_done_;
   SlotOrder* order_ = nullptr;           // null: there is none, or it is done
   std::vector<SlotStatus> slot_status_;  // [slot]
-  SchedulerStatus status_;
+  alignas(kCacheLineBytes) SchedulerStatus status_;
   const KvFilesStatus no_files_;
 };
 

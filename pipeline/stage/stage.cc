@@ -21,8 +21,8 @@ SocketWaits WaitsIn(const StageOptions& options, const StagePlan& plan) {
 
 }  // namespace
 
-Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options)
-    : packed_(stage_plan, options), last_(options.last), waits_of_sockets_(WaitsIn(options, stage_plan)) {
+Stage::Stage(const StagePlan& stage_plan, const model::GgufFile& file, const StageOptions& options, bool last)
+    : packed_(stage_plan, options), last_(last), waits_of_sockets_(WaitsIn(options, stage_plan)) {
   LARDER_CHECK(plan().config.layers > 0);
   if (separated()) {
     sockets_ = options.processes.empty()

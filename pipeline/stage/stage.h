@@ -31,8 +31,8 @@ namespace larder::pipeline::inline stage {
 class Stage {
  public:
   // Loads and packs the weights. The constructing thread becomes thread 0 of the pool; only it may call
-  // Execute. Throws Error.
-  Stage(const StagePlan&, const model::GgufFile&, const StageOptions&);
+  // Execute. last: of a chain; it sends only rows that want logits. Throws Error.
+  Stage(const StagePlan&, const model::GgufFile&, const StageOptions&, bool last = false);
 
   // Runs a micro-batch of 1 to max_rows() rows. The logits of its logit rows are then at packed().logits(i),
   // until the next micro-batch. first_half: the number of rows in the first of two halves, each in the order
