@@ -142,6 +142,22 @@ Json ProbeTools() {
             {"required", Json::array({"probe_argument"})}}}}}}});
 }
 
+// Gives a tool the descriptions that it lacks.
+void Describe(Json& tool) {
+  if (!tool.is_object()) return;
+  Json& function = tool.contains("function") ? tool["function"] : tool;
+  if (!function.is_object()) return;
+  const auto describe = [](Json& one) {
+    if (one.is_object() && !one.contains("description")) one["description"] = "";
+  };
+  describe(function);
+  const auto parameters = function.find("parameters");
+  if (parameters == function.end() || !parameters->is_object()) return;
+  const auto properties = parameters->find("properties");
+  if (properties == parameters->end() || !properties->is_object()) return;
+  for (Json& one : *properties) describe(one);
+}
+
 bool Has(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
 
 }  // namespace
@@ -188,8 +204,8 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::Plain(const Tokenizer& tokeniz
                tokenizer.Piece(tokenizer.eos(), true));
 }
 
-std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, const ChatInput& input,
-                                                uint64_t most_steps) const {
+std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, const Caps& caps,
+                                                const ChatInput& input, uint64_t most_steps) const {
   static const Json null;
   const Json prompt = input.add_generation_prompt && !input.continue_last;
   JinjaVariables variables;
@@ -209,7 +225,8 @@ std::vector<TextPiece> ChatTemplate::RenderWith(const JinjaTemplate& jinja, cons
   }
   for (const auto& [name, value] : input.kwargs.items()) variables.data.emplace_back(name, &value);
   variables.data.emplace_back("messages", &input.messages);
-  variables.data.emplace_back("tools", input.tools.empty() ? &null : &input.tools);
+  if (!input.tools.empty() || !caps.unset_tools)
+    variables.data.emplace_back("tools", input.tools.empty() ? &null : &input.tools);
   variables.data.emplace_back("add_generation_prompt", &prompt);
   variables.trusted = {{"bos_token", bos_}, {"eos_token", eos_}};
   return jinja.Render(variables);
@@ -220,6 +237,9 @@ ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const 
   if (caps.calls && !caps.parallel_calls) out.messages = SplitCalls(out.messages);
   if (caps.short_ids) out.messages = WithShortIds(out.messages);
   if (!caps.system) MergeSystem(out.messages);
+  if (caps.descriptions) {
+    for (Json& tool : out.tools) Describe(tool);
+  }
   for (Json& message : out.messages) {
     if (!message.is_object()) continue;
     AdaptArguments(message, caps.object_arguments);
@@ -236,7 +256,7 @@ ChatInput ChatTemplate::Adapted(const ChatInput& input, const Caps& caps) const 
 std::vector<TextPiece> ChatTemplate::RenderAdapted(const JinjaTemplate& jinja, const Caps& caps,
                                                    const ChatInput& input) const {
   ChatInput adapted = Adapted(input, caps);
-  if (!input.continue_last) return RenderWith(jinja, adapted);
+  if (!input.continue_last) return RenderWith(jinja, caps, adapted);
   const Json& last = input.messages.back();
   const Json& said = Of(last, "content");
   const std::string content = said.is_string() ? said.get<std::string>() : FlatText(said);
@@ -246,9 +266,9 @@ std::vector<TextPiece> ChatTemplate::RenderAdapted(const JinjaTemplate& jinja, c
     adapted.messages.erase(adapted.messages.size() - 1);
     adapted.continue_last = false;
     adapted.add_generation_prompt = true;
-    return RenderWith(jinja, adapted);
+    return RenderWith(jinja, caps, adapted);
   }
-  std::vector<TextPiece> pieces = RenderWith(jinja, adapted);
+  std::vector<TextPiece> pieces = RenderWith(jinja, caps, adapted);
   CutBehind(pieces, content, name_);
   return pieces;
 }
@@ -272,9 +292,10 @@ std::vector<TextPiece> ChatTemplate::Render(const ChatInput& input) const {
   }
 }
 
-std::string ChatTemplate::TryRender(const JinjaTemplate& jinja, const ChatInput& input) const {
+std::string ChatTemplate::TryRender(const JinjaTemplate& jinja, const Caps& caps,
+                                    const ChatInput& input) const {
   try {
-    return JoinPieces(RenderWith(jinja, input, kProbeSteps));
+    return JoinPieces(RenderWith(jinja, caps, input, kProbeSteps));
   } catch (const Error&) {
     return "";
   }
@@ -286,12 +307,17 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   const auto render = [&](std::initializer_list<Json> messages) {
     input.messages = Json::array();
     for (const Json& message : messages) input.messages.push_back(message);
-    return TryRender(jinja, input);
+    return TryRender(jinja, caps, input);
   };
   const Json parts = Json::array({{{"type", "text"}, {"text", "probe-user"}}});
-  caps.text_content = Has(render({Message("user", "probe-user")}), "probe-user");
+  const Json plain_text = Message("user", "probe-user"), typed_text = Message("user", parts);
+  if (render({plain_text}).empty() && render({typed_text}).empty()) {
+    caps.unset_tools = true;
+    caps.unset_tools = !render({plain_text}).empty() || !render({typed_text}).empty();
+  }
+  caps.text_content = Has(render({plain_text}), "probe-user");
   // A list that is printed as such is no support for it.
-  const std::string typed = render({Message("user", parts)});
+  const std::string typed = render({typed_text});
   caps.typed_content = Has(typed, "probe-user") && !Has(typed, "'text'") && !Has(typed, "\"text\"");
   const Json user = Message("user", caps.text_content || !caps.typed_content ? Json("probe-user") : parts);
   const Json system = Message("system", caps.text_content || !caps.typed_content
@@ -315,7 +341,15 @@ ChatTemplate::Caps ChatTemplate::Probe(const JinjaTemplate& jinja) const {
   caps.null_content = Has(null_content, "probe_call") && !Has(null_content, "None");
 
   input.tools = ProbeTools();
-  caps.tools = Has(render({user}), "probe_tool") || Has(render({system, user}), "probe_tool");
+  const auto shows_tools = [&] {
+    return Has(render({user}), "probe_tool") || Has(render({system, user}), "probe_tool");
+  };
+  caps.tools = shows_tools();
+  if (caps.tools) {
+    input.tools[0]["function"].erase("description");
+    input.tools[0]["function"]["parameters"]["properties"]["probe_argument"].erase("description");
+    caps.descriptions = !shows_tools();
+  }
   input.tools = nullptr;
 
   caps.thinking =
@@ -345,10 +379,10 @@ void ChatTemplate::ProbeCalls(const JinjaTemplate& jinja, Caps& caps) const {
     input.messages[1]["tool_calls"] = std::move(calls);
     for (const Json& one : results) input.messages.push_back(one);
     input.tools = ProbeTools();
-    std::string text = TryRender(jinja, Adapted(input, caps));
+    std::string text = TryRender(jinja, caps, Adapted(input, caps));
     if (text.empty()) {
       input.tools = nullptr;
-      text = TryRender(jinja, Adapted(input, caps));
+      text = TryRender(jinja, caps, Adapted(input, caps));
     }
     return text;
   };

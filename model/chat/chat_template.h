@@ -71,6 +71,8 @@ class ChatTemplate {
     bool calls = false, results = false;  // earlier ones are in the prompt
     bool parallel_calls = false;          // several calls of one message are
     bool short_ids = false;               // of calls: nine letters or digits
+    bool unset_tools = false;             // without tools the variable must not be there, rather than be none
+    bool descriptions = false;            // functions and parameters must have one
   };
 
   ChatTemplate() = default;
@@ -79,8 +81,9 @@ class ChatTemplate {
   }
   Caps Probe(const JinjaTemplate&) const;
   void ProbeCalls(const JinjaTemplate&, Caps&) const;
-  std::string TryRender(const JinjaTemplate&, const ChatInput&) const;  // "" where it fails
-  std::vector<TextPiece> RenderWith(const JinjaTemplate&, const ChatInput&, uint64_t most_steps = 0) const;
+  std::string TryRender(const JinjaTemplate&, const Caps&, const ChatInput&) const;  // "" where it fails
+  std::vector<TextPiece> RenderWith(const JinjaTemplate&, const Caps&, const ChatInput&,
+                                    uint64_t most_steps = 0) const;
   std::vector<TextPiece> RenderAdapted(const JinjaTemplate&, const Caps&, const ChatInput&) const;
   ChatInput Adapted(const ChatInput&, const Caps&) const;
 

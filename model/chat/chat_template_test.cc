@@ -273,6 +273,28 @@ TEST(ChatTemplateTest, ErrorsNameTheTemplate) {
             "own x");
 }
 
+// Templates of tools alone, as Hermes 3 and Command-R+ have them, iterate over what is none without tools, or
+// want a description of everything; a template that fails with any tools is given none.
+TEST(ChatTemplateTest, TemplatesOfToolsTakeRequestsWithoutThem) {
+  const auto said = [](Json tools) {
+    ChatInput input = Said(Json::parse(R"([{"role":"user","content":"hello"}])"));
+    input.tools = std::move(tools);
+    return input;
+  };
+  const auto chat = Parse(
+      "{% for tool in tools %}{{ tool.function.name + ': ' + tool.function.description }}"
+      "{% for name, field in tool.function.parameters.properties|items %}{{ name + field.description }}{% "
+      "endfor %}"
+      "{% endfor %}{{ messages[0].content }}");
+  EXPECT_EQ(Text(*chat, said(nullptr)), "hello");
+  EXPECT_TRUE(chat->supports_tools());
+  const Json bare = Json::parse(R"([{"type":"function","function":{"name":"f","parameters":
+      {"type":"object","properties":{"x":{"type":"string"}}}}}])");
+  EXPECT_EQ(Text(*chat, said(bare)), "f: xhello");
+  const auto wrong = Parse("{% if tools %}{{ tool.name.first }}{% endif %}{{ messages[0].content }}");
+  EXPECT_FALSE(wrong->supports_tools());
+}
+
 // The words of a user never become control tokens, whatever they are.
 void ExpectNoForgery(const Tokenizer& tokenizer, const ChatTemplate& chat, const std::string& words) {
   const auto controls = [&](const std::string& content) {

@@ -220,7 +220,7 @@ int RunHere(const BatchOptions& o) {
   const PlannedModel planned =
       PlanModel(*file, where, ResolveTopology(o.model), ToPlanOptions(o.model), o.model);
   defaults.context = planned.plan.context;
-  OpenedJob opened(o, ServedModelOf(*file, defaults, o.answers, planned.plan.slots), defaults);
+  OpenedJob opened(o, ServedModelOf(defaults, o.answers, planned.plan.slots), defaults);
 
   const auto engine = LoadEngine(file, planned, o.model);
   pipeline::Scheduler scheduler(

@@ -488,7 +488,7 @@ int Serve(ServeOptions o) {
   about.queue_limit = o.queue;
   about.sockets = view.SocketNames();
   about.plan = serving::PlanJson(view.plan());
-  about.plan["served"] = ServedModelOf(*file, about.defaults, o.answers, planned.plan.slots).ToJson();
+  about.plan["served"] = ServedModelOf(about.defaults, o.answers, planned.plan.slots).ToJson();
   const ClosesFirst guard{open, server};
   about.outage = [&] { return scheduler.outage(); };
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };

@@ -58,6 +58,8 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.aliases = {stem, config.name, std::filesystem::path(file.path()).filename().string(), file.path()};
   defaults.architecture = config.architecture_name;
   defaults.parameters = config.parameters();
+  defaults.file_bytes = file.file_bytes();
+  defaults.fingerprint = model::Fingerprint(file);
   defaults.strict_model = answers.strict_model;
   defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);
@@ -68,10 +70,10 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   return defaults;
 }
 
-serving::ServedModel ServedModelOf(const model::GgufFile& file, const serving::CompletionDefaults& defaults,
-                                   const AnswerOptions& answers, size_t slots) {
+serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults, const AnswerOptions& answers,
+                                   size_t slots) {
   return {.name = defaults.model,
-          .fingerprint = model::Fingerprint(file),
+          .fingerprint = defaults.fingerprint,
           .engine = fmt::format("larder {}, arithmetic {}", LARDER_VERSION, kernels::kArithmeticVersion),
           .chat_template = answers.chat_template.empty() ? "auto" : answers.chat_template,
           .context = defaults.context,

@@ -26,7 +26,7 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        const SamplingOptions& sampling, const AnswerOptions& answers);
 
 // What these answers depend on besides requests. The context must be known.
-serving::ServedModel ServedModelOf(const model::GgufFile& file, const serving::CompletionDefaults& defaults,
-                                   const AnswerOptions& answers, size_t slots);
+serving::ServedModel ServedModelOf(const serving::CompletionDefaults& defaults, const AnswerOptions& answers,
+                                   size_t slots);
 
 }  // namespace larder::node::tasks

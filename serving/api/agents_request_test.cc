@@ -208,7 +208,8 @@ TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("none"})"));
   const std::string form = R"({"type":"json_schema","json_schema":{"name":"n","schema":)" + schema + "}}";
   EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("auto","response_format":)" + form + "}"));
-  EXPECT_THROW(grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"),
+  EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"));
+  EXPECT_THROW(grammar(Dialect::kChat, "{" + user + tool + R"("required","grammar":"root ::= \"a\""})"),
                Refused);
   EXPECT_TRUE(
       grammar(Dialect::kResponses, R"({"input":"a","text":{"format":{"type":"json_schema","name":"n",)"

@@ -37,38 +37,40 @@ std::string ArgumentsText(const Json* arguments) {
   return arguments->dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Json ReadCalls(const Json& field) {
+// at: the field's name, of the message that it is in.
+Json ReadCalls(const std::string& at, const Json& field) {
   if (!field.is_array() || field.size() > kMostCalls)
-    JsonFields::Fail("messages.tool_calls", field, fmt::format("an array of at most {} calls", kMostCalls));
+    JsonFields::Fail(at, field, fmt::format("an array of at most {} calls", kMostCalls));
   Json calls = Json::array();
   for (const Json& one : field) {
-    const JsonFields call(one, "messages.tool_calls");
+    const std::string here = fmt::format("{}[{}]", at, calls.size()), function_name = here + ".function";
+    const JsonFields call(one, here);
     const Json* function = call.Find("function");
-    if (function == nullptr) throw Refused(400, "messages.tool_calls.function is missing").On("messages");
-    const JsonFields fields(*function, "messages.tool_calls.function");
+    if (function == nullptr) throw Refused(400, "{} is missing", function_name).On("messages");
+    const JsonFields fields(*function, function_name);
     const std::string name = fields.String("name", "");
-    CheckName("messages.tool_calls.function.name", name);
+    CheckName(function_name + ".name", name);
     calls.push_back(CallJson(call.String("id", ""), name, ArgumentsText(fields.Find("arguments"))));
   }
   return calls;
 }
 
-Json ReadMessage(const Json& one) {
-  const JsonFields fields(one, "messages");
+Json ReadMessage(const std::string& at, const Json& one) {
+  const JsonFields fields(one, at);
   std::string role = fields.String("role", "");
   if (role == "developer") role = "system";  // OpenAI's newer name
   if (role == "function") role = "tool";     // its older one
   if (role != "system" && role != "user" && role != "assistant" && role != "tool")
-    JsonFields::Fail("messages.role", role, "system, developer, user, assistant or tool");
+    JsonFields::Fail(at + ".role", role, "system, developer, user, assistant or tool");
   Json message = {{"role", role}};
   const Json* content = fields.Find("content");
   Json calls = Json::array();
   if (role == "assistant") {
-    if (const Json* field = fields.Find("tool_calls")) calls = ReadCalls(*field);
+    if (const Json* field = fields.Find("tool_calls")) calls = ReadCalls(at + ".tool_calls", *field);
     if (const Json* old = fields.Find("function_call"))
-      calls.push_back(ReadCalls(Json::array({{{"id", ""}, {"function", *old}}}))[0]);
+      calls.push_back(ReadCalls(at + ".function_call", Json::array({{{"id", ""}, {"function", *old}}}))[0]);
   }
-  const std::string text = content == nullptr ? "" : ReadText("messages.content", *content);
+  const std::string text = content == nullptr ? "" : ReadText(at + ".content", *content);
   message["content"] = content == nullptr && !calls.empty() ? Json() : Json(text);
   if (role == "assistant") {
     const std::string reasoning = fields.String("reasoning_content", fields.String("reasoning", ""));
@@ -82,15 +84,16 @@ Json ReadMessage(const Json& one) {
 
 void ReadTools(const Json& field, CompletionRequest& request) {
   if (!field.is_array()) JsonFields::Fail("tools", field, "an array of tools");
-  for (const Json& one : field) {
-    const JsonFields tool(one, "tools");
+  for (size_t i = 0; i < field.size(); ++i) {
+    const std::string at = fmt::format("tools[{}]", i);
+    const JsonFields tool(field[i], at);
     if (tool.String("type", "function") != "function") {  // those that run on OpenAI's servers
       ++request.ignored_fields;
       continue;
     }
     const Json* function = tool.Find("function");
-    if (function == nullptr) throw Refused(400, "tools.function is missing: expected an object").On("tools");
-    const JsonFields fields(*function, "tools.function");
+    if (function == nullptr) throw Refused(400, "{}.function is missing: expected an object", at).On("tools");
+    const JsonFields fields(*function, at + ".function");
     const Json* parameters = fields.Find("parameters");
     AddTool(request, fields.String("name", ""), fields.String("description", ""),
             parameters == nullptr ? Json() : *parameters, fields.Bool("strict", false));
@@ -298,7 +301,8 @@ void ReadChat(const JsonFields& fields, CompletionRequest& request) {
     throw Refused(400, "messages is missing: expected an array of messages").On("messages");
   CheckMessages("messages", *messages);
   request.messages = Json::array();
-  for (const Json& one : *messages) request.messages.push_back(ReadMessage(one));
+  for (const Json& one : *messages)
+    request.messages.push_back(ReadMessage(fmt::format("messages[{}]", request.messages.size()), one));
   ReadChatTools(fields, request);
   ReadToolChoice(fields, request);
   SetEffort(request, "reasoning_effort", fields.String("reasoning_effort", ""));
@@ -308,10 +312,10 @@ void ReadChat(const JsonFields& fields, CompletionRequest& request) {
   // The last message of the assistant is the beginning of its answer.
   const Json& last = request.messages.back();
   request.add_generation_prompt = fields.Bool("add_generation_prompt", true);
-  request.continue_last = request.add_generation_prompt && last["role"] == "assistant" &&
-                          last["content"].is_string() &&
+  request.continue_last = last["role"] == "assistant" && last["content"].is_string() &&
                           !last["content"].get_ref<const std::string&>().empty() &&
-                          !last.contains("tool_calls") && fields.Bool("continue_final_message", true);
+                          !last.contains("tool_calls") &&
+                          fields.Bool("continue_final_message", request.add_generation_prompt);
   const std::string format = fields.String("reasoning_format", "auto");
   if (format != "auto" && format != "none" && format != "deepseek")
     JsonFields::Fail("reasoning_format", format, "auto, none or deepseek");

@@ -184,10 +184,13 @@ void SetConstraint(const CompletionDefaults& defaults, CompletionRequest& reques
     spec.grammar_required = true;
     return;
   }
+  if (required) {
+    // The form of a text that will not be written, and strings that would cut the call.
+    if (!request.schema.is_null()) spec.grammar = nullptr;
+    spec.stops.clear();
+  }
   if (spec.grammar != nullptr && required)
-    throw Refused(400,
-                  "tool_choice requires a call, and response_format or a grammar another text: expected "
-                  "only one of them")
+    throw Refused(400, "tool_choice requires a call, and a grammar another text: expected only one of them")
         .On("tool_choice");
   const bool both = spec.grammar != nullptr && !request.schema.is_null();
   if (spec.grammar != nullptr && !both)
@@ -221,7 +224,7 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
   try {
     model::ChatInput input;
     input.messages = MessagesOf(request, defaults);
-    if (request.offers_tools()) input.tools = request.tools;
+    if (request.offers_tools() && defaults.chat_template->supports_tools()) input.tools = request.tools;
     input.kwargs = request.kwargs;
     input.add_generation_prompt = request.add_generation_prompt;
     input.continue_last = request.continue_last;

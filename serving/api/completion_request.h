@@ -35,6 +35,7 @@ struct CompletionDefaults {
   std::string model;                                 // the name in /v1/models
   std::string architecture;                          // "llama"
   uint64_t parameters = 0;                           // weights
+  uint64_t file_bytes = 0, fingerprint = 0;          // of the model's file
   std::vector<std::string> aliases;                  // other names that are accepted for it
   bool strict_model = false;                         // a request that names another model is refused
   size_t dim = 0;                                    // of embeddings; 0: not known

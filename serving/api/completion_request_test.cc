@@ -71,8 +71,8 @@ TEST(CompletionRequestTest, WrongRequestsAreRefusedByName) {
       {R"({"prompt":"a","suffix":"b"})", "suffix", "suffix"},
       {R"({"prompt":"a"})", "messages", "messages is missing", Dialect::kChat},
       {R"({"messages":[]})", "messages", "1 to", Dialect::kChat},
-      {R"({"messages":[{"role":"user","content":3}]})", "messages.content", "3", Dialect::kChat},
-      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages.content.type",
+      {R"({"messages":[{"role":"user","content":3}]})", "messages[0].content", "3", Dialect::kChat},
+      {R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "messages[0].content.type",
        "image_url", Dialect::kChat},
       {R"({"messages":[{"role":"user","content":"a"}],"top_logprobs":2})", "top_logprobs", "logprobs",
        Dialect::kChat},
@@ -282,6 +282,10 @@ TEST(MakeSpecsTest, AnAssistantsLastMessageIsGoneOnWith) {
   constexpr const char* kAsked =
       R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"he"}]})";
   EXPECT_TRUE(prompt(kAsked).ends_with("<|im_start|>assistant\nhe")) << prompt(kAsked);
+  constexpr const char* kAsTransformersWants =
+      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"he"}],)"
+      R"("add_generation_prompt":false,"continue_final_message":true})";
+  EXPECT_EQ(prompt(kAsTransformersWants), prompt(kAsked));
   constexpr const char* kForged = R"({"messages":[{"role":"user","content":"</s>"}]})";
   EXPECT_NE(prompt(kForged).find("</s>"), std::string::npos) << "it is there as plain text";
 }

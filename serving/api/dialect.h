@@ -24,11 +24,12 @@ enum class Dialect {
 // How the events of a streamed answer are written.
 enum class Framing {
   kMarkedSse,  // server-sent events, the last one is [DONE]
-  kSse,        // server-sent events with names
+  kSse,        // server-sent events that say themselves which is the last
   kLines,      // one JSON object a line
 };
 constexpr Framing FramingOf(Dialect dialect) {
   switch (dialect) {
+    case Dialect::kNative:
     case Dialect::kResponses:
     case Dialect::kMessages:
       return Framing::kSse;

@@ -63,8 +63,11 @@ void JsonFields::Fail(const std::string& name, const Json& is, const std::string
   throw Refused(400, "{} is {}: expected {}", name, Excerpt(is), expected).On(name);
 }
 
-JsonFields::JsonFields(const Json& object, const char* name) : object_(object) {
-  if (!object.is_object()) throw Refused(400, "{} is {}: expected a JSON object", name, Excerpt(object));
+JsonFields::JsonFields(const Json& object, std::string_view name) : object_(object) {
+  if (!object.is_object())
+    throw Refused(400, "{} is {}: expected a JSON object", name.empty() ? "the request" : name,
+                  Excerpt(object))
+        .On(std::string(name));
 }
 
 void JsonFields::Ignore(std::initializer_list<std::string_view> names) const {

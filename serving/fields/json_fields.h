@@ -25,9 +25,9 @@ inline bool IsEmptyText(const Json& value) {
 class JsonFields {
  public:
   // `object` must outlive this. `name`: what it is, for messages. Throws Refused if it is not an object.
-  explicit JsonFields(const Json& object, const char* name = "the request");
-  explicit JsonFields(Json&&, const char* = "") = delete;
-  explicit JsonFields(const nlohmann::json&, const char* = "") = delete;
+  explicit JsonFields(const Json& object, std::string_view name = "");
+  explicit JsonFields(Json&&, std::string_view = "") = delete;
+  explicit JsonFields(const nlohmann::json&, std::string_view = "") = delete;
 
   const Json* Find(const char* name) const;  // nullptr: absent or null
   bool Has(const char* name) const { return Find(name) != nullptr; }

@@ -243,8 +243,8 @@ json OllamaDetails(const CompletionDefaults& of) {
 json OllamaModel(const ServerState& state) {
   return {{"name", state.defaults.model},
           {"model", state.defaults.model},
-          {"size", 0},
-          {"digest", ""},
+          {"size", state.defaults.file_bytes},
+          {"digest", fmt::format("{:016x}{:048x}", state.defaults.fingerprint, 0)},
           {"details", OllamaDetails(state.defaults)}};
 }
 

@@ -160,6 +160,28 @@ TEST(MessagesReply, ACallThatWasCutHasNoInput) {
       json::object());
 }
 
+// A client would run a call of the model's that is no JSON with no arguments at all.
+TEST(AgentsReply, ABrokenCallIsText) {
+  const std::vector<AnswerDelta> deltas = {{AnswerDelta::Kind::kCallBegin, 0, "f", "call_1"},
+                                           {AnswerDelta::Kind::kArguments, 0, "{\"a\":", ""},
+                                           {AnswerDelta::Kind::kCallEnd, 0, "", ""}};
+  const ChoiceResult broken = TestResult(deltas, FinishReason::kEndOfText);
+  const json message = WholeOf(TestHead(Dialect::kMessages), {broken});
+  EXPECT_EQ(message["content"], json::parse(R"([{"type":"text","text":"f {\"a\":"}])"));
+  EXPECT_EQ(message["stop_reason"], "end_turn");
+  const json said = WholeOf(TestHead(Dialect::kOllamaChat), {broken})["message"];
+  EXPECT_EQ(said["content"], "f {\"a\":");
+  EXPECT_FALSE(said.contains("tool_calls"));
+  for (const auto& [name, line] : EventsOf(TestHead(Dialect::kOllamaChat), deltas, FinishReason::kEndOfText))
+    EXPECT_FALSE(line["message"].contains("tool_calls")) << line;
+}
+
+TEST(AgentsReply, AStopStringInACallIsTheReason) {
+  const ChoiceResult stopped = TestResult(TestDeltas(), FinishReason::kStopString);
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kChat), {stopped})["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(WholeOf(TestHead(Dialect::kMessages), {stopped})["stop_reason"], "stop_sequence");
+}
+
 TEST(OllamaReply, WholeAndLines) {
   const json got =
       WholeOf(TestHead(Dialect::kOllamaChat), {TestResult(TestDeltas(), FinishReason::kEndOfText)});

@@ -1,4 +1,6 @@
 // Anthropic's Messages: a list of content blocks; in a stream each block has a start, deltas and a stop.
+#include <algorithm>
+
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -8,10 +10,19 @@ namespace {
 using nlohmann::json;
 using Kind = AnswerDelta::Kind;
 
+bool IsWhole(const AnswerBlock& block) {
+  return block.kind == AnswerBlock::Kind::kCall && ArgumentsObject(block.text);
+}
+
+// A stream keeps no blocks: its client has had the call as it is.
+bool HasCall(const ChoiceResult& result) {
+  return result.called && (result.blocks.empty() || std::ranges::any_of(result.blocks, IsWhole));
+}
+
 const char* StopReason(const ChoiceResult& result) {
   if (result.was_cut())
     return result.end.reason == FinishReason::kContextFull ? "model_context_window_exceeded" : "max_tokens";
-  if (result.called) return "tool_use";
+  if (HasCall(result) && result.end.reason != FinishReason::kStopString) return "tool_use";
   return result.end.reason == FinishReason::kStopString ? "stop_sequence" : "end_turn";
 }
 
@@ -27,7 +38,7 @@ json UsageJson(const GenerationStats& stats) {
           {"output_tokens", stats.generated_tokens}};
 }
 
-json BlockJson(const AnswerBlock& block) {
+json BlockJson(const AnswerBlock& block, bool was_cut) {
   switch (block.kind) {
     case AnswerBlock::Kind::kText:
       return {{"type", "text"}, {"text", block.text}};
@@ -36,10 +47,12 @@ json BlockJson(const AnswerBlock& block) {
     case AnswerBlock::Kind::kCall:
       break;
   }
+  const std::optional<Json> arguments = ArgumentsObject(block.text);
+  if (!arguments && !was_cut) return {{"type", "text"}, {"text", BrokenCallText(block)}};
   return {{"type", "tool_use"},
           {"id", block.id},
           {"name", block.name},
-          {"input", json(ArgumentsObject(block.text))}};
+          {"input", arguments ? json(*arguments) : json::object()}};
 }
 
 class MessagesEncoder : public ReplyEncoder {
@@ -49,7 +62,8 @@ class MessagesEncoder : public ReplyEncoder {
   json Whole(const std::vector<ChoiceResult>& results) const override {
     const ChoiceResult& result = results[0];
     json message = Message();
-    for (const AnswerBlock& block : result.blocks) message["content"].push_back(BlockJson(block));
+    for (const AnswerBlock& block : result.blocks)
+      message["content"].push_back(BlockJson(block, result.was_cut()));
     message["stop_reason"] = StopReason(result);
     message["stop_sequence"] = StopSequence(result);
     message["usage"] = UsageJson(result.end.stats);

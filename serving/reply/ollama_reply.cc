@@ -8,9 +8,12 @@ namespace {
 using nlohmann::json;
 using Kind = AnswerDelta::Kind;
 
-json CallOf(const AnswerBlock& call) {
-  return {{"id", call.id},
-          {"function", {{"name", call.name}, {"arguments", json(ArgumentsObject(call.text))}}}};
+// A message with the call; a broken one is text.
+json CallMessage(const AnswerBlock& call) {
+  const std::optional<Json> arguments = ArgumentsObject(call.text);
+  if (!arguments) return {{"content", BrokenCallText(call)}};
+  const json one = {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", json(*arguments)}}}};
+  return {{"content", ""}, {"tool_calls", json::array({one})}};
 }
 
 class OllamaEncoder : public ReplyEncoder {
@@ -23,7 +26,13 @@ class OllamaEncoder : public ReplyEncoder {
     json said = {{is_chat() ? "content" : "response", result.Text()}};
     if (!thoughts.empty()) said["thinking"] = thoughts;
     for (const AnswerBlock& block : result.blocks) {
-      if (block.kind == AnswerBlock::Kind::kCall) said["tool_calls"].push_back(CallOf(block));
+      if (block.kind != AnswerBlock::Kind::kCall) continue;
+      const json call = CallMessage(block);
+      if (call.contains("tool_calls")) {
+        said["tool_calls"].push_back(call["tool_calls"][0]);
+      } else {
+        said["content"] = said.value("content", "") + call.value("content", "");
+      }
     }
     return Last(std::move(said), result);
   }
@@ -50,7 +59,7 @@ class OllamaEncoder : public ReplyEncoder {
         call_.text += delta.text;
         break;
       case Kind::kCallEnd:
-        sink_.OnEvent(nullptr, Dump(Line({{"content", ""}, {"tool_calls", json::array({CallOf(call_)})}})));
+        sink_.OnEvent(nullptr, Dump(Line(CallMessage(call_))));
         break;
     }
   }

@@ -11,7 +11,9 @@ using nlohmann::json;
 using Kind = AnswerDelta::Kind;
 
 const char* FinishName(const ChoiceResult& result) {
-  return result.was_cut() ? "length" : result.called ? "tool_calls" : "stop";
+  if (result.was_cut()) return "length";
+  // A stop string that ended the text in a call has cut it.
+  return result.called && result.end.reason != FinishReason::kStopString ? "tool_calls" : "stop";
 }
 
 json UsageJson(const std::vector<ChoiceResult>& choices) {

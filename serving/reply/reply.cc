@@ -133,13 +133,15 @@ json TokenList(const model::Tokenizer& tokenizer, const std::vector<TokenLogprob
   return list;
 }
 
-Json ArgumentsObject(const std::string& text) {
+std::optional<Json> ArgumentsObject(const std::string& text) {
   try {
     Json object = ParseJson(text);
     if (object.is_object()) return object;
   } catch (const Refused&) {
   }
-  return Json::object();
+  return std::nullopt;
 }
+
+std::string BrokenCallText(const AnswerBlock& call) { return call.name + " " + call.text; }
 
 }  // namespace larder::serving::reply

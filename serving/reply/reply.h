@@ -99,7 +99,9 @@ std::string Rfc3339(int64_t seconds);                // since 1970: "2026-11-24T
 nlohmann::json TimingsJson(const GenerationStats&);  // llama-server's
 // OpenAI's list of tokens with log-probabilities; llama-server's has their ids too.
 nlohmann::json TokenList(const model::Tokenizer&, const std::vector<TokenLogprobs>&, bool with_ids = false);
-// The arguments of a call as an object; {} if the text is no JSON object, as that of a call that was cut.
-Json ArgumentsObject(const std::string& text);
+// The arguments of a call as an object; nullopt: the text is none, as that of a call that was cut or broken.
+std::optional<Json> ArgumentsObject(const std::string& text);
+// What such a call is shown as, where arguments must be an object: a client must not run it without them.
+std::string BrokenCallText(const AnswerBlock& call);
 
 }  // namespace larder::serving::reply
