@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Scans *_datapath.cc for what may not run between a frame's arrival and the next frame's departure.
+"""Scans *_datapath.cc, and what these inline, for what may not run between a frame's arrival and the next frame's departure.
 
 Usage: check_datapath.py [TREE]
 
@@ -10,6 +10,7 @@ LARDER_CHECK may stand: its text is made only when the program is about to abort
 """
 
 import re
+from pathlib import Path
 
 import tree
 
@@ -41,6 +42,8 @@ FORBIDDEN = [(what, re.compile(pattern)) for what, pattern in [
 ]]
 _INCLUDE = re.compile(r"#\s*include\s*<(mutex|shared_mutex|condition_variable|functional|string|iostream|sstream|fstream"
                       r"|chrono|thread|future|new|exception|stdexcept|fmt/.*|spdlog/.*|unistd\.h|sys/.*)>")
+# Headers whose functions the data path calls for each row, flag or message.
+INLINED = ["rdma/shm/shm_link.h", "sync/barrier.h", "sync/epoch_flag.h", "sync/spsc_ring.h", "sync/wait.h"]
 _OK = re.compile(r"//\s*datapath-ok:\s*(\S.*)?")
 
 
@@ -68,7 +71,7 @@ def check(root, path):
 
 def main():
     root = tree.root_from_args()
-    paths = list(tree.files(root, "_datapath.cc"))
+    paths = list(tree.files(root, "_datapath.cc")) + [path for path in map(Path, INLINED) if (root / path).exists()]
     tree.finish("data path", [line for path in paths for line in check(root, path)], len(paths))
 
 

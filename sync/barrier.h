@@ -47,6 +47,7 @@ class TwoLevelBarrier {
 
   WaitPolicy policy_;
   size_t groups_ = 0;
+  // datapath-ok: its size never changes
   std::vector<Seat> seats_;
   std::unique_ptr<EpochFlag[]> flags_;  // arrive flag per thread, then release per group, then the root's
   std::vector<std::vector<EpochFlag*>> fan_ins_;  // backing of Seat::fan_in

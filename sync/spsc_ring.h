@@ -47,6 +47,7 @@ class SpscRing {
   }
 
  private:
+  // datapath-ok: its size never changes
   std::vector<T> cells_;
   alignas(kFalseSharingBytes) std::atomic<size_t> head_{0};
   alignas(kFalseSharingBytes) std::atomic<size_t> tail_{0};
