@@ -1,6 +1,4 @@
 // Sockets that wait in different ways, and flags over a long time: the bits are the same, and nothing hangs.
-#include "pipeline/plan/socket_waits.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -12,10 +10,8 @@
 #include "pipeline/engine/attention_process_testing.h"
 #include "pipeline/engine/chain_testing.h"
 #include "pipeline/stage/stage_testing.h"
-#include "topology/host.h"
 
 namespace larder::pipeline::inline engine {
-
 namespace {
 
 class StageWaitsTest : public testing::Test {
@@ -177,33 +173,6 @@ TEST_F(StageWaitsTest, AThreadThatCannotStartIsAnError) {
   const NoThreads none;
   EXPECT_THROW(AttentionClient::StartThreads(plan, *model_.file(), {kTestWait, {kTestWait}}), Error);
   EXPECT_THROW(StageThreads(chain.chain, chain.stages, *model_.file(), options), Error);
-}
-
-// The manifest's keys and --isolated determine each socket's way of waiting, equally in all processes.
-TEST_F(StageWaitsTest, IsolatedCoresSpinUnlessTheyAreShared) {
-  using Mode = sync::WaitPolicy::Mode;
-  const auto machine = topology::Topology::Detect();
-  if (machine.cores().size() < 2 || !topology::IsolatedCpus().empty())
-    GTEST_SKIP() << "needs two cores of the system's";
-  const auto waits = [&](bool weight, bool attention, size_t attention_core) {
-    PlanOptions options{.threads = 1, .cores = {machine.cores()[0].id}};
-    options.isolated = weight;
-    options.attention.push_back({.name = "attention",
-                                 .cores = {machine.cores()[attention_core].id},
-                                 .cpus = {},
-                                 .slots = 1,
-                                 .isolated = attention});
-    const SocketWaits result =
-        WaitsOf(MakeStagePlan(model::ReadModelConfig(*model_.file()), machine, options), machine);
-    EXPECT_EQ(result.attention_mode(), result.attention.at(0).mode);
-    return std::pair(result.weight.mode, result.attention_mode());
-  };
-  EXPECT_EQ(waits(false, false, 1), std::pair(Mode::kAdaptive, Mode::kAdaptive));
-  EXPECT_EQ(waits(true, false, 1), std::pair(Mode::kSpin, Mode::kAdaptive));
-  EXPECT_EQ(waits(false, true, 1), std::pair(Mode::kAdaptive, Mode::kSpin));
-  EXPECT_EQ(waits(true, true, 1), std::pair(Mode::kSpin, Mode::kSpin));
-  EXPECT_EQ(waits(true, true, 0), std::pair(Mode::kAdaptive, Mode::kAdaptive)) << "one core";
-  EXPECT_EQ((SocketWaits{{}, {kSpin, kSleepAtOnce}}).attention_mode(), Mode::kAdaptive);
 }
 
 }  // namespace
