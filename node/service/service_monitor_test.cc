@@ -29,7 +29,7 @@
 #include "base/error.h"
 #include "node/service/exit_code.h"
 #include "node/service/service_log.h"
-#include "rdma/shm/local_endpoint_testing.h"
+#include "rdma/common/local_endpoint_testing.h"
 
 namespace larder::node::inline service {
 namespace {

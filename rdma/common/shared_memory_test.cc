@@ -8,20 +8,10 @@
 #include <cerrno>
 #include <string>
 
-#include "base/error.h"
+#include "base/error_testing.h"
 
 namespace larder::rdma::inline common {
 namespace {
-
-template <typename F>
-std::string ErrorOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool IsOpen(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 

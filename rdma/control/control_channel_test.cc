@@ -1,4 +1,4 @@
-// Both ends in one process, on two threads; processes are in rdma/link/shm_process_test.cc.
+// Both ends in one process, on two threads; processes are in rdma/shm/shm_process_test.cc.
 #include "rdma/control/control_channel.h"
 
 #include <gtest/gtest.h>
@@ -15,28 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "base/error_testing.h"
+#include "rdma/common/fork_testing.h"
 #include "rdma/control/peer_monitor.h"
 
 namespace larder::rdma::inline control {
 namespace {
-
-constexpr int kLongMs = 20000;  // a hang, not a timing
-
-std::string NewName() {
-  static int count = 0;
-  return fmt::format("larder-test-{}-{}", getpid(), ++count);
-}
-
-template <typename F>
-std::string ErrorOf(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 Hello HelloOf(const std::string& socket, uint64_t plan_hash = 1, uint64_t memory_bytes = 4096) {
   Hello hello;

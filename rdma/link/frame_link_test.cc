@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "rdma/common/link_conformance.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/link/link_checks_testing.h"
-#include "rdma/link/link_conformance.h"
 #include "rdma/link/link_testing.h"
 #include "rdma/link/stranger_testing.h"
 #include "sync/wait_policies_testing.h"

@@ -4,22 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "base/error.h"
+#include "base/error_testing.h"
 #include "rdma/proof/link_key.h"
 
 namespace larder::rdma::inline link {
 
 inline constexpr int kLongMs = 20000;  // limit for a hang, not a timing
 
-template <typename Call>
-std::string ErrorOf(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 inline bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }

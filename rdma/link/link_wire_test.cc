@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "rdma/common/link_conformance.h"
 #include "rdma/link/frame_link.h"
-#include "rdma/link/link_conformance.h"
 #include "rdma/proof/tcp_connection.h"
 #include "rdma/tcp/link_monitor.h"
 #include "rdma/tcp/tcp_link.h"

@@ -1,73 +1,21 @@
-// Test support: two real processes with a pair of links between them. The child is forked before this process
-// has a listener or a thread, so it inherits neither. ThreadSanitizer does not follow a fork; the same code
-// runs under it between threads in rdma/link/shm_link_test.cc and rdma/control/control_channel_test.cc.
-// Included by tests only.
+// Test support: the two ends of a pair of links between real processes. Included by tests only.
 #pragma once
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "base/error.h"
+#include "rdma/common/fork_testing.h"
 #include "rdma/common/shared_memory.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/shm/shm_link.h"
-#include "sync/wait.h"
+#include "sync/wait_policies_testing.h"
 
 namespace larder::rdma::inline shm {
 
-#if defined(__has_feature)  // clang's way of saying it
-#if __has_feature(thread_sanitizer)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define LARDER_SKIP_UNDER_TSAN() GTEST_SKIP() << "forks: ThreadSanitizer does not follow"
-#else
-#define LARDER_SKIP_UNDER_TSAN() (void)0
-#endif
-
-inline constexpr int kLongMs = 20000;  // limit for a hang, not a timing
-inline constexpr sync::WaitPolicy kSleepAtOnce = {sync::WaitPolicy::Mode::kAdaptive, 0};
-inline constexpr sync::WaitPolicy kSpin = {sync::WaitPolicy::Mode::kSpin, 0};
-
-// The child's body's return value is its exit status; 99 for an Error.
-inline pid_t Fork(const std::function<int()>& body) {
-  std::fflush(nullptr);  // otherwise the child prints buffered text again
-  const pid_t pid = fork();
-  if (pid != 0) return pid;
-  alarm(60);  // no child outlives the test for long, whatever goes wrong
-  int status = 99;
-  try {
-    status = body();
-  } catch (const Error& error) {
-    std::fprintf(stderr, "child: %s\n", error.what());
-  }
-  std::fflush(nullptr);
-  _exit(status);
-}
-
-inline int WaitFor(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-inline bool Exited(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
-inline bool Killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
-
-inline std::string NewName() {
-  static int count = 0;
-  return fmt::format("larder-process-test-{}-{}", getpid(), ++count);
-}
+using sync::kSleepAtOnce;
+using sync::kSpin;
 
 // One side of a pair of links, one per direction, set up as a program does it.
 struct Shape {

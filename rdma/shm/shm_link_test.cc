@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "base/error.h"
+#include "rdma/common/link_conformance.h"
 #include "rdma/common/shared_memory.h"
-#include "rdma/link/link_conformance.h"
 #include "sync/loopback_link_testing.h"
 #include "sync/wait_policies_testing.h"
 
-namespace larder::rdma::inline link {
+namespace larder::rdma::inline shm {
 namespace {
 
 using sync::FaultCode;
@@ -268,4 +268,4 @@ TEST(ShmLinkDeathTest, TheWrongSideIsABug) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::link
+}  // namespace larder::rdma::shm

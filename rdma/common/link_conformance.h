@@ -32,7 +32,7 @@
 #include "sync/link.h"
 #include "sync/wait.h"
 
-namespace larder::rdma::inline link {
+namespace larder::rdma::inline common {
 
 // The contents of byte i of frame n. 251 is prime, so neighbouring frames, and shifts of one frame, differ.
 inline std::byte ConformanceByte(uint32_t n, size_t i) {
@@ -369,4 +369,4 @@ REGISTER_TYPED_TEST_SUITE_P(LinkConformance, SaysItsShapeAndHasNothingAtFirst,
                             AWrongNumberIsAStickyFaultThatBothEndsSee, WaitingByEveryPolicy,
                             FailEndsTheWaitsOfBothEnds, StressTwoThreads, StressFourLinksOvercommitted);
 
-}  // namespace larder::rdma::link
+}  // namespace larder::rdma::common

@@ -15,7 +15,7 @@
 #include "base/temporary_folder_testing.h"
 #include "rdma/common/local_endpoint.h"
 
-namespace larder::rdma::inline shm {
+namespace larder::rdma::inline common {
 
 // Sets $RUNTIME_DIRECTORY, as systemd does, until it is destroyed.
 class TestRuntimeFolder {
@@ -69,4 +69,4 @@ class Squatter {
   bool listens_ = false;
 };
 
-}  // namespace larder::rdma::shm
+}  // namespace larder::rdma::common

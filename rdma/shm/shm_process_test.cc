@@ -16,12 +16,12 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "rdma/common/link_conformance.h"
 #include "rdma/control/control_channel.h"
 #include "rdma/control/peer_monitor.h"
-#include "rdma/link/link_conformance.h"
 #include "rdma/shm/process_testing.h"
 
-namespace larder::rdma::inline link {
+namespace larder::rdma::inline shm {
 namespace {
 
 using sync::FaultCode;
@@ -241,4 +241,4 @@ TEST(TwoProcesses, ASecondClientIsRefusedAndTheFirstGoesOn) {
 }
 
 }  // namespace
-}  // namespace larder::rdma::link
+}  // namespace larder::rdma::shm
