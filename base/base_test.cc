@@ -1,12 +1,14 @@
-// Ids, the arithmetic of memory.h, and the pulse of a loop.
+// Ids, ranges, the hash, the arithmetic of memory.h, and the pulse of a loop.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <type_traits>
 
+#include "base/fnv.h"
 #include "base/ids.h"
 #include "base/memory.h"
 #include "base/pulse.h"
+#include "base/range.h"
 
 namespace larder {
 namespace {
@@ -29,6 +31,22 @@ TEST(Ids, CountUp) {
   size_t seen = 0;
   for (CoreId core(0); core.index() < 3; ++core) EXPECT_EQ(core.index(), seen++);
   EXPECT_EQ(seen, 3u);
+}
+
+TEST(Range, IsHalfOpen) {
+  constexpr Range<int> range{3, 5};
+  static_assert(range.count() == 2 && range.contains(3) && range.contains(4));
+  static_assert(!range.contains(2) && !range.contains(5));
+  static_assert(Range<size_t>().count() == 0 && !Range<size_t>().contains(0));
+}
+
+// The values are from the FNV's authors (draft-eastlake-fnv, 64-bit FNV-1a).
+TEST(Fnv1a, IsThePublishedHash) {
+  EXPECT_EQ(Fnv1a(""), 0xcbf29ce484222325u);
+  EXPECT_EQ(Fnv1a("foobar"), 0x85944171f73967e8u);
+  EXPECT_EQ(Fnv1a("bar", Fnv1a("foo")), Fnv1a("foobar")) << "it goes on";
+  EXPECT_EQ(Fnv1a("\xff"), (kFnvStart ^ 0xffu) * 0x100000001b3u) << "bytes have no sign";
+  EXPECT_NE(Fnv1a({"a\0", 2}), Fnv1a("a"));
 }
 
 TEST(Memory, Rounding) {
