@@ -106,7 +106,7 @@ struct Score {
 bool RunSequence(pipeline::Engine& engine, std::span<const TokenId> tokens, size_t first,
                  const std::function<void(size_t position, std::span<const float> logits)>& take) {
   engine.Reset(SlotId(0));
-  const size_t step = std::min(engine.max_logits(), engine.max_rows());
+  const size_t step = std::min(engine.max_logits(), engine.max_batch_tokens());
   std::vector<pipeline::TokenRow> rows;
   for (size_t begin = 0; begin < tokens.size(); begin += step) {
     if (Interrupts() > 0) return false;

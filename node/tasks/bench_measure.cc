@@ -114,7 +114,7 @@ class Bench {
 // the middle of the run.
 double BytesPerStep(pipeline::Engine& engine, const BenchTest& test) {
   const pipeline::StagePlan& plan = engine.plan();
-  const size_t frame = std::min(engine.max_logits(), engine.max_rows());
+  const size_t frame = std::min(engine.max_logits(), engine.max_batch_tokens());
   const auto frames = static_cast<double>(CeilDiv(test.batch, frame));
   const double token_bytes =
       static_cast<double>(plan.kv_slot_bytes) / static_cast<double>(plan.options.context);
@@ -333,7 +333,7 @@ double BenchResult::gops() const { return operations_per_token * median() * 1e-9
 void MeasureBench(pipeline::Engine& engine, const BenchSpec& spec, BenchRun& run,
                   const std::function<bool(const BenchTest&, size_t repetition)>& go_on) {
   Bench bench(engine);
-  run.max_batch_tokens = engine.max_rows();
+  run.max_batch_tokens = engine.max_batch_tokens();
   for (const BenchTest& test : spec.tests) {
     BenchResult result;
     result.test = test;

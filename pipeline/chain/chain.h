@@ -31,8 +31,8 @@ class Chain {
  public:
   virtual ~Chain() = default;
 
-  // Submits a micro-batch of 1 to packed().max_rows() rows, whose arrays stay as they are until its Collect.
-  // At most max_in_flight() micro-batches may await theirs. first_half: see Stage::Execute. Throws
+  // Submits a micro-batch of 1 to packed().max_batch_tokens() rows, whose arrays stay as they are until its
+  // Collect. At most max_in_flight() micro-batches may await theirs. first_half: see Stage::Execute. Throws
   // ChainLostError.
   virtual void Submit(model::BatchRows& batch, uint32_t first_half) = 0;
   // Completes the oldest micro-batch. The logits of its logit rows are at packed().logits(i) until the next

@@ -45,7 +45,7 @@ ChainClient::ChainClient(const ChainPlan& chain, const StagePlan& ends, std::vec
       on_lost_(options.on_lost),
       in_flight_(chain_.max_in_flight),
       logit_row_(chain_.max_batch_tokens) {
-  LARDER_CHECK(ends_.packed().max_rows() >= shape_.max_rows &&
+  LARDER_CHECK(ends_.packed().max_batch_tokens() >= shape_.max_batch_tokens &&
                ends_.packed().max_logit_rows() >= shape_.max_logit_rows);
   std::iota(logit_row_.begin(), logit_row_.end(), 0u);
   Connect(options.connect_timeout_ms);

@@ -9,7 +9,7 @@ namespace larder::pipeline::inline chain {
 
 StageFrameShape ChainPlan::frame_shape() const {
   return {.plan_hash = plan_hash,
-          .max_rows = max_batch_tokens,
+          .max_batch_tokens = max_batch_tokens,
           .max_logit_rows = LogitRows(config, max_batch_tokens),
           .dim = config.dim,
           .slots = slots,

@@ -36,7 +36,7 @@ const char* CheckHeader(const StageFrameHeader& header, size_t frame_bytes, cons
   if (header.kind != StageFrameHeader::Kind::kRows) return "an unknown kind";
   if (header.step != step || header.micro_batch != step % shape.max_in_flight)
     return "not the step that was expected";
-  if (header.rows == 0 || header.rows > shape.max_rows) return "an impossible number of rows";
+  if (header.rows == 0 || header.rows > shape.max_batch_tokens) return "an impossible number of rows";
   if (header.first_half >= header.rows) return "a first half that leaves nothing for the second";
   if (header.logit_rows > header.rows) return "more rows with logits than rows";
   if (header.logit_rows > shape.max_logit_rows) return "more rows with logits than there is room for";
@@ -84,7 +84,7 @@ const char* FrameCopy::Take(std::span<const std::byte> frame, uint64_t step, boo
   CopyField(frame, 0, sizeof(StageFrameHeader));
   if (const char* wrong = CheckHeader(header(), frame.size(), shape_, step, from_last)) return wrong;
   if (header().kind == StageFrameHeader::Kind::kStop) return nullptr;
-  // Copies only the used part of each field, which has room for max_rows.
+  // Copies only the used part of each field, which has room for max_batch_tokens.
   CopyField(frame, shape_.slot_offset(), header().rows * sizeof(SlotId));
   CopyField(frame, shape_.position_offset(), header().rows * sizeof(uint32_t));
   CopyField(frame, shape_.logit_row_offset(), header().logit_rows * sizeof(uint32_t));

@@ -21,7 +21,8 @@ void Check(const uint8_t* data, size_t size) {
     const StageFrameHeader& header = copy.header();
     if (header.kind == StageFrameHeader::Kind::kStop) continue;
     // What Stage::Execute() and Head() require, as checks that abort.
-    LARDER_CHECK(header.rows >= 1 && header.rows <= shape.max_rows && header.first_half < header.rows);
+    LARDER_CHECK(header.rows >= 1 && header.rows <= shape.max_batch_tokens &&
+                 header.first_half < header.rows);
     LARDER_CHECK(header.logit_rows <= header.rows && header.logit_rows <= shape.max_logit_rows);
     LARDER_CHECK(frame.bytes.size() >= shape.bytes(header.residual_rows, header.kv_updates));
     for (uint32_t m = 0; m < header.rows; ++m) {

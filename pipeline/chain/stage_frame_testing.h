@@ -9,7 +9,7 @@ namespace larder::pipeline::inline chain {
 
 inline StageFrameShape TestFrameShape() {
   return {.plan_hash = 0x1234567890abcdef,
-          .max_rows = 8,
+          .max_batch_tokens = 8,
           .max_logit_rows = 4,
           .dim = 3,
           .slots = 5,

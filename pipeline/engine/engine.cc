@@ -52,20 +52,21 @@ void Engine::Begin(std::unique_ptr<Chain> chain, std::vector<size_t> chunk_ends)
                                                  .chunk_positions = kernels::kChunkPositions,
                                                  .slot_ends = limits_.attention_slot_ends,
                                                  .chunk_ends = std::move(chunk_ends),
-                                                 .max_updates = model::MaxKvUpdates(max_rows()),
+                                                 .max_updates = model::MaxKvUpdates(max_batch_tokens()),
                                                  .kept = kKeptSequences});
-  batches_.assign(chain_->max_in_flight(), MicroBatch(max_rows()));
-  for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_}) of_rows->resize(max_rows());
+  batches_.assign(chain_->max_in_flight(), MicroBatch(max_batch_tokens()));
+  for (auto* of_rows : {&order_, &rank_, &half_of_, &socket_of_, &logit_at_})
+    of_rows->resize(max_batch_tokens());
   left_.resize(limits_.attention_slot_ends.size());
   limits_ = {.slots = limits_.slots,
              .context = plan_.options.context,
              .vocab = plan_.config.vocab,
-             .max_rows = max_rows(),
+             .max_batch_tokens = max_batch_tokens(),
              .max_logits = max_logits(),
              .max_in_flight = max_in_flight(),
              .attention_slot_ends = std::move(limits_.attention_slot_ends),
              .can_be_lost = chain_->can_be_lost()};
-  faulty_.resize(max_rows());
+  faulty_.resize(max_batch_tokens());
   hidden_.resize(plan_.config.dim);
   status_.weight_bytes.store(plan_.weight_bytes, std::memory_order_relaxed);
   status_.resident_bytes.store(packed().residency().resident_bytes(), std::memory_order_relaxed);
@@ -142,7 +143,7 @@ void Engine::Run(std::span<const TokenRow> rows) {
   std::string fault;  // the first
   while (submitted < rows.size() || in_flight_ > 0) {
     while (submitted < rows.size() && in_flight_ < max_in_flight()) {
-      const size_t n = std::min(max_rows(), rows.size() - submitted);
+      const size_t n = std::min(max_batch_tokens(), rows.size() - submitted);
       Submit(rows.subspan(submitted, n));
       submitted += n;
     }

@@ -47,7 +47,7 @@ class Engine final : public TokenEngine {
   size_t in_flight() const { return in_flight_; }
   // For a single stage 1, since the next step's tokens depend on this step's logits.
   size_t max_in_flight() const { return batches_.size(); }
-  size_t max_rows() const { return packed().max_rows(); }
+  size_t max_batch_tokens() const { return packed().max_batch_tokens(); }
   size_t slots() const { return limits_.slots; }
 
   // Logits, [vocab], of the i-th row that wanted them in the last Run or Collect; valid until the next one.
@@ -77,15 +77,15 @@ class Engine final : public TokenEngine {
   const ChainClient* client() const { return client_; }  // null: a single stage
 
  private:
-  // Rows in the order of computation: by half, then by attention socket. Capacity: max_rows().
+  // Rows in the order of computation: by half, then by attention socket. Capacity: max_batch_tokens().
   struct MicroBatch {
-    explicit MicroBatch(size_t max_rows)
-        : token(max_rows),
-          slot(max_rows),
-          position(max_rows),
-          logit_row(max_rows),
-          logit_at(max_rows),
-          kv_update(model::MaxKvUpdates(max_rows)) {}
+    explicit MicroBatch(size_t max_batch_tokens)
+        : token(max_batch_tokens),
+          slot(max_batch_tokens),
+          position(max_batch_tokens),
+          logit_row(max_batch_tokens),
+          logit_at(max_batch_tokens),
+          kv_update(model::MaxKvUpdates(max_batch_tokens)) {}
     uint32_t rows = 0, logit_rows = 0, kv_updates = 0;
     uint32_t first_half = 0;  // rows of the first half; 0: not cut
     bool lm_head = false;     // one of the rows wants logits

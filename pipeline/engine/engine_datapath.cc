@@ -8,7 +8,7 @@
 namespace larder::pipeline::inline engine {
 
 void Engine::Submit(std::span<const TokenRow> rows) {
-  LARDER_CHECK(in_flight_ < max_in_flight() && !rows.empty() && rows.size() <= max_rows());
+  LARDER_CHECK(in_flight_ < max_in_flight() && !rows.empty() && rows.size() <= max_batch_tokens());
   Check(rows);
   Reserve(rows);
   MicroBatch& batch = batches_[(oldest_ + in_flight_) % batches_.size()];

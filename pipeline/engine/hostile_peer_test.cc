@@ -252,7 +252,7 @@ class HostileWeights {
       }
       over = true;
     });
-    const size_t max_rows = plan_.options.max_batch_tokens;
+    const size_t max_batch_tokens = plan_.options.max_batch_tokens;
     uint32_t epoch = 0;
     for (int frame = 0; frame <= frames && !over; ++frame) {
       while (!sender.BeginSend() && !over) std::this_thread::yield();
@@ -266,10 +266,10 @@ class HostileWeights {
                  .half = {{.rows = kRows, .first_row = 0}, {}}};
       for (uint32_t m = 0; m < kRows; ++m) {
         message.slot()[m] = SlotId(m < kRows / 2 ? 0 : 1);
-        message.position(max_rows)[m] = m % (kRows / 2);
+        message.position(max_batch_tokens)[m] = m % (kRows / 2);
       }
-      message.kv_update(max_rows)[0] = {SlotId(0), 0, 1, 0, 0};
-      message.kv_update(max_rows)[1] = {SlotId(1), 0, 0, 1, 3};
+      message.kv_update(max_batch_tokens)[0] = {SlotId(0), 0, 1, 0, 0};
+      message.kv_update(max_batch_tokens)[1] = {SlotId(1), 0, 0, 1, 3};
       std::unique_ptr<Flipper> flipper;
       if (words && frame < frames) flipper = std::make_unique<Flipper>(words(message));
       // Signals all of the frame's heads at once; the contents of the rows do not matter.
@@ -298,7 +298,7 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
   HostileWeights weights;
   ASSERT_EQ(weights.Talk(3, {}), "ended");
   const int before = weights.finished();
-  const size_t max_rows = weights.plan().options.max_batch_tokens;
+  const size_t max_batch_tokens = weights.plan().options.max_batch_tokens;
   for (int round = 0; round < 30; ++round) {
     const uint32_t hostile = kHostile[static_cast<size_t>(round) % std::size(kHostile)];
     weights.Talk(10, [&](FrameMessage& message) -> std::vector<Flipper::Word> {
@@ -306,9 +306,9 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
         case 5:
           return {{&message.kv_updates, 2, hostile}};
         case 6:
-          return {{&message.kv_update(max_rows)[0].chunk, 1, hostile},
-                  {&message.kv_update(max_rows)[1].copied_from, 1, hostile},
-                  {&message.kv_update(max_rows)[1].copied_positions, 3, hostile}};
+          return {{&message.kv_update(max_batch_tokens)[0].chunk, 1, hostile},
+                  {&message.kv_update(max_batch_tokens)[1].copied_from, 1, hostile},
+                  {&message.kv_update(max_batch_tokens)[1].copied_positions, 3, hostile}};
         case 0:
           return {{&message.halves, 1, hostile}};
         case 1:
@@ -318,7 +318,8 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
         case 3:
           return {{&message.slot()[0], 0, hostile}, {&message.slot()[5], 1, hostile}};
         default:
-          return {{&message.position(max_rows)[0], 0, hostile}, {&message.position(max_rows)[5], 2, hostile}};
+          return {{&message.position(max_batch_tokens)[0], 0, hostile},
+                  {&message.position(max_batch_tokens)[5], 2, hostile}};
       }
     });
   }
@@ -327,8 +328,8 @@ TEST(HostileWeightSocket, AnAttentionSocketUsesNothingThatThePeerCanStillChange)
 
 TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
   HostileWeights weights;
-  const size_t max_rows = weights.plan().options.max_batch_tokens;
-  const auto rows = static_cast<uint32_t>(max_rows);
+  const size_t max_batch_tokens = weights.plan().options.max_batch_tokens;
+  const auto rows = static_cast<uint32_t>(max_batch_tokens);
   const auto context = static_cast<uint32_t>(weights.plan().options.context);
   const std::vector<std::pair<const char*, std::function<void(FrameMessage&)>>> table = {
       {"an impossible number of halves", [](FrameMessage& m) { m.halves = 3; }},
@@ -337,13 +338,16 @@ TEST(HostileWeightSocket, AWrongMessageIsAnErrorAndNoAbort) {
       {"more rows than there is room for", [=](FrameMessage& m) { m.half[0].first_row = rows - 5; }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(2); }},
       {"a slot that does not exist", [](FrameMessage& m) { m.slot()[1] = SlotId(-1); }},
-      {"a position beyond the context", [=](FrameMessage& m) { m.position(max_rows)[3] = 1u << 30; }},
+      {"a position beyond the context", [=](FrameMessage& m) { m.position(max_batch_tokens)[3] = 1u << 30; }},
       // A tile of three rows would take these positions to be `context` and beyond.
-      {"a gap in the positions of a slot", [=](FrameMessage& m) { m.position(max_rows)[0] = context - 1; }},
+      {"a gap in the positions of a slot",
+       [=](FrameMessage& m) { m.position(max_batch_tokens)[0] = context - 1; }},
       {"more changes to the KV table than there is room for", [](FrameMessage& m) { m.kv_updates = 10'000; }},
-      {"a KV chunk that does not exist", [=](FrameMessage& m) { m.kv_update(max_rows)[0].chunk = 2; }},
-      {"a KV chunk that does not exist", [=](FrameMessage& m) { m.kv_update(max_rows)[1].copied_from = 2; }},
-      {"KV beyond the context", [=](FrameMessage& m) { m.kv_update(max_rows)[1].index = 1; }},
+      {"a KV chunk that does not exist",
+       [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[0].chunk = 2; }},
+      {"a KV chunk that does not exist",
+       [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[1].copied_from = 2; }},
+      {"KV beyond the context", [=](FrameMessage& m) { m.kv_update(max_batch_tokens)[1].index = 1; }},
       {"a message of an unknown kind", [](FrameMessage& m) { m.kind = static_cast<FrameMessage::Kind>(9); }},
   };
   for (const auto& [expected, spoil] : table) {

@@ -27,9 +27,9 @@ struct TokenRow {
 
 struct EngineLimits {
   size_t slots = 1, context = 0, vocab = 0;
-  size_t max_rows = 0;       // of a micro-batch
-  size_t max_logits = 0;     // wanted() rows of a micro-batch
-  size_t max_in_flight = 1;  // micro-batches
+  size_t max_batch_tokens = 0;  // of a micro-batch
+  size_t max_logits = 0;        // wanted() rows of a micro-batch
+  size_t max_in_flight = 1;     // micro-batches
   // Where the slots of each attention socket end; empty: attention is colocated.
   std::vector<SlotId> attention_slot_ends;
   bool can_be_lost = false;  // it includes other threads or processes, which can be lost and come back
@@ -40,11 +40,11 @@ class TokenEngine {
   virtual ~TokenEngine() = default;
   virtual const EngineLimits& limits() const = 0;  // constant
 
-  // Submits a micro-batch of 1 to max_rows rows. At most max_in_flight micro-batches may await their Collect.
-  // Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's sequence,
-  // or rewrite its end: the sequence is cut there. Two micro-batches in flight may continue the same slot (a
-  // long prompt). Throws ChainLostError, as Collect does; then nothing is in flight, every slot is empty, and
-  // the next Submit tries to connect again.
+  // Submits a micro-batch of 1 to max_batch_tokens rows. At most max_in_flight micro-batches may await their
+  // Collect. Rows of one slot must be adjacent and in ascending, gapless positions that continue the slot's
+  // sequence, or rewrite its end: the sequence is cut there. Two micro-batches in flight may continue the
+  // same slot (a long prompt). Throws ChainLostError, as Collect does; then nothing is in flight, every slot
+  // is empty, and the next Submit tries to connect again.
   virtual void Submit(std::span<const TokenRow> rows) = 0;
   // Completes the oldest micro-batch. A row whose output is not finite gets a fault(); that is not an
   // exception.

@@ -19,11 +19,11 @@ class Mixed final : public SchedulePolicy {
  public:
   explicit Mixed(const PolicyOptions& options) : options_(options) {}
   RowBudget Budget(const ScheduleView& view) override {
-    if (view.prefilling == 0) return {.decode_rows = view.max_rows, .prompt_rows = 0};
+    if (view.prefilling == 0) return {.decode_rows = view.max_batch_tokens, .prompt_rows = 0};
     // Prompts always go on, however many sequences decode.
-    const size_t least = std::min(kLeastPromptRows, view.max_rows / 2);
-    const size_t decode_rows = view.max_rows - least;
-    if (view.decoding == 0) return {.decode_rows = decode_rows, .prompt_rows = view.max_rows};
+    const size_t least = std::min(kLeastPromptRows, view.max_batch_tokens / 2);
+    const size_t decode_rows = view.max_batch_tokens - least;
+    if (view.decoding == 0) return {.decode_rows = decode_rows, .prompt_rows = view.max_batch_tokens};
     return {.decode_rows = decode_rows, .prompt_rows = std::max(least, PromptRows(view))};
   }
 
@@ -31,10 +31,10 @@ class Mixed final : public SchedulePolicy {
   size_t PromptRows(const ScheduleView& view) const {
     if (options_.prompt_rows != 0) return options_.prompt_rows;
     const double stall_ms = options_.max_stall_ms.value_or(kStallMs);
-    if (stall_ms == 0) return view.max_rows;
+    if (stall_ms == 0) return view.max_batch_tokens;
     if (view.decode_step_ns == 0 || view.prompt_row_ns == 0) return kFirstPromptRows;
     const double rows = (stall_ms * 1e6 - view.decode_step_ns) / view.prompt_row_ns;
-    return static_cast<size_t>(std::clamp(rows, 0.0, static_cast<double>(view.max_rows)));
+    return static_cast<size_t>(std::clamp(rows, 0.0, static_cast<double>(view.max_batch_tokens)));
   }
 
   const PolicyOptions options_;
@@ -56,8 +56,8 @@ class Phased final : public SchedulePolicy {
       prompts_ = !prompts_;
       since_ns_ = view.now_ns;
     }
-    return prompts_ ? RowBudget{.decode_rows = 0, .prompt_rows = view.max_rows}
-                    : RowBudget{.decode_rows = view.max_rows, .prompt_rows = 0};
+    return prompts_ ? RowBudget{.decode_rows = 0, .prompt_rows = view.max_batch_tokens}
+                    : RowBudget{.decode_rows = view.max_batch_tokens, .prompt_rows = 0};
   }
   uint64_t transitions() const override { return transitions_; }
 

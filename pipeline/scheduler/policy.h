@@ -35,13 +35,14 @@ std::optional<Policy> PolicyByName(std::string_view name);
 struct ScheduleView {
   uint64_t now_ns = 0;
   size_t slots = 1;
-  size_t max_rows = 1;                           // of a micro-batch
+  size_t max_batch_tokens = 1;                   // of a micro-batch
   size_t prefilling = 0;                         // sequences with a slot whose prompt is not submitted whole
   size_t decoding = 0;                           // sequences that have a token and are not at their end
   double decode_step_ns = 0, prompt_row_ns = 0;  // what they take, smoothed; 0: not known yet
 };
 
-// The most rows of the next micro-batch; together they may exceed max_rows, and decoding rows then go first.
+// The most rows of the next micro-batch; together they may exceed max_batch_tokens, and decoding rows then go
+// first.
 struct RowBudget {
   size_t decode_rows = 0, prompt_rows = 0;
 };

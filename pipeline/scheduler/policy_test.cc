@@ -30,7 +30,7 @@ TEST(Policy, HasItsName) {
 TEST(MixedPolicy, PromptsGetWhatTheStallAllows) {
   const auto rows = [](const PolicyOptions& options, ScheduleView view) {
     view.slots = 8;
-    view.max_rows = 256;
+    view.max_batch_tokens = 256;
     return MakePolicy(options)->Budget(view).prompt_rows;
   };
   const ScheduleView known = {
@@ -55,7 +55,8 @@ bool Decodes(SchedulePolicy& policy, const ScheduleView& view) {
 TEST(PhasesPolicy, ChangesAtHalfOfTheSlots) {
   const auto policy = MakePolicy({.policy = Policy::kPhases});
   const auto decodes = [&](size_t prefilling, size_t decoding) {
-    return Decodes(*policy, {.slots = 8, .max_rows = 64, .prefilling = prefilling, .decoding = decoding});
+    return Decodes(*policy,
+                   {.slots = 8, .max_batch_tokens = 64, .prefilling = prefilling, .decoding = decoding});
   };
   EXPECT_FALSE(decodes(8, 0));
   EXPECT_FALSE(decodes(5, 3)) << "who is ready waits for the others";
@@ -70,7 +71,8 @@ TEST(PhasesPolicy, ChangesAtHalfOfTheSlots) {
 TEST(DecodeFirstPolicy, ComputesPromptsOnlyWhileNobodyDecodes) {
   const auto policy = MakePolicy({.policy = Policy::kDecodeFirst});
   const auto decodes = [&](size_t prefilling, size_t decoding) {
-    return Decodes(*policy, {.slots = 8, .max_rows = 64, .prefilling = prefilling, .decoding = decoding});
+    return Decodes(*policy,
+                   {.slots = 8, .max_batch_tokens = 64, .prefilling = prefilling, .decoding = decoding});
   };
   EXPECT_FALSE(decodes(8, 0));
   EXPECT_TRUE(decodes(0, 8));
@@ -83,7 +85,7 @@ TEST(PhasesPolicy, PromptsDoNotHoldAnswersForLongerThanTheStall) {
   const auto decodes = [&](double at_ms, size_t prefilling, size_t decoding) {
     return Decodes(*policy, {.now_ns = static_cast<uint64_t>(at_ms * kMs),
                              .slots = 8,
-                             .max_rows = 64,
+                             .max_batch_tokens = 64,
                              .prefilling = prefilling,
                              .decoding = decoding});
   };
@@ -156,7 +158,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   EngineLimits limits = {.slots = 8,
                          .context = 128,
                          .vocab = 24,
-                         .max_rows = 32,
+                         .max_batch_tokens = 32,
                          .max_logits = 16,
                          .max_in_flight = with.sockets > 0 ? 3u : 1u,
                          .can_be_lost = with.loss > 0};
@@ -211,7 +213,7 @@ TEST_P(PolicyProperty, EachSequenceEndsOnceWithTheTokensThatItGetsAlone) {
   }
   EXPECT_GT(whole, traffic.wishes.size() * 3 / 4);
   EXPECT_LE(lost, with.loss > 0 ? traffic.wishes.size() / 1000 : 0u) << "given up after many losses in a row";
-  EXPECT_LE(engine.most_rows, limits.max_rows);
+  EXPECT_LE(engine.most_rows, limits.max_batch_tokens);
   EXPECT_EQ(engine.in_flight(), 0u) << "nothing is left";
   for (const SlotStatus& slot : scheduler.slots()) EXPECT_EQ(slot.state.load(), SlotStatus::kIdle);
   EXPECT_EQ(scheduler.status().waiting.load(), 0u);
@@ -251,7 +253,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // A prompt that arrives while others decode to the end of a long context is not left behind.
 TEST(PolicyFairness, NobodyStarves) {
-  const EngineLimits limits = {.slots = 4, .context = 2048, .vocab = 24, .max_rows = 32, .max_logits = 16};
+  const EngineLimits limits = {
+      .slots = 4, .context = 2048, .vocab = 24, .max_batch_tokens = 32, .max_logits = 16};
   for (const Policy policy : {Policy::kMixed, Policy::kPhases}) {
     std::vector<Wish> wishes;
     // Two that go on for ever, and a stream of short ones beside them.

@@ -50,8 +50,8 @@ Scheduler::Scheduler(TokenEngine& engine, const SchedulerOptions& options)
       slot_status_(limits_.slots) {
   // Reserves all that steps need, so that they do not allocate.
   for (SlotId id(0); id < end_of_slots(); ++id) slots_[id.index()].tokens.reserve(limits_.context);
-  for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_rows);
-  rows_.reserve(limits_.max_rows);
+  for (ScheduledBatch& batch : batches_) batch.parts.reserve(limits_.max_batch_tokens);
+  rows_.reserve(limits_.max_batch_tokens);
   prefilling_.reserve(limits_.slots);
   loading_.reserve(limits_.slots);
   LARDER_CHECK(options_.mover == nullptr ||

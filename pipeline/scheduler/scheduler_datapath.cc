@@ -25,7 +25,7 @@ bool Scheduler::FillBatch() {
   batch.submitted_ns = clock_->now_ns();
   const RowBudget budget = policy_->Budget({.now_ns = batch.submitted_ns,
                                             .slots = limits_.slots,
-                                            .max_rows = limits_.max_rows,
+                                            .max_batch_tokens = limits_.max_batch_tokens,
                                             .prefilling = prefilling_.size(),
                                             .decoding = decoding_,
                                             .decode_step_ns = decode_step_ns_,
@@ -36,8 +36,8 @@ bool Scheduler::FillBatch() {
   AddPromptRows(batch, budget.prompt_rows);
   if (rows_.empty() && in_flight_ == 0) {
     // Whom the policy lets run waits for KV chunks of those whom it does not.
-    AddDecodeRows(batch, limits_.max_rows);
-    AddPromptRows(batch, limits_.max_rows);
+    AddDecodeRows(batch, limits_.max_batch_tokens);
+    AddPromptRows(batch, limits_.max_batch_tokens);
   }
   if (rows_.empty()) return false;
   Submit(batch);
@@ -46,7 +46,8 @@ bool Scheduler::FillBatch() {
 
 void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
   // The sequences are spread over as many micro-batches as can be in flight, so that every stage has work.
-  most = std::min({most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_rows, limits_.max_logits});
+  most = std::min(
+      {most, CeilDiv(decoding_, limits_.max_in_flight), limits_.max_batch_tokens, limits_.max_logits});
   for (size_t looked_at = ready_.size(); looked_at > 0 && batch.decode_rows < most && ready_.size() > 0;
        --looked_at) {
     const SlotId id = ready_.pop_front();
@@ -65,7 +66,7 @@ void Scheduler::AddDecodeRows(ScheduledBatch& batch, size_t most) {
 }
 
 void Scheduler::AddPromptRows(ScheduledBatch& batch, size_t most) {
-  size_t budget = std::min(most, limits_.max_rows - batch.decode_rows);
+  size_t budget = std::min(most, limits_.max_batch_tokens - batch.decode_rows);
   size_t logits = batch.decode_rows;
   for (size_t i = 0; i < prefilling_.size() && budget > 0;) {
     const SlotId id = prefilling_[i];

@@ -130,14 +130,14 @@ void Check(EngineLimits limits, double loss, size_t kv_chunks) {
 }
 
 TEST(SchedulerHiddenTest, EachPositionGetsItsOwnState) {
-  Check({.slots = 4, .context = 96, .vocab = 50, .max_rows = 32, .max_logits = 5}, 0, 0);
+  Check({.slots = 4, .context = 96, .vocab = 50, .max_batch_tokens = 32, .max_logits = 5}, 0, 0);
 }
 
 TEST(SchedulerHiddenTest, OverSocketsInFlightWithFewChunks) {
   Check({.slots = 4,
          .context = 96,
          .vocab = 50,
-         .max_rows = 16,
+         .max_batch_tokens = 16,
          .max_logits = 3,
          .max_in_flight = 3,
          .attention_slot_ends = {SlotId(2), SlotId(4)}},
@@ -145,8 +145,9 @@ TEST(SchedulerHiddenTest, OverSocketsInFlightWithFewChunks) {
 }
 
 TEST(SchedulerHiddenTest, BeginsAgainAfterALoss) {
-  Check({.slots = 4, .context = 64, .vocab = 50, .max_rows = 32, .max_logits = 32, .can_be_lost = true}, 0.02,
-        0);
+  Check(
+      {.slots = 4, .context = 64, .vocab = 50, .max_batch_tokens = 32, .max_logits = 32, .can_be_lost = true},
+      0.02, 0);
 }
 
 }  // namespace

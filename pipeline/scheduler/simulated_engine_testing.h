@@ -61,7 +61,8 @@ class SimulatedEngine final : public TokenEngine {
   const EngineLimits& limits() const override { return limits_; }
   void Submit(std::span<const TokenRow> rows) override {
     MaybeLose();
-    LARDER_CHECK(batches_.size() < limits_.max_in_flight && !rows.empty() && rows.size() <= limits_.max_rows);
+    LARDER_CHECK(batches_.size() < limits_.max_in_flight && !rows.empty() &&
+                 rows.size() <= limits_.max_batch_tokens);
     std::vector<uint64_t>& wanted = batches_.emplace_back();
     std::vector<bool> seen(limits_.slots);
     for (size_t i = 0, end = 0; i < rows.size(); i = end) {
@@ -121,7 +122,7 @@ class SimulatedEngine final : public TokenEngine {
                         .chunk_positions = kChunkPositions,
                         .slot_ends = limits.attention_slot_ends,
                         .chunk_ends = {},
-                        .max_updates = model::MaxKvUpdates(limits.max_rows),
+                        .max_updates = model::MaxKvUpdates(limits.max_batch_tokens),
                         .kept = 5};
     for (size_t i = 0; i < std::max<size_t>(shape.slot_ends.size(), 1); ++i) {
       const size_t slots = shape.slot_ends.empty() ? shape.slots

@@ -36,7 +36,7 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, u
     ++pings_;
     for (AttentionId socket(0); socket.index() < plan_.attention.size(); ++socket) Ping(socket);
   }
-  const size_t max_rows = plan_.options.max_batch_tokens;
+  const size_t max_batch_tokens = plan_.options.max_batch_tokens;
   const uint32_t halves = first_half == 0 ? 1 : 2;
   base_epoch_.store(base_epoch, std::memory_order_relaxed);
   halves_.store(halves, std::memory_order_relaxed);
@@ -54,7 +54,7 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, u
       const uint32_t first_row = row;
       for (; row < ends[h] && frame.slot[row] < end_slot; ++row, ++rows) {
         message.slot()[rows] = SlotId(frame.slot[row].value - first_slot.value);
-        message.position(max_rows)[rows] = frame.position[row];
+        message.position(max_batch_tokens)[rows] = frame.position[row];
       }
       message.half[h] = {.rows = row - first_row, .first_row = first_row};
     }
@@ -64,7 +64,7 @@ void AttentionClient::Send(const model::BatchRows& frame, uint32_t first_half, u
       update.slot = SlotId(update.slot.value - first_slot.value);
       update.chunk -= first_chunk;
       if (update.copied_positions > 0) update.copied_from -= first_chunk;
-      message.kv_update(max_rows)[message.kv_updates++] = update;
+      message.kv_update(max_batch_tokens)[message.kv_updates++] = update;
     }
     senders_[socket.index()]->EndSend();
   }

@@ -14,11 +14,11 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
                                        uint32_t* rows) {
   if (message_.halves != 1 && message_.halves != kHalves) return "a frame of an impossible number of halves";
   if (message_.base_epoch != pool_->next_base_epoch()) return "a frame of another epoch than expected";
-  const auto max_rows = static_cast<uint32_t>(plan_.options.max_batch_tokens);
+  const auto max_batch_tokens = static_cast<uint32_t>(plan_.options.max_batch_tokens);
   *rows = 0;
   for (uint32_t h = 0; h < message_.halves; ++h) {
     const FrameMessage::Half half = message_.half[h];
-    if (half.rows > max_rows - *rows || half.first_row > max_rows - half.rows)
+    if (half.rows > max_batch_tokens - *rows || half.first_row > max_batch_tokens - half.rows)
       return "a frame of more rows than there is room for";
     halves[h].rows = half.rows;
     halves[h].first_row = half.first_row;
@@ -28,10 +28,10 @@ const char* AttentionSocket::TakeFrame(const std::byte* message, model::BatchRow
   }
   const auto* sent = reinterpret_cast<const FrameMessage*>(message);
   sync::CopyOnce(slot_.data(), sent->slot(), *rows * sizeof(SlotId));
-  sync::CopyOnce(position_.data(), sent->position(max_rows), *rows * sizeof(uint32_t));
+  sync::CopyOnce(position_.data(), sent->position(max_batch_tokens), *rows * sizeof(uint32_t));
   const uint32_t updates = message_.kv_updates;
   if (updates > kv_update_.size()) return "more changes to the KV table than there is room for";
-  sync::CopyOnce(kv_update_.data(), sent->kv_update(max_rows), updates * sizeof(model::KvUpdate));
+  sync::CopyOnce(kv_update_.data(), sent->kv_update(max_batch_tokens), updates * sizeof(model::KvUpdate));
   for (uint32_t i = 0; i < updates; ++i) {
     if (const char* wrong = node_->kv().Check(kv_update_[i])) return wrong;
   }

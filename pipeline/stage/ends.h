@@ -16,7 +16,7 @@ class Ends {
   // thread becomes thread 0 of the pool; only it may call Embed and Head. Throws Error.
   Ends(const StagePlan&, const model::GgufFile&, const StageOptions&);
 
-  // Writes the embeddings of a micro-batch's 1 to max_rows() tokens to batch.sending.
+  // Writes the embeddings of a micro-batch's 1 to max_batch_tokens() tokens to batch.sending.
   void Embed(model::BatchRows& batch);
   // Computes the logits of the residuals at batch.received, all of whose rows (1 to max_logit_rows()) are
   // logit rows. They are at packed().logits(i) until the next call.

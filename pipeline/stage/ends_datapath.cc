@@ -4,7 +4,7 @@
 namespace larder::pipeline::inline stage {
 
 void Ends::Embed(model::BatchRows& batch) {
-  LARDER_CHECK(batch.rows >= 1 && batch.rows <= packed_.max_rows());
+  LARDER_CHECK(batch.rows >= 1 && batch.rows <= packed_.max_batch_tokens());
   packed_.pool().Execute(embed_.programs, &batch, 0);
 }
 

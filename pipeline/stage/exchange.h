@@ -112,22 +112,24 @@ struct FrameMessage {
   struct Half {
     uint32_t rows, first_row;
   } half[kHalves];
-  static size_t Bytes(size_t max_rows) {
-    return RoundUp(
-        sizeof(FrameMessage) + max_rows * 8 + model::MaxKvUpdates(max_rows) * sizeof(model::KvUpdate),
-        kCacheLineBytes);
+  static size_t Bytes(size_t max_batch_tokens) {
+    return RoundUp(sizeof(FrameMessage) + max_batch_tokens * 8 +
+                       model::MaxKvUpdates(max_batch_tokens) * sizeof(model::KvUpdate),
+                   kCacheLineBytes);
   }
   SlotId* slot() { return reinterpret_cast<SlotId*>(this + 1); }
   const SlotId* slot() const { return reinterpret_cast<const SlotId*>(this + 1); }
-  uint32_t* position(size_t max_rows) { return reinterpret_cast<uint32_t*>(slot() + max_rows); }
-  const uint32_t* position(size_t max_rows) const {
-    return reinterpret_cast<const uint32_t*>(slot() + max_rows);
+  uint32_t* position(size_t max_batch_tokens) {
+    return reinterpret_cast<uint32_t*>(slot() + max_batch_tokens);
   }
-  model::KvUpdate* kv_update(size_t max_rows) {
-    return reinterpret_cast<model::KvUpdate*>(position(max_rows) + max_rows);
+  const uint32_t* position(size_t max_batch_tokens) const {
+    return reinterpret_cast<const uint32_t*>(slot() + max_batch_tokens);
   }
-  const model::KvUpdate* kv_update(size_t max_rows) const {
-    return reinterpret_cast<const model::KvUpdate*>(position(max_rows) + max_rows);
+  model::KvUpdate* kv_update(size_t max_batch_tokens) {
+    return reinterpret_cast<model::KvUpdate*>(position(max_batch_tokens) + max_batch_tokens);
+  }
+  const model::KvUpdate* kv_update(size_t max_batch_tokens) const {
+    return reinterpret_cast<const model::KvUpdate*>(position(max_batch_tokens) + max_batch_tokens);
   }
 };
 static_assert(sizeof(FrameMessage) == 32 && std::is_trivially_copyable_v<FrameMessage>);

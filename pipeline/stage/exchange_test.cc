@@ -166,18 +166,19 @@ TEST(FlagRefresh, IsDueBeforeAFlagGetsTooOldAndOnceEachTime) {
 }
 
 TEST(FrameMessage, HasRoomForAllRows) {
-  for (const size_t max_rows : {1u, 7u, 8u, 32u, 256u}) {
-    const size_t bytes = FrameMessage::Bytes(max_rows);
+  for (const size_t max_batch_tokens : {1u, 7u, 8u, 32u, 256u}) {
+    const size_t bytes = FrameMessage::Bytes(max_batch_tokens);
     EXPECT_EQ(bytes % kCacheLineBytes, 0u);
     Memory memory(bytes);
     auto* message = new (memory.data.get()) FrameMessage{};
     const auto* begin = memory.data.get();
     EXPECT_EQ(reinterpret_cast<std::byte*>(message->slot()) - begin, 32);
-    EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_rows)),
-              reinterpret_cast<std::byte*>(message->slot() + max_rows));
-    EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_rows) + max_rows),
-              reinterpret_cast<std::byte*>(message->kv_update(max_rows)));
-    EXPECT_LE(reinterpret_cast<std::byte*>(message->kv_update(max_rows) + model::MaxKvUpdates(max_rows)),
+    EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_batch_tokens)),
+              reinterpret_cast<std::byte*>(message->slot() + max_batch_tokens));
+    EXPECT_EQ(reinterpret_cast<std::byte*>(message->position(max_batch_tokens) + max_batch_tokens),
+              reinterpret_cast<std::byte*>(message->kv_update(max_batch_tokens)));
+    EXPECT_LE(reinterpret_cast<std::byte*>(message->kv_update(max_batch_tokens) +
+                                           model::MaxKvUpdates(max_batch_tokens)),
               begin + bytes);
   }
 }

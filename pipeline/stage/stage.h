@@ -34,11 +34,11 @@ class Stage {
   // Execute. last: of a chain; it sends only rows that want logits. Throws Error.
   Stage(const StagePlan&, const model::GgufFile&, const StageOptions&, bool last = false);
 
-  // Runs a micro-batch of 1 to max_rows() rows. The logits of its logit rows are then at packed().logits(i),
-  // until the next micro-batch. first_half: the number of rows in the first of two halves, each in the order
-  // of attention sockets (separated stages only); 0: not cut.
+  // Runs a micro-batch of 1 to max_batch_tokens() rows. The logits of its logit rows are then at
+  // packed().logits(i), until the next micro-batch. first_half: the number of rows in the first of two
+  // halves, each in the order of attention sockets (separated stages only); 0: not cut.
   void Execute(model::BatchRows& batch, uint32_t first_half = 0);
-  size_t max_rows() const { return packed_.max_rows(); }
+  size_t max_batch_tokens() const { return packed_.max_batch_tokens(); }
   bool separated() const { return plan().separated(); }
   size_t max_logit_rows() const { return packed_.max_logit_rows(); }
 
