@@ -6,9 +6,6 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-// The least prompt rows of a micro-batch, whatever else is in it: it reads all weights, which is not worth it
-// for fewer.
-constexpr size_t kLeastPromptRows = 8;
 constexpr size_t kFirstPromptRows = 32;  // while step times are not known
 
 constexpr std::array<const char*, 4> kNames = {"mixed", "decode_first", "phases", "auto"};

@@ -31,6 +31,10 @@ const char* PolicyName(Policy policy);
 // nullopt: no policy has this name.
 std::optional<Policy> PolicyByName(std::string_view name);
 
+// The least prompt rows of a micro-batch, whatever else is in it: it reads all weights, which is not worth it
+// for fewer. Nor does one with fewer say what a prompt row takes (Scheduler::UpdateStepCosts).
+inline constexpr size_t kLeastPromptRows = 8;
+
 // What a policy may know.
 struct ScheduleView {
   uint64_t now_ns = 0;

@@ -8,8 +8,6 @@
 namespace larder::pipeline::inline scheduler {
 namespace {
 
-// A micro-batch with fewer prompt rows says nothing of what a row takes.
-constexpr size_t kLeastPromptRows = 8;
 constexpr double kSmoothing = 0.1;  // weight of a new step time
 
 void Smooth(double& mean, double value) { mean = mean == 0 ? value : mean + kSmoothing * (value - mean); }
