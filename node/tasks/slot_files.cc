@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/ids.h"
 
 namespace larder::node::inline tasks {
 namespace {
@@ -18,17 +19,18 @@ serving::SlotActions MakeSlotActions(const std::string& folder, const pipeline::
   if (!std::filesystem::is_directory(folder, error))
     throw Error("--slot-save-path {}: expected a folder that exists", folder);
   return [folder, options, &scheduler, nudge = std::move(nudge)](
-             int32_t slot, const std::string& action, const std::string& name) -> serving::SlotActionResult {
+             SlotId slot, const std::string& action, const std::string& name) -> serving::SlotActionResult {
     using Kind = pipeline::SlotOrder::Kind;
     pipeline::SlotOrder order = {.kind = action == "save"      ? Kind::kSave
                                          : action == "restore" ? Kind::kRestore
                                                                : Kind::kErase,
-                                 .slot = SlotId(slot),
+                                 .slot = slot,
                                  .contents = {},
                                  .error = {}};
-    if (static_cast<size_t>(slot) >= scheduler.slots().size())
-      return {.status = 400,
-              .error = fmt::format("there is no slot {}; there are {}", slot, scheduler.slots().size())};
+    if (slot.index() >= scheduler.slots().size())
+      return {
+          .status = 400,
+          .error = fmt::format("there is no slot {}; there are {}", slot.value, scheduler.slots().size())};
     const std::string path = folder + "/" + name;
     if (order.kind != Kind::kErase) {
       if (const std::string why = pipeline::WhyNotFileName(name); !why.empty())

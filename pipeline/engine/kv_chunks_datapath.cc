@@ -82,9 +82,9 @@ size_t KvChunks::Grow(SlotId slot, size_t chunks) {
 }
 
 void KvChunks::LetGo(uint32_t chunk) {
-  size_t socket = 0;
-  while (chunk >= shape_.chunk_ends[socket]) ++socket;
-  Release(pools_[socket], chunk);
+  AttentionId socket(0);
+  while (chunk >= shape_.chunk_ends[socket.index()]) ++socket;
+  Release(pools_[socket.index()], chunk);
 }
 
 void KvChunks::Shorten(SlotId slot, size_t positions) {

@@ -155,10 +155,11 @@ std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) con
   std::vector<std::optional<SlotId>> oldest(used.size());  // [socket]: the idle slot unused for longest
   for (SlotId id(0); id < end_of_slots(); ++id) {
     const Slot& slot = slots_[id.index()];
-    const size_t socket = kv_.socket_of(id).index();
-    used[socket] += slot.active != nullptr;
+    const AttentionId socket = kv_.socket_of(id);
+    used[socket.index()] += slot.active != nullptr;
     if (slot.active) continue;
-    if (!oldest[socket] || slot.last_used < slots_[oldest[socket]->index()].last_used) oldest[socket] = id;
+    std::optional<SlotId>& longest = oldest[socket.index()];
+    if (!longest || slot.last_used < slots_[longest->index()].last_used) longest = id;
   }
   std::optional<Place> best;
   for (SlotId id(0); id < end_of_lists(); ++id) {
@@ -172,17 +173,14 @@ std::optional<Scheduler::Place> Scheduler::ChoosePlace(const Active& active) con
     best = Place{takes && id < end_of_slots() ? id : *other, id, common, takes};
   }
   if (best) return best;
-  const auto share = [&](size_t socket) {
-    return static_cast<double>(used[socket]) /
-           static_cast<double>(SlotsOf(AttentionId(static_cast<int32_t>(socket))));
+  const auto share = [&](AttentionId socket) {
+    return static_cast<double>(used[socket.index()]) / static_cast<double>(SlotsOf(socket));
   };
-  for (size_t socket = 0; socket < used.size(); ++socket) {
-    if (!oldest[socket]) continue;
-    const auto key = [&](size_t of, SlotId slot) {
-      return std::pair(share(of), slots_[slot.index()].last_used);
-    };
-    if (!best || key(socket, *oldest[socket]) < key(kv_.socket_of(best->slot).index(), best->slot))
-      best = Place{*oldest[socket], *oldest[socket], 0};
+  const auto key = [&](SlotId slot) {
+    return std::pair(share(kv_.socket_of(slot)), slots_[slot.index()].last_used);
+  };
+  for (const std::optional<SlotId>& slot : oldest) {
+    if (slot && (!best || key(*slot) < key(best->slot))) best = Place{*slot, *slot, 0};
   }
   return best;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "serving/admission/admission.h"
 #include "serving/admission/api_keys.h"
 #include "serving/admission/background.h"
@@ -37,7 +38,7 @@ struct SlotActionResult {
 };
 // Does "save", "restore" or "erase" and waits until it is done.
 using SlotActions =
-    std::function<SlotActionResult(int32_t slot, const std::string& action, const std::string& filename)>;
+    std::function<SlotActionResult(SlotId slot, const std::string& action, const std::string& filename)>;
 
 // A request that is not small: prepared on the background thread, however few bytes it has.
 inline constexpr size_t kInBackground = (size_t{8} << 10) + 1;

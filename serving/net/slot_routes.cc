@@ -14,12 +14,12 @@ using nlohmann::json;
 constexpr std::string_view kPath = "/slots/";
 
 // The number of /slots/NUMBER.
-int32_t SlotOf(const std::string& path) {
+SlotId SlotOf(const std::string& path) {
   const std::string_view text = std::string_view(path).substr(kPath.size());
-  int32_t slot = -1;
+  SlotId slot;
   const char* end = text.data() + text.size();
-  const auto [stop, failed] = std::from_chars(text.data(), end, slot);
-  if (failed != std::errc() || stop != end || slot < 0)
+  const auto [stop, failed] = std::from_chars(text.data(), end, slot.value);
+  if (failed != std::errc() || stop != end || !slot.valid())
     throw Refused(400, "the slot is {}: expected its number", Excerpt(std::string(text))).On("id_slot");
   return slot;
 }
@@ -41,7 +41,7 @@ HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state) {
   if (!state.slot_action)
     throw Refused(501,
                   "slots are neither saved, restored nor erased here; start larder with --slot-save-path");
-  const int32_t slot = SlotOf(request.path);
+  const SlotId slot = SlotOf(request.path);
   const std::string action = ActionOf(request.target);
   if (action != "save" && action != "restore" && action != "erase")
     throw Refused(400, "action is {}: expected save, restore or erase", Excerpt(action)).On("action");
@@ -54,7 +54,7 @@ HttpReply AnswerSlotAction(const HttpRequest& request, ServerState& state) {
   const SlotActionResult result = state.slot_action(slot, action, name);
   if (!result.error.empty()) throw Refused(result.status, "{}", result.error);
   const double ms = SecondsSince(begin_ns) * 1e3;
-  json reply = {{"id_slot", slot}};
+  json reply = {{"id_slot", slot.value}};
   if (action == "erase") {
     reply["n_erased"] = result.tokens;
   } else {
