@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
@@ -58,18 +59,18 @@ double SumOfExp(std::span<const float> logits, float max) {
   return sum;
 }
 
-// The likeliest tokens, best first; of equals the lower id. One pass: soon almost no logit beats the worst
-// one that is kept.
-std::vector<TokenId> Likeliest(std::span<const float> logits, size_t count) {
+// The likeliest tokens with their logits, best first; of equals the lower id. One pass: soon almost no logit
+// beats the worst one that is kept. The only allocation is the result's.
+std::vector<std::pair<TokenId, float>> Likeliest(std::span<const float> logits, size_t count) {
   count = std::min(count, logits.size());
-  std::vector<TokenId> best;
-  const auto logit = [&](TokenId id) { return logits[static_cast<size_t>(id)]; };
+  std::vector<std::pair<TokenId, float>> best;
+  best.reserve(count);
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (best.size() == count && !(logits[i] > logit(best.back()))) continue;
+    if (best.size() == count && !(logits[i] > best.back().second)) continue;
     if (best.size() == count) best.pop_back();
     const auto at = std::upper_bound(best.begin(), best.end(), logits[i],
-                                     [&](float value, TokenId id) { return value > logit(id); });
-    best.insert(at, static_cast<TokenId>(i));
+                                     [](float value, const auto& kept) { return value > kept.second; });
+    best.emplace(at, static_cast<TokenId>(i), logits[i]);
   }
   return best;
 }
@@ -81,12 +82,11 @@ std::vector<TokenId> Likeliest(std::span<const float> logits, size_t count) {
 TokenLogprobs LogprobsOf(std::span<const float> logits, TokenId token, size_t top) {
   const float max = MaxOf(logits);
   const double log_sum = static_cast<double>(max) + std::log(SumOfExp(logits, max));
-  const auto of = [&](TokenId id) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - log_sum);
-  };
-  TokenLogprobs result{.token = token, .logprob = of(token), .top = {}};
+  const auto of = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - log_sum); };
+  TokenLogprobs result{.token = token, .logprob = of(logits[static_cast<size_t>(token)]), .top = {}};
   if (top == 0) return result;
-  for (const TokenId id : Likeliest(logits, top)) result.top.emplace_back(id, of(id));
+  result.top = Likeliest(logits, top);
+  for (auto& [id, value] : result.top) value = of(value);
   return result;
 }
 
