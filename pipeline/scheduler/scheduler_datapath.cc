@@ -33,7 +33,7 @@ bool Scheduler::FillBatch() {
   AddDecodeRows(batch, budget.decode_rows);
   AddPromptRows(batch, budget.prompt_rows);
   if (rows_.empty() && in_flight_ == 0) {
-    // Whom the policy lets run waits for KV chunks of those whom it does not.
+    // The sequences that the policy lets run wait for KV chunks of those that it holds back.
     AddDecodeRows(batch, limits_.max_batch_tokens);
     AddPromptRows(batch, limits_.max_batch_tokens);
   }
