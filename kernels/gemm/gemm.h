@@ -83,6 +83,9 @@ class Gemm {
     std::vector<Step> steps;
     UnpackFn unpack = nullptr;  // null: the tiles read the panels as they are
     Tiles first{}, next{};      // [rows][panels]: of a slice's first tile, and of the others
+
+    // Rows that one tile takes are done with when it has passed over the panels once.
+    bool is_one_pass() const { return steps.size() == 1 && unpack == nullptr; }
   };
   std::vector<Step> Steps(const SliceSpec&) const;
   void Generate(Isa, const ScheduleTable&);

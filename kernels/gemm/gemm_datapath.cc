@@ -7,7 +7,9 @@ namespace larder::kernels::inline gemm {
 void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
                    size_t n_panels, size_t rows, size_t tile_panels, InputSlice slice) {
   const auto& of_rows = tiles[rows];
-  const size_t rest = n_panels % tile_panels, whole = n_panels - rest;
+  // In 32 bits: a division of 64 takes three times as long, and a product of one row may take 100 ns.
+  const size_t rest = static_cast<uint32_t>(n_panels) % static_cast<uint32_t>(tile_panels);
+  const size_t whole = n_panels - rest;
   if (whole > 0) of_rows[tile_panels](panels, x, y, whole, &slice);
   if (rest > 0) {
     if (slice.keeps_sums()) slice.sums += whole * rows * kPanelRows;
@@ -64,7 +66,13 @@ void Gemm::Run(const uint8_t* panels, const ActBlock* x, float* y, size_t n_pane
     GemmReference(shape_, panels, x, y, n_panels, m);
     return;
   }
-  RunSlices(walks_[walk_of_[ScheduleTable::Class(m)]], panels, x, y, n_panels, m);
+  const Walk& walk = walks_[walk_of_[ScheduleTable::Class(m)]];
+  if (m <= walk.schedule.tile.rows && walk.is_one_pass()) {
+    RunTile(walk.first, panels, panel_bytes_, x, y, n_panels, m, walk.schedule.tile.panels,
+            walk.steps.front().slice);
+  } else {
+    RunSlices(walk, panels, x, y, n_panels, m);
+  }
 }
 
 }  // namespace larder::kernels::gemm
