@@ -27,6 +27,10 @@ struct KernelTuning {
   };
   static constexpr size_t kMostTunedBytes = size_t{32} << 20;  // larger than any share of a cache
   std::vector<Tuned> tuned;
+  // The same as `products`, but for products of weights that stay in the core's L2, which need no fetching
+  // ahead: those of threads that read at most in_l2_bytes.
+  ScheduleTable products_in_l2;
+  size_t in_l2_bytes = 0;
   // weight_bytes 0: products of something else than weights, `products`.
   const ScheduleTable& For(const PanelShape&, size_t weight_bytes) const;
 

@@ -91,7 +91,7 @@ class Gemm {
   void Generate(Isa, const ScheduleTable&);
   void CheckAgainstReference(Isa) const;
   static void RunTile(const Tiles&, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
-                      size_t n_panels, size_t rows, size_t tile_panels, InputSlice);
+                      size_t n_panels, size_t rows, size_t tile_panels, const InputSlice&);
   void RunSlices(const Walk&, const uint8_t* panels, const ActBlock* x, float* y, size_t n_panels,
                  size_t m) const;
 

@@ -5,15 +5,21 @@
 namespace larder::kernels::inline gemm {
 
 void Gemm::RunTile(const Tiles& tiles, const uint8_t* panels, size_t panel_bytes, const ActBlock* x, float* y,
-                   size_t n_panels, size_t rows, size_t tile_panels, InputSlice slice) {
+                   size_t n_panels, size_t rows, size_t tile_panels, const InputSlice& slice) {
   const auto& of_rows = tiles[rows];
   // In 32 bits: a division of 64 takes three times as long, and a product of one row may take 100 ns.
   const size_t rest = static_cast<uint32_t>(n_panels) % static_cast<uint32_t>(tile_panels);
   const size_t whole = n_panels - rest;
   if (whole > 0) of_rows[tile_panels](panels, x, y, whole, &slice);
-  if (rest > 0) {
-    if (slice.keeps_sums()) slice.sums += whole * rows * kPanelRows;
-    of_rows[rest](panels + whole * panel_bytes, x, y + whole * kPanelRows, rest, &slice);
+  if (rest == 0) return;
+  panels += whole * panel_bytes;
+  y += whole * kPanelRows;
+  if (slice.keeps_sums()) {
+    InputSlice of_rest = slice;
+    of_rest.sums += whole * rows * kPanelRows;
+    of_rows[rest](panels, x, y, rest, &of_rest);
+  } else {
+    of_rows[rest](panels, x, y, rest, &slice);
   }
 }
 
