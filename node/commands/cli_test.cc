@@ -22,7 +22,15 @@ TEST_F(Cli, ErrorsAreOneLine) {
   ExpectError(Run({"run", "-m", Path("short.gguf"), "-p", "x"}), "short.gguf");
   ExpectError(Run({"run", "-m", Tiny(), "-f", Path("no\nfile")}), "file");
   ExpectError(Run({"synth", "--shape", "llama-99t", "-o", Path("none.gguf")}), "bench-24m");
-  ExpectError(Run({"run", "-m", Tiny(), "-i"}), "--chat-template");
+  ExpectError(Run({"run", "-m", Tiny(), "-i", "--chat-template", "chatlm"}), "chatml");
+}
+
+TEST_F(Cli, AModelWithoutATemplateChatsInPlainLinesAndSaysSo) {
+  const Outcome got = Run({"run", "-m", Tiny(), "-i", "-n", "4", "-t", "1"}, "hello\n");
+  EXPECT_EQ(got.code, 0) << got.err;
+  const size_t at = got.err.find("has no chat template");
+  ASSERT_NE(at, std::string::npos) << got.err;
+  EXPECT_EQ(got.err.find("has no chat template", at + 1), std::string::npos) << got.err;
 }
 
 // Changes the type of the first Q8_0 matrix to IQ2_XXS (256 weights in 66 bytes): the file is valid, but
