@@ -195,7 +195,7 @@ class GrammarText {
         grammar.triggers = {std::string(shape_.thought_end)};
         calls = "\"\\n\"* " + calls;
       } else if (options.may_think || is_auto) {
-        calls = Thought() + calls;
+        calls = (is_auto ? "s " : "") + Thought() + calls;
       }
     }
     grammar.gbnf = "root ::= " + calls + "\n" + rules_;

@@ -258,7 +258,7 @@ TEST(ToolGrammar, AStrictCallWithoutAMarkerFitsItsToolAndOtherTextIsFree) {
         EXPECT_TRUE(read(text).calls.empty()) << text;
       }
       std::vector<std::string> calls = {own, "\n" + own, "```json\n" + own + "\n```"};
-      if (!starts_in_reasoning) calls.push_back("<think>hm</think>\n" + own);
+      if (!starts_in_reasoning) calls.push_back("\n<think>hm</think>\n" + own);
       for (const std::string& text : calls) {
         EXPECT_TRUE(Accepts(grammar, text)) << text;
         if (generic || !text.starts_with("```")) {

@@ -224,7 +224,7 @@ std::vector<model::TextPiece> RenderedChat(const CompletionRequest& request,
   try {
     model::ChatInput input;
     input.messages = MessagesOf(request, defaults);
-    if (request.offers_tools() && defaults.chat_template->supports_tools()) input.tools = request.tools;
+    if (request.offers_tools() && !IsToldTools(request, defaults)) input.tools = request.tools;
     input.kwargs = request.kwargs;
     input.add_generation_prompt = request.add_generation_prompt;
     input.continue_last = request.continue_last;
