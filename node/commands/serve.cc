@@ -398,23 +398,21 @@ size_t ChunkBytesHere(pipeline::Engine& engine, const char* option, const std::s
       option, folder);
 }
 
-pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine,
-                                      const model::GgufFile& file) {
-  return {.model = model::Fingerprint(file),
+pipeline::SlotFileOptions SlotFilesOf(const ServeOptions& o, pipeline::Engine& engine, uint64_t fingerprint) {
+  return {.model = fingerprint,
           .context = engine.kv().shape().context,
           .chunk_positions = engine.kv().shape().chunk_positions,
           .chunk_bytes = ChunkBytesHere(engine, "--slot-save-path", o.slot_folder)};
 }
 
 // Null without --cache-dir.
-std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine,
-                                   const model::GgufFile& file) {
+std::unique_ptr<KvCache> OpenCache(const ServeOptions& o, pipeline::Engine& engine, uint64_t fingerprint) {
   if (o.cache_folder.empty()) return nullptr;
   const size_t chunk_bytes = ChunkBytesHere(engine, "--cache-dir", o.cache_folder);
   auto cache = std::make_unique<KvCache>(
       pipeline::KvFilesOptions{.folder = o.cache_folder,
                                .most_bytes = ParseBytes(o.cache_disk),
-                               .model = model::Fingerprint(file),
+                               .model = fingerprint,
                                .chunk_positions = engine.kv().shape().chunk_positions,
                                .chunk_bytes = chunk_bytes});
   const pipeline::KvFilesStatus& status = cache->files.status();
@@ -474,16 +472,16 @@ int Serve(ServeOptions o) {
         server.Loading("packing weights", all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0);
       },
       &status);
-  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, *file);
+  const std::unique_ptr<KvCache> cache = OpenCache(o, *engine, planned.plan.fingerprint);
   pipeline::Scheduler scheduler(*engine, {.policy = {.policy = *pipeline::PolicyByName(o.answers.policy),
                                                      .max_stall_ms = o.max_stall_ms,
                                                      .prompt_rows = o.prefill_budget},
                                           .reuse_prefixes = o.reuse,
                                           .patience_ms = static_cast<int>(o.patience_s * 1000),
                                           .mover = cache ? &cache->mover : nullptr});
-  const ServeView view(planned, *engine, scheduler,
-                       about.defaults.chat_template != nullptr ? about.defaults.chat_template->name() : "");
+  const ServeView view(planned, *engine, scheduler, about.defaults.chat_template->name());
   about.defaults.context = planned.plan.context;
+  about.defaults.fingerprint = planned.plan.fingerprint;
   about.slots = planned.plan.slots;
   about.queue_limit = o.queue;
   about.sockets = view.SocketNames();
@@ -494,8 +492,8 @@ int Serve(ServeOptions o) {
   about.fill_status = [&](serving::StatusView& status_now) { view.FillStatus(status_now); };
   about.fill_metrics = [&](serving::ServingMetrics& metrics) { view.FillMetrics(metrics); };
   if (!o.slot_folder.empty()) {
-    about.slot_action = MakeSlotActions(o.slot_folder, SlotFilesOf(o, *engine, *file), scheduler,
-                                        [&server] { server.Nudge(); });
+    about.slot_action = MakeSlotActions(o.slot_folder, SlotFilesOf(o, *engine, planned.plan.fingerprint),
+                                        scheduler, [&server] { server.Nudge(); });
   }
   const std::vector<CpuId> housekeeping = HousekeepingCpus(machine, planned.plans_here(o.model));
   if (!housekeeping.empty()) {  // a failure does no harm

@@ -59,7 +59,6 @@ serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
   defaults.architecture = config.architecture_name;
   defaults.parameters = config.parameters();
   defaults.file_bytes = file.file_bytes();
-  defaults.fingerprint = model::Fingerprint(file);
   defaults.strict_model = answers.strict_model;
   defaults.dim = config.dim;
   defaults.rank_head = model::ReadRankHead(file, config.dim);

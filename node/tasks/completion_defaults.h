@@ -19,8 +19,8 @@ namespace larder::node::inline tasks {
 std::shared_ptr<const model::ChatTemplate> ChooseTemplate(const std::string& name, const std::string& file,
                                                           const model::Tokenizer&);
 
-// Without an alias the model's name is the file's. The context is not known before the model is planned.
-// Throws CLI::ValidationError.
+// Without an alias the model's name is the file's. The context and the fingerprint are not known before the
+// model is planned. Throws CLI::ValidationError.
 serving::CompletionDefaults DefaultsOf(const model::GgufFile& file,
                                        std::shared_ptr<const model::Tokenizer> tokenizer,
                                        const SamplingOptions& sampling, const AnswerOptions& answers);

@@ -206,6 +206,15 @@ TEST(AgentsRequest, FormsAndForcedCallsBecomeGrammars) {
   EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required"})"));
   EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"({"type":"function","function":{"name":"f"}}})"));
   EXPECT_FALSE(grammar(Dialect::kChat, "{" + user + tool + R"("none"})"));
+  const auto stops = [&](const char* choice) {
+    CompletionDefaults defaults = AgentDefaults();
+    defaults.context = 4096;
+    CompletionRequest request = ReadCompletionRequest(
+        ParseJson("{" + user + tool + choice + R"(,"stop":"c"})"), Dialect::kChat, defaults);
+    return MakeSpecs(request, defaults).at(0).stops.size();
+  };
+  EXPECT_EQ(stops("\"auto\""), 1u);
+  EXPECT_EQ(stops("\"required\""), 0u) << "it would cut the call";
   const std::string form = R"({"type":"json_schema","json_schema":{"name":"n","schema":)" + schema + "}}";
   EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("auto","response_format":)" + form + "}"));
   EXPECT_TRUE(grammar(Dialect::kChat, "{" + user + tool + R"("required","response_format":)" + form + "}"));

@@ -50,6 +50,10 @@ TEST_F(Apis, EachStreamHasItsFraming) {
   EXPECT_NE(chat.find("Content-Type: text/event-stream"), std::string::npos);
   EXPECT_TRUE(Parts(chat).starts_with("data: {")) << chat;
   EXPECT_TRUE(Parts(chat).ends_with("data: [DONE]\n\n"));
+  const std::string native =
+      Parts(Http(Post("/completion", R"({"stream":true,"n_predict":2,"prompt":"hell"})")));
+  EXPECT_TRUE(native.starts_with("data: {")) << native;
+  EXPECT_EQ(native.find("[DONE]"), std::string::npos) << "llama-server's own stream ends without a word";
   const std::string message =
       Parts(Http(Post("/v1/messages", R"({"stream":true,"max_tokens":2,"messages":)" + user + "}")));
   EXPECT_TRUE(message.starts_with("event: message_start\ndata: {")) << message;
@@ -159,6 +163,8 @@ TEST_F(Apis, CountsTokensAsTheAnswerWould) {
 TEST_F(Apis, WhatClientsAskAboutTheServer) {
   const auto get = [&](const std::string& path) { return Body(Http("GET " + path + " HTTP/1.1\r\n\r\n")); };
   EXPECT_EQ(get("/api/tags")["models"][0]["name"], "tiny");
+  EXPECT_EQ(get("/api/tags")["models"][0]["digest"].get<std::string>().size(), 64u)
+      << "clients show 12 of it";
   EXPECT_EQ(get("/api/ps")["models"][0]["model"], "tiny");
   EXPECT_TRUE(get("/api/version")["version"].is_string());
   EXPECT_EQ(Body(Http(Post("/api/show", R"({"model":"tiny"})")))["capabilities"][0], "completion");

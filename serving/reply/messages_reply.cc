@@ -1,6 +1,4 @@
 // Anthropic's Messages: a list of content blocks; in a stream each block has a start, deltas and a stop.
-#include <algorithm>
-
 #include "serving/reply/prepared_event.h"
 #include "serving/reply/reply.h"
 
@@ -10,20 +8,11 @@ namespace {
 using nlohmann::json;
 using Kind = AnswerDelta::Kind;
 
-bool IsWhole(const AnswerBlock& block) {
-  return block.kind == AnswerBlock::Kind::kCall && ArgumentsObject(block.text);
-}
-
-// A stream keeps no blocks: its client has had the call as it is.
-bool HasCall(const ChoiceResult& result) {
-  return result.called && (result.blocks.empty() || std::ranges::any_of(result.blocks, IsWhole));
-}
-
-const char* StopReason(const ChoiceResult& result) {
+const char* StopReason(const ChoiceResult& result, bool has_call) {
   if (result.was_cut())
     return result.end.reason == FinishReason::kContextFull ? "model_context_window_exceeded" : "max_tokens";
-  if (HasCall(result) && result.end.reason != FinishReason::kStopString) return "tool_use";
-  return result.end.reason == FinishReason::kStopString ? "stop_sequence" : "end_turn";
+  if (result.end.reason == FinishReason::kStopString) return "stop_sequence";
+  return has_call ? "tool_use" : "end_turn";
 }
 
 json StopSequence(const ChoiceResult& result) {
@@ -62,9 +51,13 @@ class MessagesEncoder : public ReplyEncoder {
   json Whole(const std::vector<ChoiceResult>& results) const override {
     const ChoiceResult& result = results[0];
     json message = Message();
-    for (const AnswerBlock& block : result.blocks)
-      message["content"].push_back(BlockJson(block, result.was_cut()));
-    message["stop_reason"] = StopReason(result);
+    bool has_call = false;  // that is not shown as text
+    for (const AnswerBlock& block : result.blocks) {
+      json shown = BlockJson(block, result.was_cut());
+      has_call |= shown["type"] == "tool_use";
+      message["content"].push_back(std::move(shown));
+    }
+    message["stop_reason"] = StopReason(result, has_call);
     message["stop_sequence"] = StopSequence(result);
     message["usage"] = UsageJson(result.end.stats);
     return message;
@@ -106,7 +99,8 @@ class MessagesEncoder : public ReplyEncoder {
   void End(size_t, const ChoiceResult& result) override {
     Close();
     Send("message_delta",
-         {{"delta", {{"stop_reason", StopReason(result)}, {"stop_sequence", StopSequence(result)}}},
+         {{"delta",
+           {{"stop_reason", StopReason(result, result.called)}, {"stop_sequence", StopSequence(result)}}},
           {"usage", UsageJson(result.end.stats)}});
     Send("message_stop", json::object());
   }
