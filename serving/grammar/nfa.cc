@@ -139,18 +139,23 @@ class Compiler {
       for (const ExprId part : expr.parts) parts.push_back(Stripped(part));
       result = syntax_.Choice(parts);
     } else if (expr.kind == Kind::kSequence) {
-      // All parts may be empty: the first that is not, then the rest.
+      // All parts may be empty: the first that is not, then the rest. A part of more than a few nodes stands
+      // in both: it is made once, or nested repetitions would double at every level.
       std::vector<ExprId> choices;
       ExprId rest = syntax_.Empty();
       for (size_t i = expr.parts.size(); i-- > 0;) {
-        choices.push_back(syntax_.Sequence({Stripped(expr.parts[i]), rest}));
-        rest = RuleFor(syntax_.Sequence({expr.parts[i], rest}), true);
+        ExprId part = expr.parts[i], stripped = Stripped(part);
+        if (Weight(stripped) > kMostInlinedNodes) {
+          stripped = RuleFor(stripped, false);
+          part = syntax_.Choice({syntax_.Empty(), stripped});
+        }
+        choices.push_back(syntax_.Sequence({stripped, rest}));
+        rest = RuleFor(syntax_.Sequence({part, rest}), true);
       }
       result = syntax_.Choice(choices);
     } else if (expr.kind == Kind::kRepeat) {
       if (!Productive(expr.parts[0])) return syntax_.Never();
-      const uint32_t more = expr.most == kUnbounded ? kUnbounded : expr.most - 1;
-      result = syntax_.Sequence({Stripped(expr.parts[0]), syntax_.Repeat(expr.parts[0], 0, more)});
+      result = syntax_.Repeat(Stripped(expr.parts[0]), 1, expr.most);
     } else if (expr.kind == Kind::kRule) {
       if (const auto known = stripped_rules_.find(expr.rule); known != stripped_rules_.end())
         return syntax_.Rule(known->second);

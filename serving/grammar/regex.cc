@@ -160,13 +160,13 @@ class RegexReader {
   Part ReadQuantified(size_t nested) {
     Part part = ReadAtom(nested);
     uint32_t least = 0, most = 0;
-    while (ReadQuantifier(least, most)) {
-      const bool one = part.repeats && part.least == 1 && part.most == 1;
-      part.expr = syntax_.Repeat(part.expr, least, most);
-      part.least = std::min(kLong, part.least * least);
-      part.most = most == kUnbounded && part.most > 0 ? kLong : std::min(kLong, part.most * most);
-      part.repeats = one;
-    }
+    if (!ReadQuantifier(least, most)) return part;
+    const bool one = part.repeats && part.least == 1 && part.most == 1;
+    part.expr = syntax_.Repeat(part.expr, least, most);
+    part.least = std::min(kLong, part.least * least);
+    part.most = most == kUnbounded && part.most > 0 ? kLong : std::min(kLong, part.most * most);
+    part.repeats = one;
+    if (ReadQuantifier(least, most)) Fail("a quantifier behind a quantifier");
     return part;
   }
 
@@ -219,7 +219,6 @@ class RegexReader {
     const bool negated = Take('^');
     CodeSet set;
     while (!Is(']')) {
-      if (at_ >= text_.size()) Fail("a [ without ]");
       const CodeSet first = ReadClassAtom(true);
       const bool single = first.size() == 1 && first[0].first == first[0].last;
       if (single && Is('-') && text_.substr(at_, 2) != "-]") {
@@ -238,6 +237,7 @@ class RegexReader {
   }
 
   CodeSet ReadClassAtom(bool in_class) {
+    if (in_class && at_ >= text_.size()) Fail("a [ without ]");
     if (!Is('\\')) return Single(ReadUtf8());
     ++at_;
     if (at_ >= text_.size()) Fail("a \\ at the end");
